@@ -131,7 +131,7 @@ def test_imports_do_not_hold_up_others_and_too_many_at_once_are_refused(world, g
         gate.wait(PATIENCE_S)
         raise Invalid("no list")
 
-    monkeypatch.setattr(routes, "payload_from_file", slow)
+    monkeypatch.setattr(routes, "read_order_list", slow)
     headers = world.key("optiplan") | {"content-type": "text/csv"}
 
     def ask(client: Client, n: int) -> Any:

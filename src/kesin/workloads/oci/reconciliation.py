@@ -86,7 +86,6 @@ class DayFigures(NamedTuple):
 
 
 def is_copied(site: SiteContext) -> bool:
-    """Whether our worker copies the figures of this site."""
     counts = site.settings.data_manager_counts
     return site.channel == "api" or (counts and site.channel == "data_manager")
 
@@ -146,7 +145,6 @@ def _read_account(site: SiteContext, google: GoogleAds) -> tuple[ZoneInfo, Googl
 
 
 def parse_zone(name: str) -> ZoneInfo:
-    """The zone of this name; raises Invalid."""
     if name not in available_timezones():
         raise Invalid("%(zone)s is no time zone", details={"field": "zone"}, zone=repr(name[:64]))
     return ZoneInfo(name)

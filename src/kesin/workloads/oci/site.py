@@ -207,7 +207,6 @@ class SiteContext:
     def apply(
         self, action: str, changes: Sequence[Change], *, actor: str, role: Role = "worker"
     ) -> list[Outcome]:
-        """Ask for an action on rows of this site."""
         if not changes:
             return []
         return apply_changes(self.queue, action, changes, role=role, actor=actor, tenants=[self.id])
@@ -293,6 +292,5 @@ def require_site(
 
 
 def visible_sites(context: WorkloadContext, actor: Actor) -> list[SiteContext]:
-    """The sites whose rows the actor may see."""
     sites = context.commands.accounts.directory.sites()
     return [SiteContext(context, site) for site in sites if actor.sees(WORKLOAD, site.id)]

@@ -106,7 +106,6 @@ class _Cleanup:
 
 
 def _delete(job_files: Iterable[tuple[str, shared_folder.FolderEntry]], jobs: set[str]) -> int:
-    """Delete the files of these jobs; returns how many."""
     paths = [file.path for job_id, file in job_files if job_id in jobs]
     for path in paths:
         with shared_folder.translate_os_errors(path):

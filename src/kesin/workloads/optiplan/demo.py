@@ -46,7 +46,6 @@ class Orders:
         return response.body
 
     def saw(self, stop: threading.Event) -> None:
-        """Play the saw until the event."""
         from kesin.workloads.optiplan.pipeline.saw_simulator import SawSimulator
         from kesin.workloads.optiplan.workshop.config import Workshop
 

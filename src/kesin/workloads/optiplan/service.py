@@ -25,6 +25,7 @@ from kesin.workloads.optiplan.customers import Customer, Customers, means
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.lifecycle import TRIGGER_REQUIRED
 from kesin.workloads.optiplan.orders import payload as payloads
+from kesin.workloads.optiplan.orders.order_list import ListDefaults, read_order_file
 from kesin.workloads.optiplan.orders.payload import CuttingOrder, FieldProblem, Payload
 from kesin.workloads.optiplan.orders.phones import normalise_phone
 from kesin.workloads.optiplan.pipeline.delivery import withdraw_job_files
@@ -38,6 +39,7 @@ from kesin.workloads.optiplan.pipeline.shared_folder import (
 from kesin.workloads.optiplan.pipeline.solution import has_all_xml
 from kesin.workloads.optiplan.pipeline.waiting import log_unblocked
 from kesin.workloads.optiplan.workshop.config import Workshop
+from kesin.workloads.optiplan.workshop.rules import NO_BAND
 
 QUEUE: Final = "optiplan"
 ListFiles = Callable[[Path], Sequence[FolderEntry]]
@@ -56,11 +58,33 @@ class EnqueuedOrder:
 
 
 def order_filter(state: str | None, order_id: str | None) -> Filter:
-    """The jobs in this state of the orders with this id."""
     contains = None
     if order_id is not None:  # as written in the stored JSON
         contains = '"order_id":' + canonical_json(order_id)
     return Filter(states=(state,) if state else (), contains=contains)
+
+
+def read_order_list(
+    workshop: Workshop,
+    name: str,
+    data: bytes,
+    *,
+    order_id: str,
+    customer_phone: str | None,
+    defaults: ListDefaults,
+) -> Payload:
+    """Read the order in an order list; raises BadOrderList with every invalid row."""
+    if customer_phone is None:
+        raise OrderProblem(
+            OptiCode.PHONE_REQUIRED,
+            "a list does not tell whose it is: give the customer's phone, ?customer_phone=",
+        )
+    rules = workshop.rules()
+    bands = tuple(band for band in rules.edge_mapping if band != NO_BAND) or defaults.bands
+    tick = defaults.band if defaults.band in bands else bands[0]
+    defaults = replace(defaults, backs_mm=rules.backing_thicknesses, bands=bands, band=tick)
+    names = {"order_id": order_id, "customer_phone": customer_phone}
+    return read_order_file(name, data, **names, defaults=defaults)
 
 
 class OrderService:
@@ -155,7 +179,6 @@ class OrderService:
         return read(limit=limit, cursor=cursor, same_look=same_look)
 
     def progress(self, job: Job) -> OrderProgress:
-        """Return the progress that the runner has recorded for a job."""
         return self._progress_store.read(job.id)
 
     # Operator actions

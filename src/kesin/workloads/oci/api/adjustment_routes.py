@@ -10,11 +10,11 @@ from kesin.engine.workload import WorkloadContext
 from kesin.foundation.text import csv_text
 from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter
-from kesin.web.dependencies import UNCACHED, SignedInActor
+from kesin.web.dependencies import SignedInActor
 from kesin.workloads.oci.adjustments import intake, settling
 from kesin.workloads.oci.adjustments.lifecycle import SENDABLE
 from kesin.workloads.oci.api import schemas
-from kesin.workloads.oci.api.control_routes import SiteId
+from kesin.workloads.oci.api.control_routes import CSV_FILE, SiteId, csv_response
 from kesin.workloads.oci.site import SiteContext, require_site
 
 _COLUMNS: Final = (
@@ -24,8 +24,6 @@ _COLUMNS: Final = (
 
 
 def add_adjustment_routes(router: APIRouter, batches: APIRouter, context: WorkloadContext) -> None:
-    """Add the routes for adjustments."""
-
     @batches.post("/api/oci/adjustments", response_model_exclude_defaults=True)
     def post_adjustments(actor: SignedInActor, body: schemas.AdjustmentsBody) -> schemas.Ingested:
         """Retract or restate conversions that were sent before, up to 10 000; one result a row."""
@@ -33,18 +31,11 @@ def add_adjustment_routes(router: APIRouter, batches: APIRouter, context: Worklo
         results = intake.adjust(site, body.adjustments, actor=actor)
         return schemas.Ingested.model_validate({"results": results}, from_attributes=True)
 
-    @router.get(
-        "/api/oci/adjustments.csv",
-        response_class=StreamingResponse,
-        responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}},
-    )
+    @router.get("/api/oci/adjustments.csv", **CSV_FILE)
     def adjustments_csv(actor: SignedInActor, site_id: SiteId = None) -> StreamingResponse:
         """The adjustments that can be sent as Google's file; MARK_SENT once it is uploaded."""
         site = require_site(context, actor, site_id, "read", action="oci.adjustments_file")
-        disposition = f'attachment; filename="adjustments-{site.id}.csv"'
-        headers = {"content-disposition": disposition, "cache-control": UNCACHED}
-        media_type = "text/csv; charset=utf-8"
-        return StreamingResponse(_lines(site), media_type=media_type, headers=headers)
+        return csv_response(f"adjustments-{site.id}", _lines(site))
 
 
 def _lines(site: SiteContext) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """The routes for operators: statistics, rows, actions, credentials."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from functools import partial
 from itertools import chain
@@ -56,9 +56,21 @@ Settings = Annotated[dict[str, Any], Body(json_schema_extra=_names(SiteSettings)
 FilterValues = Annotated[list[Annotated[str, Query(max_length=64)]] | None, Query(max_length=100)]
 
 
-def add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
-    """Add the routes that change nothing."""
+# The options of a route that sends a CSV.
+CSV_FILE: Final[dict[str, Any]] = {
+    "response_class": StreamingResponse,
+    "responses": {200: {"content": {"text/csv": {"schema": {"type": "string"}}}}},
+}
 
+
+def csv_response(name: str, chunks: Iterable[str]) -> StreamingResponse:
+    """A CSV of this name that no cache stores."""
+    disposition = f'attachment; filename="{name}.csv"'
+    headers = {"content-disposition": disposition, "cache-control": UNCACHED}
+    return StreamingResponse(chunks, media_type="text/csv; charset=utf-8", headers=headers)
+
+
+def add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
     @router.get("/api/oci/queue-stats", response_model_exclude_unset=True)
     def queue_stats(
         actor: SignedInActor, site_id: SiteId = None, scope: Literal["site", "multi"] = "site"
@@ -110,11 +122,7 @@ def add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
         rows = [row_body(job) for job in jobs]
         return schemas.RowPage(site_id=site.id, rows=rows, next_cursor=following)
 
-    @router.get(
-        "/api/oci/dead-letter.csv",
-        response_class=StreamingResponse,
-        responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}},
-    )
+    @router.get("/api/oci/dead-letter.csv", **CSV_FILE)
     def dead_letter_csv(
         actor: SignedInActor,
         site_id: SiteId = None,
@@ -127,16 +135,12 @@ def add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
         """
         site = require_site(context, actor, site_id, "read", action="oci.dead_letters")
         site.note(actor, "oci.dead_letters", {"revealed": actor.has("reveal")})
-        disposition = f'attachment; filename="dead-letters-{site.id}.csv"'
-        headers = {"content-disposition": disposition, "cache-control": UNCACHED}
         pages = corrections.dead_letter_pages(site, actor, language, code or ())
         chunks = chain([corrections.BYTE_ORDER_MARK], map(csv_text, pages))
-        return StreamingResponse(chunks, media_type="text/csv; charset=utf-8", headers=headers)
+        return csv_response(f"dead-letters-{site.id}", chunks)
 
 
 def add_action_routes(router: APIRouter, batch_router: APIRouter, context: WorkloadContext) -> None:
-    """Add the routes for actions."""
-
     @batch_router.post("/api/oci/queue-actions", response_model_exclude_none=True)
     def queue_actions(actor: SignedInActor, body: schemas.QueueActionBody) -> schemas.Acted:
         """An operator's action on rows of a site, by ids or by what they have in common."""

@@ -1,10 +1,9 @@
 """What every `kesin oci` command shares: the open store, the site, the options."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Annotated
 
-from kesin.engine.workload import WorkloadContext
 from kesin.foundation.terminal import argument, option
 from kesin.workloads.common.advice import Language
 from kesin.workloads.common.cli import local_operator, open_workload
@@ -15,13 +14,11 @@ SiteOption = Annotated[str, option("SITE", "The site's id or dashed uuid.", "--s
 LanguageOption = Annotated[Language, option("en|tr", "The language of the advice.", "--lang")]
 
 
-def open_context() -> AbstractContextManager[WorkloadContext]:
-    """Open the store of the settings; a missing database is not created."""
-    return open_workload(WORKLOAD, made_by="make it with `kesin site add`")
-
-
 @contextmanager
 def open_site(name: str, action: str) -> Iterator[SiteContext]:
-    """Open the store, with the site of this id or uuid; NotFound says how to add one."""
-    with open_context() as context:
+    """Open the store, with the site of this id or uuid; NotFound says how to add one.
+
+    A missing database is not created.
+    """
+    with open_workload(WORKLOAD, made_by="make it with `kesin site add`") as context:
         yield require_site(context, local_operator(), name, "read", action=action)

@@ -204,7 +204,6 @@ class Conversion:
 
     @property
     def at_us(self) -> int:
-        """The time in microseconds since 1970."""
         return int(self.at.timestamp()) * SECOND_US
 
     @property

@@ -83,7 +83,6 @@ class _FixBatch:
     revisions: dict[str, tuple[int, Conversion]] = field(default_factory=dict)  # by job replaced
 
     def run(self, rows: Mapping[int, ParsedRow]) -> dict[int, IngestResult]:
-        """Fix the rows; returns one result per row."""
         latest_jobs = latest_revisions(self.site, [external_id_of(row) for row in rows.values()])
         for index, row in rows.items():
             try:

@@ -64,7 +64,6 @@ class Breaker:
         return "half_open"
 
     def max_rows(self, now: int, limit: int) -> int:
-        """The number of rows that may be claimed now."""
         return {"closed": limit, "half_open": min(PROBE_ROWS, limit), "open": 0}[self.state(now)]
 
     def wants_check(self, now: int) -> bool:
@@ -132,22 +131,20 @@ def breaker_name(queue: str) -> str:
 
 def record_upload(site: SiteContext, trouble: Trouble, *, jitter: float = 0.5) -> Breaker:
     """Record the result of an upload; returns the breaker after it."""
-    if trouble is None and read_breaker(site) == Breaker():
-        return Breaker()
     return _update_breaker(site, lambda before, now: next_breaker(before, trouble, now, jitter))
 
 
 def close_breaker(site: SiteContext, actor: str = WORKER_ACTOR) -> Breaker:
     """Close the breaker: the credentials changed, or a check of them passed."""
-    if read_breaker(site) == Breaker():
-        return Breaker()
     return _update_breaker(site, lambda _before, _now: Breaker(), actor)
 
 
 def _update_breaker(
     site: SiteContext, step: Callable[[Breaker, int], Breaker], actor: str = WORKER_ACTOR
 ) -> Breaker:
-    now = site.queue.now()
+    now, unlocked = site.queue.now(), read_breaker(site)
+    if step(unlocked, now) == unlocked:
+        return unlocked
     with site.locked_metadata(breaker_name(site.queue.name)) as stored:
         before = Breaker.from_dict(stored)
         breaker = step(before, now)

@@ -73,7 +73,6 @@ class GoogleCredentials:
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """Parse the text from the vault."""
         return cls.parse(json.loads(text))
 
     def to_text(self) -> str:
@@ -82,7 +81,6 @@ class GoogleCredentials:
 
 
 def vault_name(site_id: str) -> str:
-    """The vault's name for a site's credentials."""
     return f"oci/{site_id}"
 
 

@@ -25,7 +25,6 @@ MAX_REASONS: Final = 3  # of a refused request, in its warning
 
 
 def remember_requests(site: SiteContext, request_ids: Sequence[str]) -> None:
-    """Store these requests for polling."""
     if not request_ids:
         return
     ask_at = site.queue.now() + FIRST_POLL_S * SECOND_US
@@ -39,7 +38,6 @@ def remember_requests(site: SiteContext, request_ids: Sequence[str]) -> None:
 
 
 def poll_requests(site: SiteContext, channel: Channel) -> None:
-    """Poll the requests that are due."""
     if not isinstance(channel, DataManager):
         return
     now = site.queue.now()

@@ -101,7 +101,6 @@ def _chosen(ctx: PageContext) -> ControlFilter:
 
 
 def find_site(ctx: PageContext, site_id: str, permission: Permission, action: str) -> SiteContext:
-    """The site, if the user has this permission on it."""
     return require_site(ctx.workload("oci"), ctx.actor, site_id, permission, action=action)
 
 

@@ -40,7 +40,6 @@ class OrderRoute(APIRoute):
 
 
 def parse_json(body: bytes, kind: str) -> Any:
-    """Parse a JSON body; raises OrderProblem."""
     if kind != JSON:
         sent = f"not as {kind or 'nothing'}"
         raise FieldProblem((), f"must be sent as {JSON}, {sent}").as_problem()

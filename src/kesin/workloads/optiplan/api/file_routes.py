@@ -37,8 +37,6 @@ def _sends(description: str, *media_types: str) -> dict[str, Any]:
 
 
 def add_file_routes(router: APIRouter, service: OrderService) -> None:
-    """Add the routes for a job's files."""
-
     def artifacts_of(actor: Actor, job_id: str) -> artifacts.JobArtifacts:
         job = service.readable_job(actor, job_id)
         return artifacts.JobArtifacts(service.workshop.paths(), job, service.progress(job))
@@ -89,8 +87,6 @@ def _file_response(
 
 
 def add_config_routes(router: APIRouter, service: OrderService) -> None:
-    """Add the routes for the workshop's rules and paths."""
-
     @router.get("/config/rules", response_model=RulesTold)
     def get_rules(actor: SignedInActor) -> Response:
         """Trims, backs, bands, grain, deadlines, retries."""

@@ -4,6 +4,7 @@
 checks permissions; the routes parse requests and write responses.
 """
 
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Annotated, Any, Final
 
@@ -20,21 +21,23 @@ from kesin.workloads.optiplan.api import schemas
 from kesin.workloads.optiplan.api.common import OrderRoute, json_response, parse_json
 from kesin.workloads.optiplan.api.file_routes import add_config_routes, add_file_routes
 from kesin.workloads.optiplan.history import audit_events
-from kesin.workloads.optiplan.intake import FILE_TYPES, payload_from_file, payload_from_json
 from kesin.workloads.optiplan.orders import payload as payloads
 from kesin.workloads.optiplan.orders.order_list import ListDefaults
 from kesin.workloads.optiplan.orders.payload import FieldProblem, OptiMode, PartType, Payload
-from kesin.workloads.optiplan.service import OrderService
+from kesin.workloads.optiplan.orders.spreadsheet import CSV, XLSX
+from kesin.workloads.optiplan.service import OrderService, read_order_list
 
 MAX_PAGE_JOBS: Final = 500
 MAX_PAGE_BYTES: Final = 5_000_000  # of payloads; a page of large orders is shorter
 MAX_PAGE_CUSTOMERS: Final = 500
 
+# Browsers on Windows send a CSV as an Excel file.
+FILE_TYPES: Final = (XLSX, CSV, "application/vnd.ms-excel", "application/octet-stream")
+
 Word = Annotated[str | None, Query(min_length=1, max_length=payloads.MAX_NAME)]
 
 
 def optiplan_router(context: WorkloadContext) -> APIRouter:
-    """Build every route of the workload."""
     service = OrderService(context)
     router = GuardedRouter(tags=["optiplan"], route_class=OrderRoute)
     _add_order_routes(router, service)
@@ -92,14 +95,14 @@ def _add_order_routes(router: APIRouter, service: OrderService) -> None:
         def create() -> Response:
             service.require_create(actor)
             if kind == JSON:
-                payload = payload_from_json(parse_json(body, kind), order_id)
+                payload = _read_order(parse_json(body, kind), order_id)
             elif kind in FILE_TYPES:
-                payload = payload_from_file(
+                payload = read_order_list(
+                    service.workshop,
                     file_name,
                     body,
                     order_id=order_id,
                     customer_phone=customer_phone,
-                    rules=service.workshop.rules(),
                     defaults=defaults,
                 )
             else:
@@ -113,6 +116,15 @@ def _add_order_routes(router: APIRouter, service: OrderService) -> None:
         enqueued = service.create_order(actor, payload)
         body = schemas.OneJob.model_construct(job=schemas.job_body(service, enqueued.job))
         return json_response(body, 201 if enqueued.new else 200)
+
+
+def _read_order(body: Any, order_id: str) -> Payload:
+    """Read the order in a JSON body; its id is the one in the URL."""
+    if isinstance(body, Mapping):
+        if body.get("order_id", order_id) != order_id:
+            raise FieldProblem(("order_id",), "is another one than in the address").as_problem()
+        body = {**body, "order_id": order_id}
+    return payloads.read_payload(body)
 
 
 def _add_read_routes(router: APIRouter, service: OrderService) -> None:

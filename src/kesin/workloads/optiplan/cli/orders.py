@@ -20,7 +20,6 @@ from kesin.foundation.terminal import (
 )
 from kesin.workloads.common.cli import JsonOption, local_operator
 from kesin.workloads.optiplan.cli.context import open_order_service, open_workshop
-from kesin.workloads.optiplan.intake import payload_from_file
 from kesin.workloads.optiplan.optimizer.input import PlanDefaults, read_batch
 from kesin.workloads.optiplan.optimizer.model import CuttingPlan, Unplannable
 from kesin.workloads.optiplan.optimizer.optimise import optimise
@@ -35,15 +34,20 @@ from kesin.workloads.optiplan.orders.spreadsheet import read_sheets
 from kesin.workloads.optiplan.pipeline.transform import transform_order
 from kesin.workloads.optiplan.pipeline.workbook import plain_letters, write_batches
 from kesin.workloads.optiplan.pipeline.xlsx_template import SHEET, read_template
+from kesin.workloads.optiplan.service import read_order_list
 from kesin.workloads.optiplan.workshop.config import Workshop
 from kesin.workloads.optiplan.workshop.rules import Rules, rules_json
 
 MAX_FILE_BYTES: Final = 10_000_000
-NO_PHONE: Final = ""  # the phone of an order that is only planned
 
 
 def read_order(
-    file: Path, rules: Rules, defaults: ListDefaults, *, order_id: str | None, phone: str | None
+    file: Path,
+    workshop: Workshop,
+    defaults: ListDefaults,
+    *,
+    order_id: str | None,
+    phone: str | None,
 ) -> Payload:
     """Read an order. A JSON file may omit its id, and ``phone`` overrides the phone in it.
 
@@ -56,7 +60,7 @@ def read_order(
         raise Invalid("say whose order it is with --phone")
     names = {"order_id": order_id or file.stem, "customer_phone": phone}
     try:
-        return payload_from_file(file.name, data, **names, rules=rules, defaults=defaults)
+        return read_order_list(workshop, file.name, data, **names, defaults=defaults)
     except BadOrderList as problem:
         lines = [f"  {visible(str(row_problem))}" for row_problem in problem.problems]
         raise Invalid("\n".join([f"{file}: nothing was made", *lines])) from None
@@ -138,7 +142,8 @@ def _import_files(
     if _is_import_file(file):
         yield file
         return
-    payload = read_order(file, rules, ListDefaults(color=color), order_id=None, phone=NO_PHONE)
+    defaults = ListDefaults(color=color)
+    payload = read_order(file, workshop, defaults, order_id=None, phone="")  # only planned
     plate = payload.plate_size or rules.default_plate_size
     if plate is None:
         raise Invalid(f"{file} names no plate size and the rules have no defaultPlateSize")
@@ -176,8 +181,8 @@ def import_order(
     All rows are good or nothing is made. The same order again finds the job it has.
     """
     with open_order_service() as service:
-        defaults, rules = ListDefaults(opti_mode=mode, color=color), service.workshop.rules()
-        payload = read_order(file, rules, defaults, order_id=order_id, phone=phone)
+        defaults = ListDefaults(opti_mode=mode, color=color)
+        payload = read_order(file, service.workshop, defaults, order_id=order_id, phone=phone)
         enqueued = service.create_order(local_operator(), payload)
         phone = normalise_phone(payload.customer_phone)
         customer_known = service.customers.find(phone) is not None

@@ -30,7 +30,6 @@ class _OneLineParser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Plan the files and return the exit code."""
     options = _build_parser().parse_args(arguments)
     try:
         rules = read_json(options.rules) if options.rules else {}

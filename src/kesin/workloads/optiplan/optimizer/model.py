@@ -42,7 +42,6 @@ def size_text(length: Hundredths, width: Hundredths) -> str:
 
 
 def metres(value: Hundredths) -> float:
-    """Convert hundredths of a millimetre to metres, for totals."""
     return value / (1_000 * MM)
 
 
@@ -171,7 +170,6 @@ class Demand:
         return sum(part.quantity for part in self.parts)
 
     def is_reusable(self, rect: Rect) -> bool:
-        """Whether an offcut is large enough to be kept."""
         short, long = sorted((rect.length, rect.width))
         return long >= self.offcut_length and short >= self.offcut_width
 

@@ -87,7 +87,9 @@ def optimise(demand: Demand, effort: Effort | None = None) -> CuttingPlan:
         _try_columns(search, budget)
     if search.fewest > least:
         _repack(search, budget, least)
-    _gather_space(search, budget)
+    boards, _, strategy, best = search.plans[0]
+    if boards > 1:  # gather the empty space on as few boards as possible
+        search.keep(strategy, improve(task, best, budget, 1.0, 1, seed=7))
     candidates = [(plan[2], build_layouts(demand, members, plan[3])) for plan in search.plans]
     strategy, layouts = min(candidates, key=lambda each: (_preference(demand, each[1]), each[0]))
     plan = CuttingPlan(demand, strategy, layouts, least, tuple(sorted(search.results.items())))
@@ -159,13 +161,6 @@ def _repack(search: _Search, budget: Budget, least: int) -> None:
         search.keep("REPACK", better)
         if search.fewest <= least:
             return
-
-
-def _gather_space(search: _Search, budget: Budget) -> None:
-    """Concentrate the empty space of the best plan on as few boards as possible."""
-    boards, _, strategy, best = search.plans[0]
-    if boards > 1:
-        search.keep(strategy, improve(search.task, best, budget, 1.0, 1, seed=7))
 
 
 def _preference(demand: Demand, layouts: tuple[Layout, ...]) -> tuple[int, ...]:

@@ -26,7 +26,6 @@ COLUMNS: Final = "ABCDEFGHIJKL"
 _MAX_PROBLEMS: Final = 200
 _MAX_IN_MESSAGE: Final = 5
 _BACK_PANEL: Final = re.compile(r"\barkal[ıi]k\b", re.IGNORECASE)
-_SIZES: Final = slice(1, 4)  # length, width, quantity
 _READ_FIELDS: Final = (  # of the columns B…I
     *("length_cm", "width_cm", "quantity", "grain"),
     *("edge_up", "edge_lo", "edge_sx", "edge_dx"),
@@ -215,7 +214,7 @@ def _find_list(data: bytes) -> tuple[spreadsheet.Rows, int]:
 
 def _missing_sizes(cells: Sequence[Any]) -> int:
     """Count how many of length, width and quantity are not numbers."""
-    return 3 - sum(map(list_cells.looks_numeric, cells[_SIZES]))
+    return 3 - sum(map(list_cells.looks_numeric, cells[1:4]))
 
 
 def _near_parts(above: Sequence[Sequence[Any]]) -> Iterator[RowProblem]:

@@ -59,7 +59,6 @@ def check_one_line(text: str) -> str:
 
 
 def check_not_blank(text: str) -> str:
-    """Validate that the text is not blank."""
     if not text.strip():
         raise ValueError("must not be empty")
     return text

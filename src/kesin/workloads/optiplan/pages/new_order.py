@@ -14,11 +14,10 @@ from kesin.web.dashboard.forms.schema_form import parse_number, parse_row_number
 from kesin.web.dashboard.forms.uploads import Upload, Uploaded, WideForm
 from kesin.web.dashboard.frame.page import Context, PageContext, page_router
 from kesin.workloads.optiplan.errors import OrderProblem
-from kesin.workloads.optiplan.intake import payload_from_file
 from kesin.workloads.optiplan.orders.order_list import ListDefaults
 from kesin.workloads.optiplan.orders.payload import FieldProblem, read_payload
 from kesin.workloads.optiplan.pages.orders import PATH, frame, order_service
-from kesin.workloads.optiplan.service import EnqueuedOrder, OrderService
+from kesin.workloads.optiplan.service import EnqueuedOrder, OrderService, read_order_list
 from kesin.workloads.optiplan.workshop.rules import NO_BAND
 
 MAX_ROWS: Final = 200  # in the form; longer orders are uploaded
@@ -91,7 +90,6 @@ class OrderForm:
         return form
 
     def without_row(self, number: int) -> OrderForm:
-        """The form without this row."""
         rows = tuple(row for n, row in enumerate(self.rows) if n != number)
         return OrderForm(self.heads, rows)
 
@@ -221,12 +219,12 @@ def _import_order_list(ctx: PageContext, sent: Upload) -> Response:
         defaults: dict[str, Any] = {name: fields.get(name) or None for name in names}
         if thickness != "":
             defaults["thickness_mm"] = Decimal(str(thickness))
-        payload = payload_from_file(
+        payload = read_order_list(
+            orders.workshop,
             sent.file_name,
             sent.data,
             order_id=fields.get("order_id", ""),
             customer_phone=fields.get("customer_phone") or None,
-            rules=orders.workshop.rules(),
             defaults=ListDefaults(**defaults),
         )
         created = orders.create_order(ctx.actor, payload)

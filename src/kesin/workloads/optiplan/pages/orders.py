@@ -112,7 +112,6 @@ class OrderRow:
 
 
 def may_see_orders(ctx: PageContext) -> bool:
-    """Whether the user may see the workshop's orders."""
     sees_all = ctx.commands.visible_sites(ctx.actor, WORKLOAD) is None
     return ctx.actor.has("optiplan") or (ctx.actor.has("read") and sees_all)
 

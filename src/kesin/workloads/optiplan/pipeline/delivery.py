@@ -29,7 +29,7 @@ from kesin.workloads.optiplan.pipeline import shared_folder
 from kesin.workloads.optiplan.pipeline.progress import OrderProgress, ProgressStore
 from kesin.workloads.optiplan.pipeline.shared_folder import has_content, move_file, remove_file
 from kesin.workloads.optiplan.workshop.json_file import write_atomically
-from kesin.workloads.optiplan.workshop.paths import FAILED, INBOX, PROCESSED
+from kesin.workloads.optiplan.workshop.paths import FAILED, INBOX, MACHINE_FOLDERS, PROCESSED
 
 _STAGED, _SENT = "staged", "sent"  # beside the folders, places where a file can be
 _XML_NAME: Final = re.compile(r"[^./\\][^/\\]*\.xml", re.IGNORECASE)
@@ -103,7 +103,7 @@ def put_in_inbox(machine_folder: Path, delivery: Delivery) -> None:
     changed since it was planned.
     """
     with shared_folder.translate_os_errors(machine_folder):
-        for name in (INBOX, PROCESSED, FAILED):
+        for name in MACHINE_FOLDERS:
             (machine_folder / name).mkdir(parents=True, exist_ok=True)
         for file in delivery.files:
             _MachineFile(machine_folder, file).put_in_inbox()
@@ -157,8 +157,7 @@ class _MachineFile:
         self.name = file.name
         self._source = file.source
         self._sha256 = file.sha256
-        folders = {name: machine_folder / name for name in (INBOX, PROCESSED, FAILED)}
-        self._paths = {name: folder / file.name for name, folder in folders.items()}
+        self._paths = {name: machine_folder / name / file.name for name in MACHINE_FOLDERS}
         self._inbox = self._paths[INBOX]
         hidden = f".{file.name}.{file.sha256[:12]}"
         self._staged = self._inbox.with_name(f"{hidden}{UNFINISHED_SUFFIX}")

@@ -58,9 +58,7 @@ class ProgressStore:
         self._directory.put_metadata(MetadataEntry(WORKLOAD, job_id, _NAME, value, self._now()))
 
     def job_ids(self) -> list[str]:
-        """Return the ids of the jobs with a progress record."""
         return [entry.site for entry in self._directory.metadata_entries(WORKLOAD, name=_NAME)]
 
     def delete(self, job_id: str) -> bool:
-        """Delete the progress of a job; returns whether there was any."""
         return self._directory.delete_metadata(WORKLOAD, job_id, _NAME)

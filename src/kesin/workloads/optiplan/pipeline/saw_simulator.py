@@ -10,7 +10,7 @@ from pathlib import Path
 from kesin.workloads.optiplan.errors import OrderProblem
 from kesin.workloads.optiplan.pipeline import shared_folder
 from kesin.workloads.optiplan.pipeline.solution import check_xml
-from kesin.workloads.optiplan.workshop.paths import FAILED, INBOX, PROCESSED
+from kesin.workloads.optiplan.workshop.paths import FAILED, INBOX, MACHINE_FOLDERS, PROCESSED
 
 
 class SawSimulator:
@@ -28,7 +28,7 @@ class SawSimulator:
         passes.
         """
         with shared_folder.translate_os_errors(self._folder):
-            for name in () if self._has_folders else (INBOX, PROCESSED, FAILED):
+            for name in () if self._has_folders else MACHINE_FOLDERS:
                 (self._folder / name).mkdir(parents=True, exist_ok=True)
             self._has_folders = True
             entries = shared_folder.list_plain_files(self._folder / INBOX)

@@ -24,7 +24,6 @@ from kesin.workloads.optiplan.pipeline.shared_folder import FolderEntry, move_fi
 FileStates = dict[str, list[int]]  # by name: size in bytes, time of the last change in ns
 
 _MAX_XMLS: Final = 200
-_XML_SUFFIX: Final = ".xml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +143,7 @@ def _group_by_batch(
     newest_first = sorted(entries, key=lambda entry: (entry.modified_ns, entry.name), reverse=True)
     for entry in newest_first:
         name = entry.name.lower()
-        if not name.endswith(_XML_SUFFIX):
+        if not name.endswith(".xml"):
             continue
         matches = [stem for stem in stems if name.startswith(stem.lower())]
         if matches:

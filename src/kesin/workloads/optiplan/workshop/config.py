@@ -45,7 +45,6 @@ class Workshop:
         return self.settings.data_dir.absolute() / "optiplan" / "run"
 
     def rules(self) -> Rules:
-        """Return the rules in force; raises OrderProblem."""
         return load_rules(self.rules_file)
 
     def paths(self) -> Paths:

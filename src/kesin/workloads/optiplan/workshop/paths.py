@@ -17,7 +17,7 @@ from kesin.workloads.optiplan.orders.payload import StrictModel, check_not_blank
 from kesin.workloads.optiplan.workshop import json_file
 
 BUILT_IN: Final = "built-in"
-INBOX, PROCESSED, FAILED = "inbox", "processed", "failed"  # in the machine's folder
+MACHINE_FOLDERS = INBOX, PROCESSED, FAILED = "inbox", "processed", "failed"
 
 _PathText = Annotated[
     str, Field(max_length=1_000), AfterValidator(check_one_line), AfterValidator(check_not_blank)

@@ -73,7 +73,9 @@ def draw_layout(
     page = _BoardPage(plan, plan.layouts[number - 1], TEXTS[language], scale)
     _draw_heading(page, number)
     _draw_board(page)
-    bands = _band_styles(plan.demand)
+    names = {band.name for part in plan.demand.parts for band in part.bands if band is not None}
+    styles = zip(cycle(BAND_COLOURS), cycle(BAND_DASHES))
+    bands = dict(zip(sorted(names), styles, strict=False))
     for offcut in page.layout.offcuts:
         _draw_offcut(page, offcut)
     for placement in page.layout.placements:
@@ -257,12 +259,6 @@ def _draw_dimensions(page: _BoardPage) -> None:
         shapes.Box(side - 8, y + height / 2 - 26, 16, 52, "#ffffff"),
         shapes.Text(side + 4.5, y + height / 2, height_text, 13, QUIET, "middle", turned=True),
     )
-
-
-def _band_styles(demand: model.Demand) -> dict[str, BandStyle]:
-    """Return the colour and the dashes of each band of the order, by its name."""
-    names = {band.name for part in demand.parts for band in part.bands if band is not None}
-    return dict(zip(sorted(names), zip(cycle(BAND_COLOURS), cycle(BAND_DASHES)), strict=False))
 
 
 def _draw_legend(page: _BoardPage, bands: dict[str, BandStyle]) -> None:

@@ -35,7 +35,6 @@ Column = tuple[str, float, shapes.Anchor]  # title, position, anchor
 
 
 def print_plans(plans: Sequence[CuttingPlan], language: Language = "en") -> bytes:
-    """Return the PDF of a batch."""
     from fpdf import FPDF
 
     pdf = FPDF(orientation="landscape", unit="mm", format="A4")
