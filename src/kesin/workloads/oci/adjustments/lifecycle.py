@@ -7,18 +7,8 @@ from kesin.lifecycle.budget import DAY_S, Backoff
 from kesin.lifecycle.declare import Lifecycle, Move, State
 from kesin.lifecycle.errors import Category, Code
 from kesin.lifecycle.vocabulary import Fixed, due, unclaimed
+from kesin.workloads.oci import lifecycle
 from kesin.workloads.oci.google.classify import ADJUSTMENT_CODES
-from kesin.workloads.oci.lifecycle import (
-    ENDED,
-    MANUAL_FAIL,
-    SENT,
-    OciLimits,
-    answer_moves,
-    cap_moves,
-    mark_failed_move,
-    oci_taxonomy,
-    reject_move,
-)
 
 QUEUE: Final = "oci_adjustments"
 WINDOW_S: Final = 54 * DAY_S  # later, Google adjusts no conversion
@@ -35,8 +25,8 @@ _REFUSALS: Final = (  # our own codes: Google was not asked
 )
 
 
-def adjustment_lifecycle(limits: OciLimits | None = None) -> Lifecycle:
-    limits = limits or OciLimits()
+def adjustment_lifecycle(limits: lifecycle.OciLimits | None = None) -> Lifecycle:
+    limits = limits or lifecycle.OciLimits()
     return Lifecycle(
         name=QUEUE,
         doc="Adjustments of conversions: each waits for its conversion, then for those before it.",
@@ -71,16 +61,16 @@ def adjustment_lifecycle(limits: OciLimits | None = None) -> Lifecycle:
                 doc="The conversion was never claimed: it was changed here, and nothing is sent.",
             ),
             moves.claim(SENDABLE, "PROCESSING"),
-            reject_move(OPEN),
-            moves.complete("PROCESSING", "COMPLETED", name="ack", when=(), stamp=SENT),
-            moves.fail("PROCESSING", "FAILED", name="ack_failed", stamp=ENDED),
-            *answer_moves(limits),
-            *cap_moves(SENDABLE),
+            lifecycle.reject_move(OPEN),
+            moves.complete("PROCESSING", "COMPLETED", name="ack", when=(), stamp=lifecycle.SENT),
+            moves.fail("PROCESSING", "FAILED", name="ack_failed", stamp=lifecycle.ENDED),
+            *lifecycle.answer_moves(limits),
+            *lifecycle.cap_moves(SENDABLE),
             moves.expire(
                 *(OPEN, "FAILED", WINDOW_S),
                 since="conversion_at",
                 error=EXPIRED,
-                stamp=ENDED,
+                stamp=lifecycle.ENDED,
             ),
             Move(
                 "give_up",
@@ -89,7 +79,7 @@ def adjustment_lifecycle(limits: OciLimits | None = None) -> Lifecycle:
                 by=("clock",),
                 when=(unclaimed, due),
                 error=EXPIRED,
-                stamp=ENDED,
+                stamp=lifecycle.ENDED,
                 stage="expire",
                 doc="The same where the time of the sale is not known.",
             ),
@@ -98,24 +88,24 @@ def adjustment_lifecycle(limits: OciLimits | None = None) -> Lifecycle:
                 "WAITING",
                 name="RETRY_SELECTED",
                 run_at=Backoff((WINDOW_S,)),
-                unstamp=ENDED,
+                unstamp=lifecycle.ENDED,
             ),
-            mark_failed_move(OPEN),  # one in flight ends first: none overtakes it
+            lifecycle.mark_failed_move(OPEN),  # one in flight ends first: none overtakes it
             Move(
                 "MARK_SENT",
                 (*SENDABLE, "FAILED"),
                 "COMPLETED",
                 by=("operator",),
                 when=(unclaimed,),
-                stamp=SENT,
+                stamp=lifecycle.SENT,
                 unstamp=("failed_at",),
                 doc="Uploaded by hand, from the file.",
             ),
             moves.prune("COMPLETED", days=limits.keep_completed_days),
             moves.prune("FAILED", days=limits.keep_failed_days),
         ),
-        errors=oci_taxonomy(
+        errors=lifecycle.oci_taxonomy(
             *(Code(name, Category.VALIDATION) for name in _REFUSALS), *ADJUSTMENT_CODES
         ),
-        default_errors=(("MARK_FAILED", MANUAL_FAIL),),
+        default_errors=(("MARK_FAILED", lifecycle.MANUAL_FAIL),),
     )

@@ -12,16 +12,8 @@ from kesin.engine.worker_thread import ClaimShare
 from kesin.lifecycle.model import Job
 from kesin.store.records import Filter
 from kesin.workloads.oci import uploader
+from kesin.workloads.oci.adjustments import settling
 from kesin.workloads.oci.adjustments.lifecycle import SENDABLE
-from kesin.workloads.oci.adjustments.settling import (
-    GONE,
-    beside,
-    check,
-    conversion_id,
-    is_under_way,
-    locked,
-    settle_waiting,
-)
 from kesin.workloads.oci.conversions.conversion import Conversion, Unsendable
 from kesin.workloads.oci.conversions.ingest import ClaimedMeanwhile
 from kesin.workloads.oci.google.channel import UploadRow
@@ -50,21 +42,25 @@ class AdjustmentUploader(uploader.Uploader):
     def _settle(self, site: SiteContext) -> None:
         """Settle the next waiting adjustments of a site; those that stay hold up no others."""
         where = Filter(states=("WAITING",), tenants=(site.id,), oldest_first=True)
-        cursor, sold = self._cursors.get(site.id), beside(site, WORKLOAD)
+        cursor, sold = self._cursors.get(site.id), settling.beside(site, WORKLOAD)
         page = site.queue.jobs(where, limit=SETTLED_AT_ONCE, cursor=cursor)
         self._cursors[site.id] = page.cursor
-        found = sold.queue.find([*map(conversion_id, page.jobs)]) if page.jobs else {}
-        ids = [job.id for job in page.jobs if not is_under_way(found.get(conversion_id(job)))]
+        found = sold.queue.find([*map(settling.conversion_id, page.jobs)]) if page.jobs else {}
+        ids = [
+            job.id
+            for job in page.jobs
+            if not settling.is_under_way(found.get(settling.conversion_id(job)))
+        ]
         if not ids:
             return  # no lock for what can only wait
-        with suppress(ClaimedMeanwhile), locked(site):  # else in the next turn
+        with suppress(ClaimedMeanwhile), settling.locked(site):  # else in the next turn
             jobs = site.queue.find(ids)  # as they are under the lock
             waiting = [jobs[each] for each in ids if each in jobs and jobs[each].state == "WAITING"]
-            settle_waiting(sold, waiting, WORKER_ACTOR)
+            settling.settle_waiting(sold, waiting, WORKER_ACTOR)
 
     def _claimable_rows(self, site: SiteContext, share: int) -> int:
         """None while conversions are held; what holds adjustments alone is their own breaker."""
-        sold = beside(site, WORKLOAD)
+        sold = settling.beside(site, WORKLOAD)
         held = sold.is_paused or not self._recheck_breaker(sold).max_rows(site.queue.now(), share)
         return 0 if held else super()._claimable_rows(site, share)
 
@@ -72,7 +68,7 @@ class AdjustmentUploader(uploader.Uploader):
         """Nothing: an adjustment was checked when it became ready."""
 
     def _split(self, site: SiteContext, jobs: Sequence[Job]) -> uploader.SplitRows:
-        sold = beside(site, WORKLOAD)
+        sold = settling.beside(site, WORKLOAD)
         conversions = sold.queue.find([str(job.payload.get("conversionId")) for job in jobs])
         rows: uploader.SplitRows = ([], [])
         for job in jobs:
@@ -87,8 +83,8 @@ def _row(site: SiteContext, job: Job, conversions: Mapping[str, Job]) -> UploadR
     """The adjustment as it is sent; raises Unsendable."""
     payload, conversion = job.payload, conversions.get(str(job.payload.get("conversionId")))
     if conversion is None or conversion.tenant != job.tenant:
-        raise Unsendable("UNKNOWN_CONVERSION", "externalId", GONE)
-    check(site, conversion, payload["type"])
+        raise Unsendable("UNKNOWN_CONVERSION", "externalId", settling.GONE)
+    settling.check(site, conversion, payload["type"])
     sent = Conversion.from_payload(conversion.payload, site.defaults)
     if "value" in payload:
         value = Decimal(str(payload["value"]))

@@ -15,14 +15,8 @@ from kesin.lifecycle.budget import MINUTE_S, SECOND_US
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change, Job
 from kesin.workloads.oci.adjustments.lifecycle import QUEUE, TOO_LATE, UNFINISHED, WINDOW_S
+from kesin.workloads.oci.conversions import ingest
 from kesin.workloads.oci.conversions.conversion import Unsendable
-from kesin.workloads.oci.conversions.ingest import (
-    ClaimedMeanwhile,
-    amended,
-    awaits_first_claim,
-    is_retracted,
-    was_refused,
-)
 from kesin.workloads.oci.script import rejections
 from kesin.workloads.oci.site import SiteContext
 
@@ -83,7 +77,7 @@ def check(site: SiteContext, conversion: Job, kind: str) -> None:
         raise Unsendable("CONVERSION_EXPIRED", "externalId", TOO_LATE)
     if kind == "RETRACT" and site.channel == "data_manager":
         raise Unsendable("RETRACT_NOT_POSSIBLE", "type", _NO_RETRACTION)
-    if kind == "RESTATE" and was_refused(site, conversion):
+    if kind == "RESTATE" and ingest.was_refused(site, conversion):
         raise Unsendable("CONSENT_DENIED", "externalId", _REFUSED)
 
 
@@ -117,8 +111,8 @@ def conversion_id(job: Job) -> str:
 
 def is_under_way(conversion: Job | None) -> bool:
     """Whether Google may get the conversion, or have it: its adjustments wait for the outcome."""
-    is_open = conversion and conversion.state != "COMPLETED" and not is_retracted(conversion)
-    return bool(conversion and is_open and not awaits_first_claim(conversion))
+    is_open = conversion and conversion.state != "COMPLETED" and not ingest.is_retracted(conversion)
+    return bool(conversion and is_open and not ingest.awaits_first_claim(conversion))
 
 
 def settle_waiting(site: SiteContext, jobs: Sequence[Job], actor: str) -> dict[str, Settled]:
@@ -155,7 +149,7 @@ def _settle(site: SiteContext, turn: Mapping[str, Job], actor: str) -> dict[str,
     after = site.queue.find(changed) if changed else {}
     is_newer = any(after[key].seq != sold[key].seq + 1 for key in changed)
     if is_newer or any(outcome.result != "moved" for outcome in outcomes):
-        raise ClaimedMeanwhile
+        raise ingest.ClaimedMeanwhile
     for what, move in _MOVES.items():
         done = canonical_json({"outcome": what})
         moved = [Change(job_id, result=done) for job_id, it in settled.items() if it == what]
@@ -168,7 +162,7 @@ def _settle(site: SiteContext, turn: Mapping[str, Job], actor: str) -> dict[str,
 
 def _amended(conversion: Job, job: Job) -> Change:
     note = canonical_json({"adjustment": job.id})
-    return amended(conversion, **_fields(job))._replace(note=note)
+    return ingest.amended(conversion, **_fields(job))._replace(note=note)
 
 
 def _decide(
@@ -180,7 +174,7 @@ def _decide(
         raise Unsendable("UNKNOWN_CONVERSION", "externalId", GONE)
     if waits:
         return "waits"
-    if is_retracted(conversion):
+    if ingest.is_retracted(conversion):
         raise Unsendable("ALREADY_RETRACTED", "externalId", RETRACTED)
     at = list(others).index(job.id)
     before = [each for each in list(others.values())[:at] if each]
@@ -205,7 +199,7 @@ def _decide(
 def _decide_unclaimed(site: SiteContext, conversion: Job, kind: str, *, is_blocked: bool) -> str:
     if kind == "RETRACT":
         return "retracted"
-    if was_refused(site, conversion):
+    if ingest.was_refused(site, conversion):
         raise Unsendable("CONSENT_DENIED", "externalId", _REFUSED)
     is_invalid = conversion.error_category == Category.VALIDATION.value
     takes = conversion.state == "QUEUED" or (conversion.state == "FAILED" and is_invalid)

@@ -19,14 +19,8 @@ from kesin.web.bodies import LargeBodyRoute
 from kesin.web.dependencies import JSON, UNCACHED, IgnoreColumns, RawBody, SignedInActor
 from kesin.workloads.common.columns import column_names
 from kesin.workloads.oci import reconciliation, script
-from kesin.workloads.oci.api import schemas
+from kesin.workloads.oci.api import control_routes, schemas
 from kesin.workloads.oci.api.adjustment_routes import add_adjustment_routes
-from kesin.workloads.oci.api.control_routes import (
-    SiteId,
-    add_action_routes,
-    add_read_routes,
-    add_site_routes,
-)
 from kesin.workloads.oci.api.cron_routes import add_cron_routes
 from kesin.workloads.oci.conversions.conversion import (
     CONSENT_FIELDS,
@@ -80,10 +74,10 @@ def oci_router(context: WorkloadContext) -> APIRouter:
     batch_router = GuardedRouter(tags=["oci"], route_class=LargeBodyRoute)
     _add_producer_routes(router, context)
     _add_script_routes(router, batch_router, context)
-    add_read_routes(router, context)
-    add_action_routes(router, batch_router, context)
+    control_routes.add_read_routes(router, context)
+    control_routes.add_action_routes(router, batch_router, context)
     add_adjustment_routes(router, batch_router, context)
-    add_site_routes(router, context)
+    control_routes.add_site_routes(router, context)
     add_cron_routes(router, context)
     router.routes.extend(batch_router.routes)  # include_router would build each route again
     return router
@@ -95,7 +89,7 @@ def _add_producer_routes(router: APIRouter, context: WorkloadContext) -> None:
         request: Request,
         actor: SignedInActor,
         body: RawBody,
-        site_id: SiteId = None,
+        site_id: control_routes.SiteId = None,
         ignore_columns: IgnoreColumns = None,
     ) -> Response:
         """Take conversions in: JSON, NDJSON or CSV, up to 10 000; one result a row.
@@ -136,7 +130,7 @@ def _add_script_routes(  # noqa: C901  # one function a route
     )
     def google_ads_export(
         actor: SignedInActor,
-        site_id: SiteId = None,
+        site_id: control_routes.SiteId = None,
         mark_as_exported: Annotated[bool, Query(alias="markAsExported")] = False,  # noqa: FBT002
         limit: Annotated[int, Query(ge=1, le=script.MAX_EXPORT_ROWS)] = script.MAX_EXPORT_ROWS,
     ) -> Response:

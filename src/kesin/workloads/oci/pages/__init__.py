@@ -5,27 +5,20 @@ from typing import Final
 from kesin.lifecycle.budget import HOUR_S
 from kesin.web.dashboard.frame.page import WorkloadPages
 from kesin.workloads.oci.adjustments.lifecycle import WINDOW_S
-from kesin.workloads.oci.pages import control, fix_row, settings, sites
+from kesin.workloads.oci.pages import control, fix_row, settings, site_links, sites
 from kesin.workloads.oci.pages.job_panel import adjustment_panel, job_actions, job_panel, sale_link
-from kesin.workloads.oci.pages.site_links import (
-    breaker_warnings,
-    links,
-    site_path,
-    stopped_by_breaker,
-    triage,
-)
 
 PAGES: Final = WorkloadPages(
     package=__name__,
     icon="upload",
     routers=(sites.router, control.router, fix_row.router, settings.router),
-    links=links,
-    site_path=site_path,
+    links=site_links.links,
+    site_path=site_links.site_path,
     job_panel=job_panel,
     job_actions=job_actions,
-    warnings=breaker_warnings,
-    stopped=stopped_by_breaker,
-    triage=triage,
+    warnings=site_links.breaker_warnings,
+    stopped=site_links.stopped_by_breaker,
+    triage=site_links.triage,
     overdue_after_s=3 * HOUR_S,  # Google's scripts come once an hour at most
     polling_elements=frozenset({"oci-rows", "oci-summary"}),
 )
@@ -33,7 +26,7 @@ ADJUSTMENT_PAGES: Final = WorkloadPages(
     icon="upload",
     job_panel=adjustment_panel,
     job_link=sale_link,
-    warnings=breaker_warnings,
-    stopped=stopped_by_breaker,
+    warnings=site_links.breaker_warnings,
+    stopped=site_links.stopped_by_breaker,
     overdue_after_s=WINDOW_S,  # those of a script's site wait for a person
 )

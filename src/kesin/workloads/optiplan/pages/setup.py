@@ -13,14 +13,8 @@ from kesin.web.dashboard.frame.routes import FirstFields
 from kesin.workloads.optiplan import rule_changes
 from kesin.workloads.optiplan.errors import OrderProblem
 from kesin.workloads.optiplan.orders.payload import FieldProblem, validation_problem
+from kesin.workloads.optiplan.pages import rules_form
 from kesin.workloads.optiplan.pages.orders import PATH, frame, order_service, readable_order_service
-from kesin.workloads.optiplan.pages.rules_form import (
-    TypedRules,
-    form_schema,
-    form_value,
-    list_changes,
-    read_typed_rules,
-)
 from kesin.workloads.optiplan.rule_changes import FROM_NEXT_START, rules_digest
 from kesin.workloads.optiplan.service import OrderService
 from kesin.workloads.optiplan.workshop.paths import paths_json
@@ -99,7 +93,7 @@ def _render_rules(
     changed: str = "",
     problem: Problem | None = None,
     value: Any = None,
-    typed: TypedRules | None = None,
+    typed: rules_form.TypedRules | None = None,
     seen: str = "",
 ) -> HTMLResponse:
     """The page; after an error, with the values as typed."""
@@ -107,9 +101,9 @@ def _render_rules(
     rules = rules_json(in_force)
     errors = _field_errors(problem, typed) if problem and typed else {}
     names = [name for name in changed.split(",") if name in rules]
-    shown = form_value(rules) if value is None else value
+    shown = rules_form.form_value(rules) if value is None else value
     form_values = _form_values(ctx, orders, shown, errors)
-    form = SchemaForm(form_schema(ctx.say), language=ctx.language)
+    form = SchemaForm(rules_form.form_schema(ctx.say), language=ctx.language)
     return ctx.page(
         "optiplan/rules.html",
         **form_values | ({"seen": seen} if seen else {}),
@@ -130,7 +124,7 @@ def _form_values(
 ) -> dict[str, Any]:
     """The template's values: the form, filled in, and the digest of the rules being edited."""
     by_pointer = {name.removeprefix(ROOT): messages for name, messages in (errors or {}).items()}
-    form = SchemaForm(form_schema(ctx.say), by_pointer)
+    form = SchemaForm(rules_form.form_schema(ctx.say), by_pointer)
     return {
         "root": form.draw(value),
         "seen": rules_digest(orders.workshop.rules()),
@@ -144,7 +138,7 @@ def change_rules_form(ctx: Context, fields: WideForm) -> HTMLResponse:
     """The form with a row added or removed; keeps what was typed and saves nothing."""
     orders = order_service(ctx)
     orders.context.commands.queue(ctx.actor, "optiplan", "operate", "rules")
-    form = SchemaForm(form_schema(ctx.say))
+    form = SchemaForm(rules_form.form_schema(ctx.say))
     value = form.read(fields)
     do, _, pointer = fields.get("do", "").partition(":")
     if do not in {"add", "remove"}:
@@ -161,10 +155,10 @@ def change_rules_page(ctx: Context, fields: WideForm) -> Response:
     orders.context.commands.queue(ctx.actor, "optiplan", "operate", "rules")
     before = orders.workshop.rules()
     seen = fields.get("seen", "")[:MAX_DIGEST_CHARS]
-    value = SchemaForm(form_schema(ctx.say)).read(fields)
+    value = SchemaForm(rules_form.form_schema(ctx.say)).read(fields)
     if fields.get("do") == "edit":
         return _render_rules(ctx, orders, value=value, seen=seen)
-    typed = read_typed_rules(value, rules_json(before))
+    typed = rules_form.read_typed_rules(value, rules_json(before))
     try:
         after = _validate(typed)
         if "sure" in fields:
@@ -176,7 +170,7 @@ def change_rules_page(ctx: Context, fields: WideForm) -> Response:
             rule_changes.check_unchanged(before, seen)
     except (OrderProblem, RequestConflict) as problem:
         return _render_rules(ctx, orders, problem=problem, value=value, typed=typed)
-    changed = list_changes(ctx.say, rules_json(before), rules_json(after))
+    changed = rules_form.list_changes(ctx.say, rules_json(before), rules_json(after))
     if not changed:
         return _redirect("rules", "none")
     at_start = sorted(FROM_NEXT_START)
@@ -190,7 +184,7 @@ def change_rules_page(ctx: Context, fields: WideForm) -> Response:
     )
 
 
-def _validate(typed: TypedRules) -> Rules:
+def _validate(typed: rules_form.TypedRules) -> Rules:
     """The rules, if the form's tables are valid too; else raises all problems at once."""
     if not typed.errors:
         return rule_changes.read_new_rules(typed.values)
@@ -208,7 +202,7 @@ def _validate(typed: TypedRules) -> Rules:
     raise validation_problem(problems)
 
 
-def _field_errors(problem: Problem, typed: TypedRules) -> dict[str, list[str]]:
+def _field_errors(problem: Problem, typed: rules_form.TypedRules) -> dict[str, list[str]]:
     """The messages by the name of their field; the form has those that no field has."""
     errors: dict[str, list[str]] = {}
     for row in problem.details.get("fields", ()):
