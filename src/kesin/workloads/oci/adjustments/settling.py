@@ -143,8 +143,11 @@ def _settle(site: SiteContext, turn: Mapping[str, Job], actor: str) -> dict[str,
             settled[job.id] = problem
     outcomes, changed = [], [key for key, job in turn.items() if settled[job.id] in _LOCAL]
     for what, action in _LOCAL.items():
-        chosen = [key for key in changed if settled[turn[key].id] == what]
-        changes = [_amended(sold[key], turn[key]) for key in chosen]
+        chosen = [(sold[key], turn[key]) for key in changed if settled[turn[key].id] == what]
+        changes = [
+            ingest.amended(conversion, canonical_json({"adjustment": job.id}), **_fields(job))
+            for conversion, job in chosen
+        ]
         outcomes += site.apply(action, changes, role="producer", actor=actor)
     after = site.queue.find(changed) if changed else {}
     is_newer = any(after[key].seq != sold[key].seq + 1 for key in changed)
@@ -158,11 +161,6 @@ def _settle(site: SiteContext, turn: Mapping[str, Job], actor: str) -> dict[str,
     refused = [(job, why) for job, why in whys if isinstance(why, Unsendable)]
     own.apply("reject", rejections(refused), actor=actor)
     return settled
-
-
-def _amended(conversion: Job, job: Job) -> Change:
-    note = canonical_json({"adjustment": job.id})
-    return ingest.amended(conversion, **_fields(job))._replace(note=note)
 
 
 def _decide(

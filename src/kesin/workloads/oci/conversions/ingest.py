@@ -212,14 +212,14 @@ def _stop(site: SiteContext, external_ids: Sequence[str], actor: Actor) -> None:
                     )  # fmt: skip
 
 
-def amended(job: Job, **fields: Any) -> Change:
+def amended(job: Job, note: str | None = None, /, **fields: Any) -> Change:
     """The row with these fields: whatever takes it back, they are found before a claim."""
     old = job.payload if isinstance(job.payload, dict) else {}
     payload = canonical_json({**old, **fields})
     sold_at = job.stamp_1 or job.created_at  # conversion_at is the lifecycle's first stamp
     ends = {"expires_at": job.stamp_4} if job.stamp_4 else {}  # its fourth stamp
     stamps = {"conversion_at": sold_at, **ends}
-    return Change(job.id, payload=payload, stamps=stamps, run_at=job.run_at)
+    return Change(job.id, payload=payload, stamps=stamps, run_at=job.run_at, note=note)
 
 
 def was_refused(site: SiteContext, job: Job) -> bool:

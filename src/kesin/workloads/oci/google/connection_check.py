@@ -1,7 +1,5 @@
 """Checks a site's connection: token and account with a trial upload, its conversion actions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime

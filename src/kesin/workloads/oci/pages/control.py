@@ -27,21 +27,13 @@ from kesin.store.records import Filter
 from kesin.web.dashboard.forms.uploads import Upload, Uploaded
 from kesin.web.dashboard.frame.page import Context, PageContext, page_router
 from kesin.web.dashboard.frame.routes import FirstFields
-from kesin.web.dashboard.queues import actions
+from kesin.web.dashboard.queues import actions, listing
 from kesin.web.dashboard.queues.bulk import runs_of
 from kesin.web.dashboard.queues.failures import (
     chosen_codes,
     count_by_code,
     failure_codes,
     failures_of,
-)
-from kesin.web.dashboard.queues.listing import (
-    NONE,
-    order_of,
-    query_of,
-    shown_rows,
-    text_of,
-    visible_jobs,
 )
 from kesin.web.dashboard.queues.page import runs_shown
 from kesin.web.dashboard.state_groups import state_groups
@@ -90,14 +82,14 @@ class ControlFilter:
 
     def query(self, **other: str) -> str:
         """The query string, with some of it changed."""
-        return query_of(asdict(self), **other)
+        return listing.query_of(asdict(self), **other)
 
 
 def _chosen(ctx: PageContext) -> ControlFilter:
     """The filter in the address."""
     names, given = ("status", "code", "category", "q"), ctx.request.query_params
-    values = {name: text_of(given, name, MAX_FILTER) for name in names}
-    return ControlFilter(**values, order=order_of(ctx))
+    values = {name: listing.text_of(given, name, MAX_FILTER) for name in names}
+    return ControlFilter(**values, order=listing.order_of(ctx))
 
 
 def find_site(ctx: PageContext, site_id: str, permission: Permission, action: str) -> SiteContext:
@@ -140,7 +132,7 @@ def oci_control(
         values |= {"failures": failures, "codes": failure_codes(failures, chosen.code)}
         values["steps"] = onboarding(site, stats)
     if part != "summary":
-        values |= _rows(ctx, site, ctx.request.query_params if part == "more" else NONE)
+        values |= _rows(ctx, site, ctx.request.query_params if part == "more" else listing.NONE)
     if not part:
         offered = actions.offered_actions(ctx, site.queue)
         values["offers"] = [offer for offer in offered if offer.action in operations.ACTIONS]
@@ -160,7 +152,9 @@ def oci_renew(ctx: Context, site_id: str, sent: FirstFields) -> HTMLResponse:
 def _rows(ctx: PageContext, site: SiteContext, sent: Mapping[str, str]) -> dict[str, Any]:
     queue, chosen = site.queue.name, _chosen(ctx)
     search = operations.search_rows(site, ctx.actor, chosen.criteria, chosen.q)
-    if chosen.q and not visible_jobs(ctx, queue, search).page(limit=1).jobs:  # no id: a word
+    if (
+        chosen.q and not listing.visible_jobs(ctx, queue, search).page(limit=1).jobs
+    ):  # no id: a word
         where = replace(search.where, text=chosen.q, contains=None)
         search = search_jobs(site.context.commands, ctx.actor, queue, where, [site.id])
     search = search._replace(where=replace(search.where, oldest_first=bool(chosen.order)))
@@ -171,9 +165,9 @@ def _rows(ctx: PageContext, site: SiteContext, sent: Mapping[str, str]) -> dict[
     total: int | None = sum(states.get(state, 0) for state in shown_states)
     if not counted:
         total = count_by_code(ctx, site.queue, stats, search, site.id)
-    source = visible_jobs(ctx, queue, search, total)
+    source = listing.visible_jobs(ctx, queue, search, total)
     return {
-        "listing": shown_rows(ctx, source, sent),
+        "listing": listing.shown_rows(ctx, source, sent),
         "columns_of": operations.row_columns,
         "advice_on": partial(row_advice, ctx),
         "title_of": titles_of(site.context.commands, queue),
@@ -277,7 +271,7 @@ def _selection(
     """The selected rows, or all that match and were created before the dialog was opened."""
     until = actions.read_until(site.queue, fields.get("until", ""))
     names = ("status", "code", "category")
-    chosen = ControlFilter(*(text_of(fields, name, MAX_FILTER) for name in names))
+    chosen = ControlFilter(*(listing.text_of(fields, name, MAX_FILTER) for name in names))
     if fields.get("all"):
         if fields.get("q", "").strip():  # the filter has no search: more would move than is shown
             why = "a search cannot be acted on as a whole: tick the rows, or clear the search"

@@ -4,8 +4,6 @@ Cuts are ordered by stage, as a panel saw works: first all cuts in one direction
 then each strip by itself, then the panels that have to be turned once more.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Container, Sequence
 from dataclasses import replace
@@ -84,14 +82,6 @@ class _Panel(NamedTuple):
     runs: model.CutDirection | None = None
     drop: Drop | None = None
 
-    def split(self, size: int, *, rips: bool) -> tuple[_Panel, _Panel]:
-        """Return the panel of this size, and the rest."""
-        if rips:
-            rest = self._replace(y=self.y + size, width=self.width - size)
-            return self._replace(width=size), rest
-        rest = self._replace(x=self.x + size, length=self.length - size)
-        return self._replace(length=size), rest
-
 
 def _saw_board(
     demand: model.Demand, filling: Sequence[Drop]
@@ -125,8 +115,12 @@ def _saw_board(
         if size != whole:  # else there is nothing to cut off
             stage = panel.stage + (panel.runs not in {None, runs})
             cuts.append(model.Cut(rect, runs, (rect.y if rips else rect.x) + size - kerf, stage))
-            first, rest = panel._replace(stage=stage, runs=runs, drop=None).split(size, rips=rips)
-            panels.append(rest)
+            rest = panel._replace(stage=stage, runs=runs, drop=None)
+            first = rest._replace(width=size) if rips else rest._replace(length=size)
+            if rips:
+                panels.append(rest._replace(y=rest.y + size, width=rest.width - size))
+            else:
+                panels.append(rest._replace(x=rest.x + size, length=rest.length - size))
         if panel.drop is None:
             panels.append(first._replace(drop=drop))
         else:

@@ -23,15 +23,7 @@ from kesin.store.search import field_of
 from kesin.web.dashboard.frame.page import Context, JobAction, PageContext, page_router
 from kesin.web.dashboard.frame.routes import FirstFields
 from kesin.web.dashboard.jobs.actions import possible_moves
-from kesin.web.dashboard.queues.listing import (
-    NONE,
-    all_jobs,
-    order_of,
-    query_of,
-    shown_rows,
-    text_of,
-    visible_jobs,
-)
+from kesin.web.dashboard.queues import listing
 from kesin.web.dashboard.state_groups import state_groups
 from kesin.workloads.optiplan.advice import ADVICE
 from kesin.workloads.optiplan.artifacts import JobArtifacts
@@ -152,7 +144,7 @@ def orders_page(
 ) -> HTMLResponse:
     """Held orders, then all of them."""
     template = f"optiplan/part_{part}.html" if part else "optiplan/orders.html"
-    values = _order_list(ctx, ctx.request.query_params if part == "more" else NONE)
+    values = _order_list(ctx, ctx.request.query_params if part == "more" else listing.NONE)
     return ctx.page(template, made=made, known=known, **values)
 
 
@@ -163,17 +155,21 @@ def renew_orders(ctx: Context, sent: FirstFields) -> HTMLResponse:
 
 
 def _order_list(ctx: PageContext, sent: Mapping[str, str]) -> dict[str, Any]:
-    orders, given, order = readable_order_service(ctx), ctx.request.query_params, order_of(ctx)
+    orders, given, order = (
+        readable_order_service(ctx),
+        ctx.request.query_params,
+        listing.order_of(ctx),
+    )
     states, counts = orders.queue.lifecycle.state, orders.queue.totals().states
-    state, order_id = given.get("state", ""), text_of(given, "order_id", MAX_ORDER_ID)
+    state, order_id = given.get("state", ""), listing.text_of(given, "order_id", MAX_ORDER_ID)
     chosen = order_filter(state if state in states else None, order_id or None)
     where = replace(chosen, oldest_first=bool(order))
     total = None if order_id else sum(counts.get(name, 0) for name in where.states or counts)
     if orders.owns_orders(ctx.actor):
-        source = all_jobs(orders.queue, where, total)
+        source = listing.all_jobs(orders.queue, where, total)
     else:
         look: dict[str, Any] = {"reveal": "everything", "same_look": True}
-        source = visible_jobs(ctx, orders.queue.name, JobSearch(None, where), total, **look)
+        source = listing.visible_jobs(ctx, orders.queue.name, JobSearch(None, where), total, **look)
     held = orders.jobs(ctx.actor, state="HOLD", limit=MAX_CARDS, same_look=True)
     failed = orders.jobs(ctx.actor, state="FAILED", limit=MAX_CARDS, same_look=True)
     rows = (order_row(ctx, orders, job) for job in (*held.jobs, *failed.jobs))
@@ -181,9 +177,9 @@ def _order_list(ctx: PageContext, sent: Mapping[str, str]) -> dict[str, Any]:
     unshown = [*waiting[MAX_CARDS:], *(page.cursor for page in (held, failed) if page.cursor)]
     fields = {"state": state, "order_id": order_id, "order": order}
     return {
-        "listing": shown_rows(ctx, source, sent, STEP),
+        "listing": listing.shown_rows(ctx, source, sent, STEP),
         "line_of": partial(order_row, ctx, orders),
-        "query": partial(query_of, fields),
+        "query": partial(listing.query_of, fields),
         "waiting": waiting[:MAX_CARDS],
         "waiting_count": counts.get("HOLD", 0) + len(waiting) - len(held.jobs),
         "more_waiting": bool(unshown),

@@ -95,7 +95,10 @@ def write_batches(
         remove_unfinished(folder, f"{job_id}_")
         for batch, path in zip(batches, paths, strict=True):
             if replace or not path.exists():
-                write_atomically(path.with_suffix(".json"), _board_json(batch, plate, kerf_mm))
+                sizes = {"plate_w_mm": plate.width_mm, "plate_h_mm": plate.height_mm}
+                sizes |= {"trim_mm": batch.trim_mm, "kerf_mm": kerf_mm}
+                board = canonical_json({name: json_number(size) for name, size in sizes.items()})
+                write_atomically(path.with_suffix(".json"), board.encode())
                 write_atomically(path, build_batch_xlsx(batch, template))
     except OSError as problem:
         reason = problem.strerror or type(problem).__name__
@@ -136,9 +139,3 @@ def _delete_sample_rows(sheet: Worksheet) -> None:
             sheet.unmerge_cells(merged.coord)
     if sheet.max_row >= FIRST_DATA_ROW:
         sheet.delete_rows(FIRST_DATA_ROW, sheet.max_row - FIRST_DATA_ROW + 1)
-
-
-def _board_json(batch: ImportBatch, plate: PlateSize, kerf_mm: Decimal) -> bytes:
-    sizes = {"plate_w_mm": plate.width_mm, "plate_h_mm": plate.height_mm}
-    sizes |= {"trim_mm": batch.trim_mm, "kerf_mm": kerf_mm}
-    return canonical_json({name: json_number(size) for name, size in sizes.items()}).encode()
