@@ -4,12 +4,10 @@ A row that cannot be sent is rejected before the claim, so it costs no attempt a
 PROCESSING. The claim is one statement: two concurrent scripts never share a row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from kesin.foundation.ids import is_id
 from kesin.foundation.messages import Message, note_json
@@ -66,11 +64,11 @@ class ExportPreview:
         counts: dict[str, int | bool] = {"queued": len(self.items), "skipped": len(self.skipped)}
         return counts | ({"atLeast": True} if self.is_full else {})
 
-    def masked(self, site: SiteContext) -> ExportPreview:
+    def masked(self, site: SiteContext) -> Self:
         """The preview as those see it who may not see click ids."""
         mask = site.context.commands.masking(site.queue.name).value
         items, skipped, warnings = map(mask, (self.items, self.skipped, self.warnings))
-        return ExportPreview(items, skipped, warnings, self.is_full)
+        return replace(self, items=items, skipped=skipped, warnings=warnings)
 
 
 def require_channel(site: SiteContext) -> None:

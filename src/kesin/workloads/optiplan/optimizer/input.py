@@ -5,8 +5,6 @@ file; the material's name (``18MM 210*280``: centimetres below 1000); ``defaultP
 rules. The trim comes from the descriptions (``…_TRIM_10.00``) unless the ``.json`` states one.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import re
@@ -14,7 +12,7 @@ import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from kesin.workloads.optiplan.optimizer import model
 from kesin.workloads.optiplan.optimizer.model import Band, Hundredths, Unplannable, hundredths
@@ -44,7 +42,7 @@ class PlanDefaults:
     offcut_width_mm: float = 150.0
 
     @classmethod
-    def from_rules(cls, rules: Mapping[str, Any]) -> PlanDefaults:
+    def from_rules(cls, rules: Mapping[str, Any]) -> Self:
         """Read the values from the workload's ``rules.json``."""
         plate_size = rules.get("defaultPlateSize") or {}
         if not isinstance(plate_size, Mapping):

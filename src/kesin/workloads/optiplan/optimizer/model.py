@@ -5,14 +5,12 @@ nothing is rounded between the order and the saw. The long side of a board, and 
 along x. A part's length runs along x too, unless the part is turned.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass, replace
 from decimal import ROUND_HALF_UP, Decimal
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
 MM: Final = 100  # hundredths
 MAX_PIECES: Final = 5_000  # of one demand
@@ -82,7 +80,7 @@ class Trims:
     top: Hundredths
 
     @classmethod
-    def of(cls, each: Hundredths) -> Trims:
+    def of(cls, each: Hundredths) -> Self:
         """The same on all four sides."""
         return cls(each, each, each, each)
 
@@ -96,7 +94,7 @@ class Board:
     trims: Trims = Trims(10 * MM, 10 * MM, 10 * MM, 10 * MM)
 
     @classmethod
-    def of(cls, one_mm: float, other_mm: float, trim_mm: float = 10) -> Board:
+    def of(cls, one_mm: float, other_mm: float, trim_mm: float = 10) -> Self:
         """Build a board from its sides in either order: the longer one is its length."""
         sides = sorted((hundredths(one_mm), hundredths(other_mm)))
         return cls(sides[1], sides[0], Trims.of(hundredths(trim_mm)))
@@ -173,7 +171,7 @@ class Demand:
         short, long = sorted((rect.length, rect.width))
         return long >= self.offcut_length and short >= self.offcut_width
 
-    def kept_offcuts(self, boards: Iterable[Layout]) -> dict[tuple[Hundredths, Hundredths], int]:
+    def kept_offcuts(self, boards: Iterable["Layout"]) -> dict[tuple[Hundredths, Hundredths], int]:
         """Count the offcuts of these boards that are kept, by length and width, largest first."""
         offcuts = (rect for layout in boards for rect in layout.offcuts if self.is_reusable(rect))
         counts = Counter((rect.length, rect.width) for rect in offcuts)

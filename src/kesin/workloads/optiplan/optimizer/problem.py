@@ -5,12 +5,10 @@ larger too. n pieces then need ``sum + (n - 1) × kerf``, exactly as at the saw,
 need not handle the kerf.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from kesin.workloads.optiplan.optimizer.model import Demand, Hundredths, orientations
 
@@ -70,13 +68,13 @@ class PackingTask:
         )
         return max(1, by_area, alone)
 
-    def transpose(self) -> PackingTask:
+    def transpose(self) -> Self:
         """Return the task with x and y swapped."""
         turned = tuple(
             tuple((across, along, flag) for along, across, flag in kind)
             for kind in self.orientations
         )
-        return PackingTask(self.width, self.length, turned, self.counts)
+        return replace(self, length=self.width, width=self.length, orientations=turned)
 
 
 def build_task(demand: Demand) -> tuple[PackingTask, tuple[tuple[int, ...], ...]]:
@@ -125,7 +123,7 @@ class Effort:
     solver: bool = True  # use HiGHS where it is installed
     now: Callable[[], float] = time.monotonic
 
-    def scaled_to(self, pieces: int) -> Effort:
+    def scaled_to(self, pieces: int) -> Self:
         return replace(self, looks=round(self.looks * min(max(pieces / PIECES, 1), 6)))
 
 

@@ -1,11 +1,9 @@
 """The page of a new cutting order: typed part by part, or uploaded as a list."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
@@ -42,12 +40,12 @@ class OrderForm:
     rows: tuple[dict[str, str], ...] = ()
 
     @classmethod
-    def empty(cls) -> OrderForm:
+    def empty(cls) -> Self:
         """A form with one row."""
         return cls({}, (_complete_row(_FIRST_ROW),))
 
     @classmethod
-    def read(cls, fields: Mapping[str, str]) -> OrderForm:
+    def read(cls, fields: Mapping[str, str]) -> Self:
         """Read the submitted fields, such as ``parts/0/length_cm``."""
         rows_by_number: dict[int, dict[str, str]] = {}
         for name, text in fields.items():
@@ -60,23 +58,23 @@ class OrderForm:
         heads = {name: fields.get(name, "") for name in (*HEADS, *PLATE)}
         return cls(heads, tuple(rows[:MAX_ROWS]))
 
-    def with_row(self) -> OrderForm:
+    def with_row(self) -> Self:
         """The form with another row, of the same board as the last."""
         if len(self.rows) >= MAX_ROWS:
             return self
         last = self.rows[-1] if self.rows else _complete_row(_FIRST_ROW)
         copied = {name: last[name] for name in COPIED_COLUMNS}
         new = _complete_row({**copied, "id": f"P{len(self.rows) + 1}"})
-        return OrderForm(self.heads, (*self.rows, new))
+        return replace(self, rows=(*self.rows, new))
 
-    def with_copy(self, number: int) -> OrderForm:
+    def with_copy(self, number: int) -> Self:
         """The form with a copy of this row below it."""
         if number >= len(self.rows) or len(self.rows) >= MAX_ROWS:
             return self
         copy = {**self.rows[number], "id": f"P{len(self.rows) + 1}"}
-        return OrderForm(self.heads, (*self.rows[: number + 1], copy, *self.rows[number + 1 :]))
+        return replace(self, rows=(*self.rows[: number + 1], copy, *self.rows[number + 1 :]))
 
-    def with_block(self, number: int, column: str, block: str) -> OrderForm:
+    def with_block(self, number: int, column: str, block: str) -> Self:
         """The form with lines of cells, as a spreadsheet copies them, from this cell on."""
         form, columns = self, COLUMNS[COLUMNS.index(column) :]
         for n, line in enumerate(block.rstrip("\r\n").splitlines(), number):
@@ -86,12 +84,11 @@ class OrderForm:
             cells = [cell.strip()[:MAX_CELL_CHARS] for cell in line.split("\t")]
             row = {**form.rows[n], **dict(zip(columns, cells, strict=False))}
             row["part_type"] = row["part_type"].upper().replace("Ö", "O")
-            form = OrderForm(form.heads, (*form.rows[:n], row, *form.rows[n + 1 :]))
+            form = replace(form, rows=(*form.rows[:n], row, *form.rows[n + 1 :]))
         return form
 
-    def without_row(self, number: int) -> OrderForm:
-        rows = tuple(row for n, row in enumerate(self.rows) if n != number)
-        return OrderForm(self.heads, rows)
+    def without_row(self, number: int) -> Self:
+        return replace(self, rows=(*self.rows[:number], *self.rows[number + 1 :]))
 
     def body(self) -> dict[str, Any]:
         """The order as a request body.

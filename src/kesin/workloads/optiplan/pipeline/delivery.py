@@ -12,15 +12,13 @@ attempt withdraws what it can and carries over what the machine has taken, file 
 new XML differs. So only the last attempt counts.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn, Self
 
 from kesin.foundation.files import UNFINISHED_SUFFIX
 from kesin.foundation.messages import Message
@@ -61,7 +59,7 @@ class Delivery:
         return {"try": self.attempt, "files": files}
 
     @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> Delivery:
+    def from_json(cls, record: Mapping[str, Any]) -> Self:
         """Read a recorded delivery; raises KeyError, TypeError or ValueError."""
         rows = record["files"]
         files = (DeliveryFile(Path(row["source"]), row["name"], row["sha256"]) for row in rows)
