@@ -133,6 +133,11 @@ FILTERS = {
         Filter(states=("QUEUED", "PROCESSING", "RETRY")),
         lambda j: j.state in ("QUEUED", "PROCESSING", "RETRY"),
     ),
+    "no claimed ones": (Filter(unclaimed=True), lambda j: j.state != "PROCESSING"),
+    "no claimed ones with a code": (
+        Filter(unclaimed=True, codes=("UPLOAD", "TOKEN")),
+        lambda j: j.error_code in ("UPLOAD", "TOKEN") and j.state != "PROCESSING",
+    ),
     "one tenant": (Filter(tenants=("b",)), lambda j: j.tenant == "b"),
     "several tenants": (Filter(tenants=("a", "c", "z")), lambda j: j.tenant in "ac"),
     "one code": (Filter(codes=("UPLOAD",)), lambda j: j.error_code == "UPLOAD"),

@@ -221,6 +221,7 @@ class Filter:
     text: str | None = None  # part of the error message, case-insensitive
     contains: str | None = None  # part of the payload's JSON text, case-sensitive
     search: str | None = None  # how a word of a searchable field, and what follows it, begins
+    unclaimed: bool = False  # only jobs that no worker has
     oldest_first: bool = False  # the order of a list; otherwise the newest comes first
 
     def __post_init__(self) -> None:

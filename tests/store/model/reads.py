@@ -80,6 +80,7 @@ def _matches(where: Any, job: Job) -> bool:  # a Filter whose times are numbers
         (not where.states or job.state in where.states)
         and (where.tenants is None or job.tenant in where.tenants)
         and (not where.codes or job.error_code in where.codes)
+        and not (where.unclaimed and job.phase == OWNED)
         and (not where.categories or job.error_category in where.categories)
         and (where.created_from is None or job.created_at >= where.created_from)
         and (where.created_before is None or job.created_at < where.created_before)

@@ -341,6 +341,7 @@ class Chance:
             "dedup_key": f"key-{chance.randrange(25)}",
             "text": chance.choice(["100% NO", "_", "QUOTE’"]),
             "contains": '":',
+            "unclaimed": True,
         }
         chosen = chance.sample(sorted(filters), chance.choice([0, 1, 1, 2]))
         where = Filter(**{name: filters[name] for name in chosen})

@@ -11,7 +11,10 @@ from typing import Any, Final, NamedTuple
 from kesin.engine.access.masking import Masking
 from kesin.engine.validation import BadInput
 from kesin.foundation.ids import is_id
+from kesin.lifecycle.declare import Lifecycle
+from kesin.lifecycle.failures import failure_states, ready_states
 from kesin.lifecycle.model import Job
+from kesin.lifecycle.vocabulary import OWNED
 from kesin.store.contract import Store
 from kesin.store.errors import StoreUnreachable
 from kesin.store.records import Filter, Listing, Page
@@ -117,10 +120,11 @@ class JobSearch(NamedTuple):
         What is searched for in payloads is not compared: they seldom change.
         """
         where = self.where
-        chosen: tuple[tuple[Sequence[str] | None, str | None], ...] = (
+        chosen: tuple[tuple[Sequence[Any] | None, Any], ...] = (
             (where.states or None, job.state),
             (where.tenants, job.tenant),
             (where.codes or None, job.error_code),
+            ((False,) if where.unclaimed else None, job.phase == OWNED),
             (where.categories or None, job.error_category),
             (self.ids, job.id),
             (None if where.dedup_key is None else (where.dedup_key,), job.dedup_key),
@@ -135,6 +139,19 @@ class JobSearch(NamedTuple):
             and all(limit is None or (at >= limit) == from_it for limit, at, from_it in times)
             and (where.text or "").lower() in (job.error_message or "").lower()
         )
+
+
+def in_trouble(lifecycle: Lifecycle, where: Filter) -> Filter:
+    """A filter by error as the failures are counted: jobs whose present trouble it is.
+
+    A job that runs again, or is over, has only an old error; it is listed in a state that is named.
+    """
+    failing, ready = failure_states(lifecycle), ready_states(lifecycle)
+    if not (where.codes or where.categories):
+        return where
+    states = where.states or (*failing, *ready)
+    unclaimed = {*failing, *ready}.issuperset(states) and not set(ready).isdisjoint(states)
+    return replace(where, states=states, unclaimed=unclaimed)
 
 
 def resolve_text(

@@ -357,6 +357,7 @@ def conditions_of(where: Filter) -> dict[str, Any]:
         "moved_before": where.moved_before,
         "dedup_key": where.dedup_key,
         "contains": where.contains or None,
+        "unclaimed": where.unclaimed or None,
         "codes": dict.fromkeys(where.codes, True) or None,
         "categories": dict.fromkeys(where.categories, True) or None,
     }

@@ -15,6 +15,7 @@ from kesin.foundation.clock import Time
 from kesin.foundation.ids import first_id_at, is_id
 from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.model import Job
+from kesin.lifecycle.vocabulary import OWNED
 from kesin.store.contract import Store
 from kesin.store.counters import Overdue, count_jobs
 from kesin.store.errors import UnknownQueue
@@ -174,7 +175,7 @@ class SqlReader(Store):
 
     def _filters(self, where: Filter, params: dict[str, Any]) -> tuple[str, str]:
         param, body = self.dialect.param, self.dialect.table("job_body")
-        rows: list[str] = []
+        rows = [f"j.phase <> {OWNED}"] * where.unclaimed
         pair_conditions = ["TRUE"]
         if where.states:
             pair_conditions.append(self.dialect.is_in("p.state", "states"))

@@ -5,8 +5,14 @@ from typing import Any
 
 import pytest
 
+from kesin.engine.access.listing import in_trouble
 from kesin.engine.access.sessions import IDLE_S
+from kesin.engine.queue import apply_changes
+from kesin.lifecycle.failures import failure_states, ready_states
+from kesin.lifecycle.model import Change
+from kesin.store.records import Filter
 from kesin.web.dashboard.queues import filters, listing
+from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 from tests.web.dashboard.conftest import TaskQueue
 from tests.web.dashboard.queues.test_page import fail, look, shown
 
@@ -174,6 +180,41 @@ def test_the_code_filter_lists_the_codes_that_occur_with_their_counts(tasks):
         ("RARE", "", "RARE (1)"),
         ("CHOSEN", " selected", "CHOSEN (0)"),
     ]
+
+
+def test_a_code_lists_the_jobs_that_are_counted_with_it(either_world):
+    """A job that runs again has only an old error; a state that is named lists it."""
+    task = either_world.task
+    either_world.known("ayse", "operator", all_sites=True)
+    jobs = [either_world.job() for _ in range(4)]
+    for action, ids in {"retry": jobs[:2], "fail": jobs[2:]}.items():
+        for job in task.claim("w", limit=4, ids=ids):
+            change = Change(job.id, job.claim_seq, error_code="LATE", error_category="TRANSIENT")
+            apply_changes(task, action, [change], actor="w")
+    either_world.clock.advance(7_200)
+    [again] = task.claim("w", ids=jobs[:1])
+    assert again.error_code == "LATE"
+
+    def ask(query: str) -> str:
+        headers = either_world.cookie("ayse")
+        return str(either_world.client.get(f"/dashboard/queues/task{query}", headers=headers).text)
+
+    for query in ("?code=LATE", "?category=TRANSIENT", "?code=LATE&site=north"):
+        text = ask(query)
+        assert "LATE (3)" in text
+        assert count(text) == "3 of 3 jobs"
+        assert shown(text) == jobs[:0:-1]
+    assert shown(ask("?code=LATE&state=running")) == jobs[:1]
+    assert shown(ask("?code=LATE&state=ready")) == jobs[1:2]
+
+
+def test_where_claims_keep_the_state_a_code_lists_only_what_no_worker_has():
+    lifecycle = optiplan_lifecycle()
+    found = in_trouble(lifecycle, Filter(codes=("E_CANCELLED",)))
+    assert set(found.states) == {*failure_states(lifecycle), *ready_states(lifecycle)}
+    assert found.unclaimed
+    for where in (Filter(states=("HOLD",), codes=("E",)), Filter(states=("NEW", "DONE")), Filter()):
+        assert in_trouble(lifecycle, where) == where
 
 
 # Order

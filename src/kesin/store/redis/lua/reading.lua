@@ -226,6 +226,7 @@ local function matches(id)
   if where.states and not where.states[job.state] then return false end
   if where.tenants and not where.tenants[job.tenant] then return false end
   if where.coded and not job.error_code then return false end
+  if where.unclaimed and job.phase == OWNED then return false end
   if where.codes and not one_of(where.codes, job.error_code) then return false end
   if where.categories and not one_of(where.categories, job.error_category) then return false end
   if where.created_from and job.created_at < where.created_from then return false end

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from kesin.engine.access.listing import JobSearch
+from kesin.engine.access.listing import JobSearch, in_trouble
 from kesin.engine.access.search import found_jobs, search_jobs
 from kesin.foundation.ids import is_id
 from kesin.lifecycle.budget import DAY_S, HOUR_S, MINUTE_S, SECOND_US
@@ -128,7 +128,7 @@ def resolve_search(
     ctx: PageContext, queue: str, page_filter: PageFilter, stats: QueueStats, now: int
 ) -> JobSearch:
     """Resolve the text: an id, a key, a searchable field, a title, or part of an error message."""
-    where = page_filter.filter(now)
+    where = in_trouble(ctx.service.queues[queue].lifecycle, page_filter.filter(now))
     if page_filter.ids:
         return JobSearch(page_filter.ids, where)
     tenants = (page_filter.site,) if page_filter.site else tuple(stats.tenants)

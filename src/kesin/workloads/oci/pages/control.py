@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 from fastapi import Query
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from kesin.engine.access.listing import JobSearch
+from kesin.engine.access.listing import JobSearch, in_trouble
 from kesin.engine.access.search import search_jobs, titles_of
 from kesin.foundation.permissions import Permission
 from kesin.foundation.problems import Invalid, Problem
@@ -157,7 +157,8 @@ def _rows(ctx: PageContext, site: SiteContext, sent: Mapping[str, str]) -> dict[
     ):  # no id: a word
         where = replace(search.where, text=chosen.q, contains=None)
         search = search_jobs(site.context.commands, ctx.actor, queue, where, [site.id])
-    search = search._replace(where=replace(search.where, oldest_first=bool(chosen.order)))
+    where = in_trouble(site.queue.lifecycle, search.where)
+    search = search._replace(where=replace(where, oldest_first=bool(chosen.order)))
     stats = ctx.stats(site.queue, site.id)
     states = stats.states
     shown_states = [chosen.status] if chosen.status else [state for state, n in states.items() if n]
@@ -276,7 +277,7 @@ def _selection(
         if fields.get("q", "").strip():  # the filter has no search: more would move than is shown
             why = "a search cannot be acted on as a whole: tick the rows, or clear the search"
             raise Invalid(why, code="bad_selection")
-        where = operations.build_filter(site, chosen.criteria)
+        where = in_trouble(site.queue.lifecycle, operations.build_filter(site, chosen.criteria))
         return None, replace(where, created_before=until), chosen, until
     ids = [row_id for row_id in fields.get("ids", "").split(",") if row_id]
     if not ids:
