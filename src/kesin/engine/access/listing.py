@@ -8,7 +8,7 @@ from functools import lru_cache, partial
 from string import Formatter
 from typing import Any, Final, NamedTuple
 
-from kesin.engine.access.masking import Masking
+from kesin.engine.access.masking import MASK, Masking
 from kesin.engine.validation import BadInput
 from kesin.foundation.ids import is_id
 from kesin.lifecycle.declare import Lifecycle
@@ -88,12 +88,13 @@ def title_of(title: str, payload: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    return str(value) if isinstance(value, str | int | float) and value is not None else ""
+    """A value of a title; a masked one tells no job from others."""
+    return str(value) if isinstance(value, str | int | float) and MASK not in str(value) else ""
 
 
 def shown_title(text: str) -> str:
-    """A title on one line and not too long."""
-    line = " ".join(text.split()).strip(_LOOSE)
+    """A title on one line and not too long; nothing masked is part of one."""
+    line = "" if MASK in text else " ".join(text.split()).strip(_LOOSE)
     return line if len(line) <= MAX_TITLE else f"{line[: MAX_TITLE - 1].rstrip()}…"
 
 
@@ -106,6 +107,11 @@ def titles_in(
     """
     title = own if callable(own) else partial(title_of, store.listing(queue).title)
     return lambda job: shown_title(title(job.payload))
+
+
+def plain_key(job: Job) -> str:
+    """The key of a job, unless it is masked."""
+    return "" if MASK in (key := job.dedup_key or "") else key
 
 
 class JobSearch(NamedTuple):

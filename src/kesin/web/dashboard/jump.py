@@ -8,6 +8,7 @@ from typing import Annotated, Final, NamedTuple
 from fastapi import Query
 from fastapi.responses import HTMLResponse
 
+from kesin.engine.access.listing import plain_key
 from kesin.engine.access.search import titled_jobs
 from kesin.engine.queue import Queue
 from kesin.foundation.ids import is_id
@@ -62,7 +63,7 @@ def _targets(ctx: PageContext, wanted: str) -> Iterator[JumpTarget]:
     for queue in queues if wanted else ():
         try:
             for job in _jobs(ctx, queue, wanted):
-                title = ctx.job_name(job) or job.dedup_key or job.id
+                title = ctx.job_name(job) or plain_key(job) or job.id
                 kind = f"{ctx.title_of(job.queue)} · {job.state}"
                 path, key = f"/dashboard/jobs/{job.id}", job.dedup_key or ""
                 yield JumpTarget(title, path, kind, is_job=True, key=key)

@@ -9,6 +9,7 @@ import pytest
 
 from kesin.engine.sweeper import Sweeper
 from kesin.lifecycle.budget import SECOND_US
+from kesin.store.records import Listing
 from kesin.web import service as services
 from kesin.web.dashboard.admin import audit
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
@@ -276,6 +277,27 @@ def test_the_log_is_searched_by_actor_action_queue_and_target(world):
             world, "/dashboard/audit", **{name: value if name == "queue" else value[1:-1]}
         )
     assert "No line fits" in get(world, "/dashboard/audit", actor="user:zed", queue="pdf")
+
+
+def test_a_line_about_a_job_has_its_title_with_the_id_in_one_query(world, monkeypatch):
+    world.store.write_listing("task", Listing("{to} · {order}"))
+    people = {"Ada": "1", "ada@example.com": "2", "Işıl": "3"}
+    jobs = [world.job(payload={"to": to, "order": order}) for to, order in people.items()]
+    gone = "00000000-0000-7000-8000-000000000000"
+    for target, queue in ((jobs[0], "task"), (jobs[1], "task"), (jobs[2], "task"), (gone, "left")):
+        world.accounts.note(actor("user:yaz"), "queue.look", queue=queue, target=target)
+    asked, find = list[Any](), world.store.find
+
+    def counted(queue: str, ids: Any) -> Any:
+        asked.append(queue)
+        return find(queue, ids)
+
+    monkeypatch.setattr(world.store, "find", counted)
+    text = get(world, "/dashboard/audit", actor="user:yaz")
+    shown = re.findall(r'<a[^>]* title="[0-9a-f-]{36}">(.*?)</a>', text)
+    assert shown == [f"…{gone[-12:]}", "Işıl · 3", "2", "Ada · 1"]
+    assert [text.count(f"…{job[-12:]}") for job in jobs] == [1, 1, 1]
+    assert asked == ["task"]
 
 
 def test_the_log_goes_on_below_the_last_line(world, monkeypatch):

@@ -134,7 +134,7 @@ def test_schedules_are_listed_with_their_next_tick_and_last_job(tasks):
     [made] = task.enqueue_many([nightly.job_at(nightly.latest(task.now(), 1)[0])])
     page = look(tasks).text
     assert re.search(r"nightly.*?<code>0 3 \* \* \*</code> Europe/Istanbul", page, re.DOTALL)
-    assert f'<a href="/dashboard/jobs/{made.id}">' in page
+    assert f'<a href="/dashboard/jobs/{made.id}" title="{made.id}">nightly@' in page
     next_at = nightly.next_after(task.now())
     assert next_at > task.now()
     shown_next = re.search(r"Europe/Istanbul</td>\s*<td>(<time.*?</time>)", page, re.DOTALL)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kesin import Queue, Schedule
 from kesin.engine.access.masking import MASK
 from kesin.store.records import Filter, Listing
 from tests.web.conftest import ROOT
@@ -107,9 +108,35 @@ def test_a_viewer_finds_nothing_by_what_is_masked(mails):
     assert search(mails, "ada", "sees-all") == search(mails, "example", "sees-all") == []
     assert search(mails, "42", "sees-all") == [job_id]
     page = look(mails, who="sees-all").text
-    assert f"{MASK} · 42</a>" in page
+    assert ">42</a>" in page, "a masked value tells nothing"
+    assert MASK not in page
     assert "ada@" not in page
     assert "ada@" not in look(mails).text  # lists mask for everybody
+
+
+def test_a_masked_title_or_key_gives_way_to_the_id(mails):
+    mails.known("sees-all", "viewer", all_sites=True)
+    job_id = mail(mails, "ada@example.com", key="ada@example.com")
+    page = look(mails, who="sees-all").text
+    assert (
+        f'class="mono" href="/dashboard/jobs/{job_id}" title="{job_id}">…{job_id[-12:]}</a>' in page
+    )
+    assert f'aria-label="{job_id}"' in look(mails).text
+    assert MASK not in page
+    job_page = mails.client.get(f"/dashboard/jobs/{job_id}", headers=mails.cookie("sees-all")).text
+    [head] = re.findall(r"<h1.*?</h1>", job_page)
+    assert f">{job_id[:8]}</h1>" in head
+
+
+def test_the_last_job_of_a_schedule_has_its_title_with_the_id(mails):
+    task, mails_of = mails.task, {"to": "Ada", "order": {"number": "42"}}
+    nightly = Schedule("nightly", "0 3 * * *", mails_of, tenant="north")
+    Queue(task.name, task.lifecycle, task.store, clock=task.clock, schedules=[nightly])
+    [made] = task.enqueue_many([nightly.job_at(nightly.latest(task.now(), 1)[0])])
+    page = look(mails).text
+    [table] = re.findall(r'<div class="table-wrap schedules">.*?</table>', page, re.DOTALL)
+    assert f'<a href="/dashboard/jobs/{made.id}" title="{made.id}">Ada · 42</a>' in table
+    assert f"…{made.id[-12:]}</span>" in table
 
 
 def test_the_api_has_titles_and_searches_alike(mails):

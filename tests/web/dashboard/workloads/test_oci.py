@@ -115,6 +115,9 @@ def test_an_action_says_exactly_what_it_moved_and_refused(control):
     ids = [*failed, done, *control.rows(1)]
     response = control.post("/actions", data={"action": "RETRY_SELECTED", "ids": ",".join(ids)})
     assert "2 moved, 1 refused" in response.text
+    [refused] = re.findall(r"<li><a(.*?)</li>", response.text)
+    assert f'href="/dashboard/jobs/{done}" title="{done}">done-0 · 10 TRY</a>' in refused
+    assert f"…{done[-12:]}</span>" in refused
     assert "it is COMPLETED already" in response.text
     assert "1 row was there already" in response.text
     assert "kesin:forget" in response.headers["hx-trigger"]

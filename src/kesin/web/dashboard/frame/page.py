@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, NamedTuple, TypeVar
 from urllib.parse import quote
@@ -16,6 +17,7 @@ from markupsafe import Markup, escape
 
 from kesin.engine.access.accounts import Accounts
 from kesin.engine.access.commands import Commands, JobDetails
+from kesin.engine.access.listing import plain_key
 from kesin.engine.access.search import titles_of
 from kesin.engine.queue import Queue
 from kesin.engine.workload import WorkloadContext
@@ -23,6 +25,7 @@ from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Problem, Unavailable
 from kesin.lifecycle.model import Job
 from kesin.store.directory import Site
+from kesin.store.errors import StoreUnreachable
 from kesin.store.limits import MAX_TENANT
 from kesin.store.records import QueueStats
 from kesin.web.auth import NOBODY, GuardedRouter, SignInRequired, service_of
@@ -221,6 +224,16 @@ class PageContext:
     def job_name(self, job: Job) -> str:
         """What people call a job; empty where only its key or id tells it from others."""
         return titles_of(self.commands, job.queue)(job)
+
+    def job_names(self, queue: str, ids: Sequence[str]) -> dict[str, str]:
+        """Titles or keys of those of these jobs that the user may see, masked; in one query."""
+        named = dict[str, str]()
+        if queue in self.commands.queues and ids:
+            with suppress(StoreUnreachable):  # their ids are shown
+                title = titles_of(self.commands, queue)
+                jobs = self.commands.find(self.actor, queue, ids)
+                named = {job.id: title(job) or plain_key(job) for job in jobs}
+        return named
 
     def tell(self, message: str | None) -> Markup:
         """A message of the floors below; one that has no translation is marked as English."""

@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from kesin.engine.access.commands import JobDetails
 from kesin.engine.access.companions import companions_of
+from kesin.engine.access.listing import plain_key
 from kesin.engine.access.occupancy import states_without_slot
 from kesin.engine.queue import Queue
 from kesin.foundation.ids import is_id
@@ -100,8 +101,7 @@ def _changing_values(ctx: PageContext, history: JobDetails, queue: Queue) -> dic
     return {
         "job": job,
         "title": ctx.title_of(job.queue),
-        "name": (job.dedup_key if len(job.dedup_key or "") <= MAX_KEY_IN_TITLE else "")
-        or job.id[:8],
+        "name": (key if len(key := plain_key(job)) <= MAX_KEY_IN_TITLE else "") or job.id[:8],
         "now": now,
         "family": state_group(lifecycle, job.state),
         "family_of": lambda name: state_group(lifecycle, name),
@@ -152,7 +152,7 @@ class ShownRelative(NamedTuple):
 
 def _shown_relative(ctx: PageContext, job: Job) -> ShownRelative:
     lifecycle = ctx.service.queues[job.queue].lifecycle
-    name = ctx.job_name(job) or job.dedup_key or f"…{job.id[-12:]}"
+    name = ctx.job_name(job) or plain_key(job) or f"…{job.id[-12:]}"
     gist = job.error_code or job.result_json or ""
     return ShownRelative(
         job,

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
-from kesin.engine.access.listing import JobSearch
+from kesin.engine.access.listing import JobSearch, plain_key
 from kesin.engine.access.occupancy import rate_left, rate_of, slots_in_use
 from kesin.engine.access.search import titles_of
 from kesin.engine.queue import Queue
@@ -271,6 +271,7 @@ def _table(
         "queue": queue,
         "listing": listing,
         "title_of": titles_of(ctx.commands, queue.name),
+        "key_of": plain_key,
         "wanted": page_filter,
         "stats": stats,
         "family": state_groups(queue.lifecycle),
