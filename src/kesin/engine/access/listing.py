@@ -146,6 +146,11 @@ class JobSearch(NamedTuple):
             and (where.text or "").lower() in (job.error_message or "").lower()
         )
 
+    def chosen(self, jobs: Iterable[Job]) -> list[Job]:
+        """Those of these jobs that fit, in the order of the list."""
+        newest_first = not self.where.oldest_first
+        return sorted(filter(self.fits, jobs), key=lambda job: job.id, reverse=newest_first)
+
 
 def in_trouble(lifecycle: Lifecycle, where: Filter) -> Filter:
     """A filter by error as the failures are counted: jobs whose present trouble it is.

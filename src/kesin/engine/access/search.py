@@ -27,11 +27,14 @@ def search_jobs(
     """
     if not where.text:
         return JobSearch(None, where)
+    where = commands.narrow(actor, name, where)
     if tenants is None:
         tenants = where.tenants or tuple(commands.stats(actor, name).tenants)
 
     def read(narrower: Filter, limit: int) -> Page:
-        return commands.jobs(actor, name, narrower, limit=limit)
+        if not actor.has("reveal"):
+            return commands.jobs(actor, name, narrower, limit=limit)
+        return commands.queue(actor, name).jobs(narrower, limit=limit)  # found, but shown masked
 
     return resolve_text(where, tenants, read, titles_of(commands, name))
 
@@ -56,5 +59,4 @@ def found_jobs(
     commands: Commands, actor: Actor, name: str, search: JobSearch, **reveal: Any
 ) -> list[Job]:
     """Those of the jobs searched by id that the actor may see and that fit, in their order."""
-    jobs = filter(search.fits, commands.find(actor, name, search.ids or (), **reveal))
-    return sorted(jobs, key=lambda job: job.id, reverse=not search.where.oldest_first)
+    return search.chosen(commands.find(actor, name, search.ids or (), **reveal))

@@ -211,6 +211,36 @@ def test_pdfs_of_another_owner_are_as_if_they_did_not_exist(make_world):
     assert stale(rows.renew([mine, other], "?everybody=1")) == []
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_orders_and_pdfs_are_found_by_title_id_and_error(make_world, kind):
+    world = make_world(kind)
+    for name, role in (("ayse", "admin"), ("olga", "operator"), ("vera", "viewer")):
+        world.person(name, role, all_sites=True)
+    rows = orders(world)
+    named = {"order_id": "W-7", "customer_snapshot_name": "Özgür Yılmaz"}
+    other, order = held_order(world.service), held_order(world.service, **named)
+    for who in ("ayse", "olga", "vera"):
+        for text in ("w-7", order):
+            assert shown(rows.get(f"?text={text}&state=HOLD", who)) == [order], (who, text)
+        assert shown(rows.get("?text=yilm", who)) == ([] if who == "vera" else [order]), "masked"
+        assert shown(rows.get("?text=w-7&state=DONE", who)) == []
+        assert count(rows.get("?text=w-7", who)) == "1 of 1 jobs"
+    assert shown(rows.renew([order], "?text=w-7")) == [order]
+    assert stale(rows.renew([order, other], f"?text={order}")) == [other]
+    assert "?state=HOLD&amp;text=w-7" in rows.get("?text=w-7"), "a state keeps the search"
+    papers = pdfs(world)
+    mine, foreign = papers.create(), papers.create("user:bora")  # type: ignore[call-arg]
+    made = (world.found(job).payload for job in (mine, foreign))
+    number, of_bora = (body["payload"]["variables"]["number"] for body in made)
+    for text in (number, mine, "invoice"):
+        assert shown(papers.get(f"?text={text}")) == [mine], text
+    assert shown(papers.get(f"?text={foreign}")) == shown(papers.get(f"?text={of_bora}")) == []
+    assert shown(papers.get(f"?everybody=1&text={of_bora}")) == [foreign]
+    empty = papers.get("?text=nothing-like-it")
+    assert "No job matches" in empty
+    assert 'name="text" value="nothing-like-it"' in empty
+
+
 def test_a_cancelled_pdf_stays_where_it_is(make_world):
     world = make_world()
     world.person("ayse", "admin", all_sites=True)
@@ -349,13 +379,13 @@ def test_the_failures_of_a_code_have_a_curve_of_the_last_day(make_world):
 
 
 @pytest.mark.parametrize(
-    ("name", "field"), [("oci", "code"), ("oci", "q"), ("optiplan", "order_id")]
+    ("name", "field"), [("oci", "code"), ("oci", "q"), ("optiplan", "text"), ("pdf", "text")]
 )
 def test_a_filter_that_is_too_long_is_refused_and_not_cut(name, field, make_world):
     """Cut, it would be the filter of other rows."""
     world = make_world()
     world.person("ayse", "admin", all_sites=True)
-    path = {"oci": "/dashboard/site/north/oci-control", "optiplan": "/dashboard/optiplan"}[name]
+    path = {"oci": "/dashboard/site/north/oci-control"}.get(name, f"/dashboard/{name}")
     answer = world.client.get(f"{path}?{field}={'x' * 513}", headers=world.cookie("ayse"))
     assert answer.status_code == 422
     assert "String should have at most" in answer.text

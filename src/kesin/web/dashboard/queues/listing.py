@@ -11,7 +11,8 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
-from kesin.engine.access.listing import JobSearch
+from kesin.engine.access.listing import JobSearch, resolve_text
+from kesin.engine.access.search import titles_of
 from kesin.engine.queue import Queue
 from kesin.engine.validation import invalid_field
 from kesin.foundation.ids import is_id
@@ -49,12 +50,21 @@ def visible_jobs(
     )
 
 
-def all_jobs(queue: Queue, where: Filter, total: int | None = None) -> JobSource:
+def all_jobs(ctx: PageContext, queue: Queue, where: Filter, total: int | None = None) -> JobSource:
     """All jobs that match; what the user may see is for the caller to say in the filter."""
-    count = partial(queue.store.count_matching, queue.name, where)
+    tenants = where.tenants or tuple(queue.stats().tenants if where.text else ())
+    titles = titles_of(ctx.commands, queue.name)
+    search = resolve_text(where, tenants, lambda by, n: queue.jobs(by, limit=n), titles)
+    count = partial(queue.store.count_matching, queue.name, search.where)
+
+    def page(**part: Any) -> Page:
+        if search.ids is None:
+            return queue.jobs(search.where, **part)
+        return Page(search.chosen(queue.find(search.ids).values()), None)
+
     return JobSource(
-        JobSearch(None, where),
-        partial(queue.jobs, where),
+        search,
+        page,
         lambda ids: queue.find(ids).values(),
         partial(count, limit=MAX_EXAMINED),
         total,
@@ -106,7 +116,7 @@ def query_of(fields: Mapping[str, str], **changes: str) -> str:
     return f"?{urlencode(pairs)}" if pairs else ""
 
 
-def text_of(given: Mapping[str, str], name: str, most: int) -> str:
+def text_of(given: Mapping[str, str], name: str, most: int = filters.MAX_TEXT_CHARS) -> str:
     """A text of an address or form; one that is too long is refused: cut, it would mean another."""
     value = given.get(name, "").strip()
     if len(value) > most:

@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -13,12 +13,13 @@ from fastapi import Query
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from kesin.engine.access.commands import JobDetails
-from kesin.engine.access.listing import JobSearch
 from kesin.engine.access.masking import MASK
+from kesin.engine.access.search import search_jobs
 from kesin.foundation.messages import recorded_message
 from kesin.foundation.problems import Forbidden, Problem
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.model import Job
+from kesin.store.records import Filter
 from kesin.store.search import field_of
 from kesin.web.dashboard.frame.page import Context, JobAction, PageContext, page_router
 from kesin.web.dashboard.frame.routes import FirstFields
@@ -35,7 +36,7 @@ from kesin.workloads.optiplan.orders.phones import normalise_phone
 from kesin.workloads.optiplan.pipeline import shared_folder
 from kesin.workloads.optiplan.pipeline.shared_folder import FolderEntry, FolderUnavailable
 from kesin.workloads.optiplan.pipeline.waiting import WaitingFor, waiting_for
-from kesin.workloads.optiplan.service import OrderService, order_filter
+from kesin.workloads.optiplan.service import OrderService
 
 FOLDER_CACHE_S: Final = 3.0
 
@@ -59,7 +60,6 @@ router = page_router()
 PATH: Final = "/dashboard/optiplan"
 MAX_CARDS: Final = 12  # of orders that wait for someone
 STEP: Final = 25  # orders that are read at a time
-MAX_ORDER_ID: Final = 100  # of a search
 CHANGED: Final = {"HX-Trigger": json.dumps({"orders-changed": "", "kesin:forget": ""})}
 ON_THE_WAY: Final = frozenset({*BEFORE_DELIVERY, "HOLD"})
 
@@ -143,7 +143,9 @@ def orders_page(
     part: Literal["", "orders", "more"] = "",
 ) -> HTMLResponse:
     """Held orders, then all of them."""
-    template = f"optiplan/part_{part}.html" if part else "optiplan/orders.html"
+    template = "optiplan/orders.html"
+    if part or ctx.in_part:
+        template = f"optiplan/part_{part or 'orders'}.html"
     values = _order_list(ctx, ctx.request.query_params if part == "more" else listing.NONE)
     return ctx.page(template, made=made, known=known, **values)
 
@@ -161,21 +163,22 @@ def _order_list(ctx: PageContext, sent: Mapping[str, str]) -> dict[str, Any]:
         listing.order_of(ctx),
     )
     states, counts = orders.queue.lifecycle.state, orders.queue.totals().states
-    state, order_id = given.get("state", ""), listing.text_of(given, "order_id", MAX_ORDER_ID)
-    chosen = order_filter(state if state in states else None, order_id or None)
-    where = replace(chosen, oldest_first=bool(order))
-    total = None if order_id else sum(counts.get(name, 0) for name in where.states or counts)
+    state, text = given.get("state", ""), listing.text_of(given, "text")
+    chosen = (state,) if state in states else ()
+    where = Filter(chosen, text=text or None, oldest_first=bool(order))
+    total = None if text else sum(counts.get(name, 0) for name in where.states or counts)
     if orders.owns_orders(ctx.actor):
-        source = listing.all_jobs(orders.queue, where, total)
+        source = listing.all_jobs(ctx, orders.queue, where, total)
     else:
         look: dict[str, Any] = {"reveal": "everything", "same_look": True}
-        source = listing.visible_jobs(ctx, orders.queue.name, JobSearch(None, where), total, **look)
+        search = search_jobs(ctx.commands, ctx.actor, orders.queue.name, where)
+        source = listing.visible_jobs(ctx, orders.queue.name, search, total, **look)
     held = orders.jobs(ctx.actor, state="HOLD", limit=MAX_CARDS, same_look=True)
     failed = orders.jobs(ctx.actor, state="FAILED", limit=MAX_CARDS, same_look=True)
     rows = (order_row(ctx, orders, job) for job in (*held.jobs, *failed.jobs))
     waiting = [row for row in rows if row.needs_you]
     unshown = [*waiting[MAX_CARDS:], *(page.cursor for page in (held, failed) if page.cursor)]
-    fields = {"state": state, "order_id": order_id, "order": order}
+    fields = {"state": state, "text": text, "order": order}
     return {
         "listing": listing.shown_rows(ctx, source, sent, STEP),
         "line_of": partial(order_row, ctx, orders),
@@ -184,8 +187,7 @@ def _order_list(ctx: PageContext, sent: Mapping[str, str]) -> dict[str, Any]:
         "waiting_count": counts.get("HOLD", 0) + len(waiting) - len(held.jobs),
         "more_waiting": bool(unshown),
         "counts": {name: counts.get(name, 0) for name in states},
-        "state": state,
-        "order_id": order_id,
+        **fields,
         "family": state_groups(orders.queue.lifecycle),
         "now": orders.queue.now(),
         **frame(ctx, "orders"),

@@ -21,7 +21,14 @@ from kesin.web.dashboard.forms.schema_form import SchemaForm, localized_text
 from kesin.web.dashboard.forms.uploads import WideForm
 from kesin.web.dashboard.frame.page import Context, PageContext, app_state, page_router
 from kesin.web.dashboard.frame.routes import FirstFields
-from kesin.web.dashboard.queues.listing import NONE, all_jobs, order_of, query_of, shown_rows
+from kesin.web.dashboard.queues.listing import (
+    NONE,
+    all_jobs,
+    order_of,
+    query_of,
+    shown_rows,
+    text_of,
+)
 from kesin.web.dashboard.state_groups import state_groups
 from kesin.web.middleware import FRAMING_CSP
 from kesin.web.validation import validation_message
@@ -79,8 +86,8 @@ def pdf_page(
         return ctx.page("pdf/part_broken.html", broken=_broken_templates(workbench, unusable))
     sent = ctx.request.query_params if part == "more" else NONE
     values = _job_list(ctx, workbench, sent)
-    if part:
-        return ctx.page(f"pdf/part_{part}.html", **values)
+    if part or ctx.in_part:
+        return ctx.page(f"pdf/part_{part or 'jobs'}.html", **values)
     library, allowed = workbench.services.library, workbench.services.config.template_allowlist
     names = [name for name in library.names if name in allowed]
     broken = _broken_templates(workbench, library.broken)
@@ -286,9 +293,11 @@ def _job_list(
     queue, stats = jobs.queue, jobs.queue.stats()
     everybody = ctx.actor.is_admin and ctx.request.query_params.get("everybody") == "1"
     owners = None if everybody else (ctx.actor.name,)
-    total = stats.total if everybody else sum(stats.tenants.get(ctx.actor.name, {}).values())
-    order = order_of(ctx)
-    where = Filter(tenants=owners, oldest_first=bool(order))
+    mine = sum(stats.tenants.get(ctx.actor.name, {}).values())
+    order, text = order_of(ctx), text_of(ctx.request.query_params, "text")
+    where = Filter(tenants=owners, text=text or None, oldest_first=bool(order))
+    total = None if text else stats.total if everybody else mine
+    source = all_jobs(ctx, queue, where, total)
     masking = ctx.commands.masking(queue.name)
 
     def row_of(job: Job) -> tuple[PdfJob, int | None, str, str]:
@@ -296,10 +305,12 @@ def _job_list(
         return pdf, jobs.position(pdf), _advice(ctx, pdf), shown_title(pdf_title(seen.payload))
 
     return {
-        "listing": shown_rows(ctx, all_jobs(queue, where, total), sent, STEP),
+        "listing": shown_rows(ctx, source, sent, STEP),
         "row_of": row_of,
-        "query": partial(query_of, {"everybody": "1" * everybody, "order": order}),
+        "query": partial(query_of, {"everybody": "1" * everybody, "text": text, "order": order}),
         "everybody": everybody,
+        "text": text,
+        "order": order,
         "path": PATH,
         "family": state_groups(jobs.queue.lifecycle),
         "made": made,
