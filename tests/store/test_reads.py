@@ -163,6 +163,13 @@ def test_the_holder_of_each_key_is_read(oci, task):
     assert oci.store.ids_by_key("oci", "default", []) == {}
 
 
+def test_a_key_is_found_in_many_tenants(oci):
+    jobs = [oci.create_job(tenant=tenant, key="k") for tenant in "abc"]
+    oci.create_job(tenant="a", key="other")
+    assert set(oci.store.key_holders("oci", ["a", "c", "z"], "k")) == {jobs[0], jobs[2]}
+    assert oci.store.key_holders("oci", [], "k") == oci.store.key_holders("oci", ["a"], "x") == []
+
+
 def test_a_released_key_has_no_holder_until_the_next(task):
     task.move("complete", task.claim_new_job(key="k"))
     assert task.store.ids_by_key("task", "default", ["k"]) == {}

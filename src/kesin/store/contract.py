@@ -265,6 +265,11 @@ class Store(Notified, ABC):
     def ids_by_key(self, queue: str, tenant: str, keys: Sequence[str]) -> dict[str, str]:
         """Dedup key → id of the job that holds it now; a free key is absent."""
 
+    def key_holders(self, queue: str, tenants: Sequence[str], key: str) -> list[str]:
+        """The jobs of these tenants that hold this key now."""
+        holders = (self.ids_by_key(queue, tenant, [key]) for tenant in tenants)
+        return [job_id for held in holders for job_id in held.values()]
+
     @abstractmethod
     def jobs(
         self, queue: str, where: Filter, *, limit: int = 100, cursor: str | None = None

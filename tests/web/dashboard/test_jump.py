@@ -7,7 +7,7 @@ import pytest
 from kesin.engine.worker import Worker
 from kesin.web.dashboard import jump
 from tests.browser.sample_data import conversions, pdfs
-from tests.web.conftest import World
+from tests.web.conftest import ROOT, World
 from tests.workloads.optiplan.orders_ready import held_order
 
 
@@ -57,6 +57,24 @@ def test_sites_are_found_by_those_who_may_see_them(people):
     assert found(people, "oci-control", "jump-north") == [north]
     assert found(people, "south", "jump-north") == []
     assert found(people, "north", "jump-none") == []
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_any_of_many_sites_is_found_and_jobs_of_its_by_key_and_title(make_world, kind):
+    world = make_world(kind)
+    world.known("jump-admin", "admin", all_sites=True)
+    sites = [f"shop-{n:03}" for n in range(260)]
+    with world.store.transaction():
+        for site in sites:
+            world.accounts.add_site(ROOT, site, name=f"Shop {site[-3:]} of Ürgüp")
+            world.task.enqueue({}, key=f"key of {site}", tenant=site)
+    for site in (sites[0], sites[201], sites[-1]):
+        path = f"/dashboard/site/{site}/oci-control"
+        assert found(world, site) == found(world, f"{site[-3:]} of Ürg") == [path]
+        [job] = world.task.holders(site, [f"key of {site}"]).values()
+        assert found(world, f"key of {site}") == [f"/dashboard/jobs/{job}"]
+    assert len(found(world, "ürgüp")) == jump.MAX_FOUND
+    assert found(world, "shop-260") == []
 
 
 def test_a_job_is_found_by_its_id_the_beginning_of_it_and_its_key(people):

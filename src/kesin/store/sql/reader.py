@@ -117,6 +117,11 @@ class SqlReader(Store):
         held = self._find_holders(self._read, statements, keys_of_tenant)
         return {requested[index]: job_id for index, job_id, *_ in held}
 
+    def key_holders(self, queue: str, tenants: Sequence[str], key: str) -> list[str]:
+        keys = [InputRow(tenant, dedup_key=key) for tenant in tenants]
+        rows = self._find_holders(self._read, self.statements(queue), keys) if keys else []
+        return [row[1] for row in rows]
+
     def _find_holders(
         self, run: RunStatement, statements: Statements, keys: Sequence[InputRow | NewJobRow]
     ) -> list[tuple[Any, ...]]:

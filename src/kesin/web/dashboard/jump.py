@@ -23,7 +23,6 @@ from kesin.web.dashboard.frame.page import Context, PageContext, page_router
 router = page_router()
 MAX_FOUND: Final = 20
 MAX_JOBS: Final = 5  # of a queue
-MAX_SITES: Final = 200  # whose keys are looked up
 MIN_CHARS: Final = 2  # to search fields and titles by
 _ID_START: Final = re.compile(r"[0-9a-f]{6,8}|[0-9a-f]{8}-[0-9a-f-]*")
 
@@ -105,9 +104,8 @@ def _jobs(ctx: PageContext, queue: Queue, text: str) -> list[Job]:
             before = commands.jobs(actor, queue.name, Filter(), limit=MAX_JOBS, cursor=end).jobs
             newest = [*commands.find(actor, queue.name, [end]), *before][:MAX_JOBS]
             return list(takewhile(lambda job: job.id.startswith(start), newest))
-    sites = sorted(ctx.stats(queue).tenants)[:MAX_SITES]
-    held = [job_id for site in sites for job_id in queue.holders(site, [text]).values()]
-    jobs = commands.find(actor, queue.name, held)
+    held = queue.store.key_holders(queue.name, list(ctx.stats(queue).tenants), text)
+    jobs = commands.find(actor, queue.name, held[:MAX_FOUND])
     # A key that is masked for the user is not found by it.
     found = [job for job in jobs if actor.has("reveal") or job.dedup_key == text]
     if found or len(fold(text)) < MIN_CHARS:
