@@ -4,7 +4,9 @@ import csv
 import io
 from collections.abc import Callable
 from dataclasses import dataclass
+from html import escape
 from typing import Any
+from urllib.parse import quote_plus
 
 import pytest
 
@@ -274,6 +276,37 @@ def test_what_is_masked_is_not_found_by_it(
 
 def _all(path: str, params: dict[str, str]) -> dict[str, str]:
     return {**({"siteId": "north"} if "siteId" in path else {}), **params}
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "masked", "found"),
+    [
+        ("/dashboard/site/north/oci-control", "q", CLICK, "row"),
+        ("/dashboard/queues/oci", "text", OTHER, "row"),
+        ("/dashboard/queues/oci", "text", EMAIL, "row"),
+        ("/dashboard/queues/oci/rows.csv", "text", OTHER, "row"),
+        ("/dashboard/queues/task", "text", EMAIL, "task"),
+        ("/dashboard/queues/optiplan", "text", NAME, "order"),
+        ("/dashboard/optiplan", "text", NAME, "order"),
+        ("/dashboard/queues/pdf", "text", NAME, "pdf"),
+        ("/dashboard/jump", "q", NAME, "order"),
+        ("/dashboard/jump", "q", EMAIL, "task"),
+    ],
+)
+def test_a_page_says_of_a_masked_value_what_it_says_of_one_that_is_not_there(
+    shop: Shop, path: str, name: str, masked: str, found: str
+):
+    absent = "".join(chr(ord(char) + 1) if char in "aeioC5" else char for char in masked)
+    assert absent != masked
+
+    def ask(text: str, who: str) -> str:
+        headers = {**shop.who[who], "x-request-id": "same", "hx-request": "true"}
+        answer = shop.world.client.get(path, params={name: text}, headers=headers)
+        assert answer.status_code == 200
+        return str(answer.text).replace(quote_plus(text), "-").replace(escape(text), "-")
+
+    assert ask(masked, "viewer") == ask(absent, "viewer")
+    assert getattr(shop, found).removeprefix("seal_") in ask(masked, "operator")
 
 
 def test_what_is_shown_is_still_found_and_a_page_is_filled_up(shop: Shop):

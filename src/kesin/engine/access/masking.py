@@ -317,7 +317,7 @@ def masked_page(
         jobs += _matching(page, masking, where, fields)
     if len(jobs) > limit:
         return Page(jobs[:limit], jobs[limit - 1].id)
-    return Page(jobs, page.cursor)
+    return Page(jobs, page.cursor if jobs else None)  # that there is more would tell of matches
 
 
 def _matching(page: Page, masking: Masking, where: Filter, fields: Sequence[str]) -> list[Job]:

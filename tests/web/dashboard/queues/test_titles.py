@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kesin import Queue, Schedule
+from kesin.engine.access import masking
 from kesin.engine.access.masking import MASK
 from kesin.store.records import Filter, Listing
 from tests.web.conftest import ROOT
@@ -176,3 +177,16 @@ def test_what_is_masked_by_its_shape_is_neither_found_nor_counted_without_reveal
     where, commands = Filter(search="ada"), mails.service.commands
     assert commands.count(viewer, mails.name, where, limit=9) == (0, False)
     assert commands.count(ROOT, mails.name, where, limit=9) == (1, True)
+
+
+def test_many_masked_matches_look_like_none(mails, monkeypatch):
+    """A page without rows that leads on would tell that there are matches."""
+    monkeypatch.setattr(masking, "_MAX_MORE_PAGES", 1)
+    mails.known("sees-all", "viewer", all_sites=True)
+    for n in range(5):
+        fail(mails, error_message=f"no mailbox ada{n}@example.com")
+    path, headers = f"/api/queues/{mails.name}/jobs", mails.cookie("sees-all")
+    for text in ("example", "nothing-like-it"):
+        params = {"text": text, "limit": 1}
+        body = mails.client.get(path, params=params, headers=headers).json()
+        assert (body["jobs"], body["cursor"]) == ([], None), text
