@@ -164,6 +164,7 @@ def test_the_order_goes_both_ways_and_rows_follow(listed, monkeypatch):
         assert re.findall(r'aria-sort="(\w+)"', text) == [sorted_]
         assert count(text) == "2 of 3 jobs"
         assert "data-sort=" not in text, "only a part of the rows is here"
+        assert '<thead title="Only Created sorts while more jobs match than are shown.' in text
         assert f'data-cursor="{wanted[1]}"' in text
         after = f"?part=more&cursor={wanted[1]}&shown=2&order={order}"
         assert shown(listed.get(after)) == wanted[2:]
@@ -174,6 +175,7 @@ def test_the_order_goes_both_ways_and_rows_follow(listed, monkeypatch):
     whole = listed.get("?rows=3")
     assert shown(whole) == jobs[::-1]
     assert 'data-sort="Sorts here: all rows that match are on this page."' in whole
+    assert "<thead>" in whole
     listed.create()
     assert "data-sort=" not in listed.renew(jobs[::-1]), "a new one is not here"
 
