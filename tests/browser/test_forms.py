@@ -16,6 +16,7 @@ from tests.browser.checking import (
     PHONE,
     WIDE,
     complaints,
+    problems,
     show,
     sized,
     too_small,
@@ -28,6 +29,7 @@ from tests.web.conftest import World
 
 DESK: ViewportSize = {"width": 1280, "height": 800}
 BAD_LINE = '<b title="<i>">{{ buyer.nickname }}</b>'
+UNREADABLE_LINE = "{% if buyer.name %}<b>{{ buyer.name }</b>"
 REFUSED = '<div data-field="reason"><p class="alert failed"><span>say why</span></p></div>'
 
 
@@ -137,6 +139,29 @@ def test_a_template_that_fails_is_readable_in_the_frame_and_at_the_job(
     expect(panel.last).to_contain_text("line 42: 'nickname' is missing")
     expect(panel.last.locator("pre")).to_contain_text(BAD_LINE)
     assert too_wide_at_any_size(page) == []
+
+
+def test_a_template_that_cannot_be_read_is_shown_at_its_line(
+    signed_in, world, watcher, bad_invoice, judge
+):
+    watcher.expects("status of 400")
+    source = bad_invoice.read_text("utf-8")
+    bad_invoice.write_text(source.replace(BAD_LINE, UNREADABLE_LINE), "utf-8")
+    line = source.split("\n").index(BAD_LINE) + 1
+    beat(world)
+    page: Page = signed_in("admin")
+    for size in (WIDE, PHONE):
+        sized(page, size)
+        page.goto("/dashboard/pdf")
+        problem = page.locator("#broken-invoice")
+        expect(problem).to_contain_text(f"invoice/template.html, line {line}:")
+        excerpt = problem.locator("pre")
+        expect(excerpt).to_contain_text(UNREADABLE_LINE)
+        [marked] = [one for one in excerpt.inner_text().split("\n") if UNREADABLE_LINE in one]
+        assert str(line) in marked
+        assert too_wide_at_any_size(page) == []
+    show(judge, page.content())
+    assert problems(judge) == []
 
 
 @pytest.mark.parametrize("language", ["en", "tr"])

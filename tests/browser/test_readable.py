@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, ViewportSize, expect
 
 from kesin.engine.results import Done
 from kesin.engine.worker import Worker
-from tests.browser.checking import PHONE, WIDE, sized
+from tests.browser.checking import PHONE, WIDE, sized, too_wide
 from tests.browser.conftest import NAMES
 from tests.browser.contexts import PATIENCE_MS
 from tests.browser.served import Served
@@ -104,6 +104,27 @@ def test_a_page_in_a_zone_that_the_server_did_not_know_is_put_right_in_its_place
     in_new_york.goto("/dashboard/audit")
     expect(in_new_york.locator("time").last).to_have_text("14 Nov 2023 17:13:20")
     expect(in_new_york.locator("#zone summary")).to_contain_text("New York")
+
+
+def test_on_a_phone_too_times_switch_between_zones(busy, in_new_york, served):
+    page = in_new_york
+    sized(page, PHONE)
+    token = busy.token(busy.known(NAMES["admin"], "admin"))
+    page.context.add_cookies([{"name": "kesin_session", "value": token, "url": served.address}])
+    page.goto(f"{QUEUE}?site=north")
+    summary, sheet = page.locator("#zone summary"), page.locator("#zone .menu-sheet")
+    for name, city in (("The site's time", "Tokyo"), ("UTC", "UTC"), ("My time", "New York")):
+        expect(summary).to_be_visible()
+        assert summary.evaluate("(one) => one.getBoundingClientRect().height") >= 43.5
+        summary.click()
+        box = sheet.bounding_box()
+        assert box
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= PHONE["width"]
+        sheet.get_by_role("button", name=name).click()
+        expect(summary).to_contain_text(city)
+        assert too_wide(page) == []
+    expect(page).to_have_url(re.compile("site=north"))
 
 
 def test_a_page_about_a_site_switches_to_its_time_as_the_site_is_chosen(busy, signed_in):
