@@ -31,7 +31,7 @@ def busy(served: Served) -> World:
         held_order(world.service, order_id=number)
     conversions(world)
     world.service._note_history()
-    tasks(world)  # the only card with a curve
+    tasks(world)
     world.clock.advance(600)
     world.service._note_history()
     return world
