@@ -267,8 +267,7 @@ class Store(Notified, ABC):
 
     def key_holders(self, queue: str, tenants: Sequence[str], key: str) -> list[str]:
         """The jobs of these tenants that hold this key now."""
-        holders = (self.ids_by_key(queue, tenant, [key]) for tenant in tenants)
-        return [job_id for held in holders for job_id in held.values()]
+        return [one for name in tenants for one in self.ids_by_key(queue, name, [key]).values()]
 
     @abstractmethod
     def jobs(
@@ -335,8 +334,7 @@ class Store(Notified, ABC):
     def totals(self, queue: str, *, now: int | None = None, oldest: bool = False) -> QueueStats:
         """The same of all tenants together, for less; the oldest due time only if asked for."""
         stats = self.stats(queue, now=now)
-        due_at = stats.oldest_due_at if oldest else None
-        return replace(stats, tenants={}, oldest_due_at=due_at)
+        return replace(stats, tenants={}, oldest_due_at=stats.oldest_due_at if oldest else None)
 
     @abstractmethod
     def failures(
