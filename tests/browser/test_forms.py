@@ -145,20 +145,22 @@ def test_a_template_that_cannot_be_read_is_shown_at_its_line(
     signed_in, world, watcher, bad_invoice, judge
 ):
     watcher.expects("status of 400")
+    beat(world)
+    page: Page = signed_in("admin")
+    page.goto("/dashboard/pdf")  # the version before is in use
     source = bad_invoice.read_text("utf-8")
     bad_invoice.write_text(source.replace(BAD_LINE, UNREADABLE_LINE), "utf-8")
     line = source.split("\n").index(BAD_LINE) + 1
-    beat(world)
-    page: Page = signed_in("admin")
     for size in (WIDE, PHONE):
         sized(page, size)
         page.goto("/dashboard/pdf")
-        problem = page.locator("#broken-invoice")
-        expect(problem).to_contain_text(f"invoice/template.html, line {line}:")
+        problem = page.get_by_role("alert").filter(has_text="The last change of a template")
+        expect(problem).to_contain_text(f"invoice/template.html, line {line}: syntax error")
         excerpt = problem.locator("pre")
         expect(excerpt).to_contain_text(UNREADABLE_LINE)
-        [marked] = [one for one in excerpt.inner_text().split("\n") if UNREADABLE_LINE in one]
-        assert str(line) in marked
+        [marked] = [one for one in excerpt.inner_text().split("\n") if one.startswith(">")]
+        assert marked.split()[1] == str(line)
+        assert UNREADABLE_LINE in marked
         assert too_wide_at_any_size(page) == []
     show(judge, page.content())
     assert problems(judge) == []
