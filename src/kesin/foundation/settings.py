@@ -105,6 +105,10 @@ class Settings(BaseSettings):
     pdf_isolation: Literal["page", "context"] = _env("page", "page or context")
     pdf_sandbox: Literal["auto", "on", "off"] = _env("auto", "auto, on or off")
     pdf_templates: Path | None = _env(None, "a folder with templates of your own")
+    pdf_fonts: Path | None = _env(None, "a folder with further fonts")
+    pdf_font_kib: int = _env(512, "KiB in 1…2048 a further font may have", ge=1, le=2_048)
+    pdf_all_fonts_kib: int = _env(1_024, "KiB in 1…2048 of all further fonts", ge=1, le=2_048)
+    pdf_max_fonts: int = _env(16, "further fonts in 1…200", ge=1, le=200)
     pdf_hard_timeout_s: int = _env(60, "seconds in 1…600 a document may take", ge=1, le=600)
     pdf_picture_megapixels: int = _env(
         25, "millions of pixels in 1…1000 a picture may have", ge=1, le=1_000

@@ -91,7 +91,8 @@ def _check_printing(
 def _check_fonts(engine: Engine, library: TemplateLibrary, limit_s: float) -> DoctorCheck:
     """Check that our fonts have every test letter and that no other font was used to print them."""
     ours: set[str] = set()
-    for file, data in library.fonts.items():
+    whole = {file: data for file, data in library.fonts.items() if ".part." not in file}
+    for file, data in whole.items():
         try:
             missing, name = _inspect_font(data)
         except Exception as problem:  # noqa: BLE001  # a font file may be broken in any way
@@ -99,7 +100,7 @@ def _check_fonts(engine: Engine, library: TemplateLibrary, limit_s: float) -> Do
         if missing:
             return DoctorCheck.result("fonts", ok=False, found=f"{file} lacks {' '.join(missing)}")
         ours.add(name)
-    families = sorted({f"Kesin {Path(file).stem.split('-')[0].title()}" for file in library.fonts})
+    families = sorted({f"Kesin {Path(file).stem.split('-')[0].title()}" for file in whole})
     for family in families:
         page = _PAGE.format(css=library.font_css, family=f"'{family}'", letters=TEST_LETTERS)
         rendered = engine.render(page, Paper(), timeout_s=limit_s)

@@ -45,14 +45,16 @@ log = Logger("kesin.pdf")
 
 def load_templates(settings: Settings) -> TemplateLibrary:
     """Load the templates that come with Kesin, overridden by those of the configured folder."""
-    from kesin.workloads.pdf.templating.library import TemplateLibrary  # it needs kesin[pdf]
+    from kesin.workloads.pdf.templating.library import TemplateLibrary, read_further_fonts
 
-    folder = settings.pdf_templates
-    if folder is not None and not folder.is_dir():
-        why = "there is no folder %(folder)s: look at KESIN_PDF_TEMPLATES"
-        raise Unavailable(why, folder=folder)
-    folders = (SHIPPED,) if folder is None else (SHIPPED, folder)
-    return TemplateLibrary.load(folders, pictures=picture_limits(settings))
+    further, own = settings.pdf_fonts, settings.pdf_templates
+    for name, folder in (("KESIN_PDF_FONTS", further), ("KESIN_PDF_TEMPLATES", own)):
+        if folder is not None and not folder.is_dir():
+            why = "there is no folder %(folder)s: look at %(setting)s"
+            raise Unavailable(why, folder=folder, setting=name)
+    fonts = read_further_fonts(further, settings) if further else {}
+    folders = (SHIPPED, own) if own else (SHIPPED,)
+    return TemplateLibrary.load(folders, pictures=picture_limits(settings), fonts=fonts)
 
 
 def picture_limits(settings: Settings) -> PictureLimits:
@@ -62,7 +64,7 @@ def picture_limits(settings: Settings) -> PictureLimits:
 
 
 class TemplateSource:
-    """The templates of the settings, loaded again when a file of their folder has changed."""
+    """The templates of the settings, loaded again when a file of their folders has changed."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -74,7 +76,8 @@ class TemplateSource:
     def library(self) -> TemplateLibrary:
         """Return the templates as they are now; while a change cannot be used, as they were."""
         with self._lock:
-            stamp = _folder_stamp(self._settings.pdf_templates)
+            paths = self._settings.pdf_templates, self._settings.pdf_fonts
+            stamp = [_folder_stamp(folder) for folder in paths]
             if self._library is None or stamp != self._stamp:
                 try:
                     self._library, self.problem = self._load(), None

@@ -1,9 +1,9 @@
 """The template library: loads and validates all templates once, and renders them by name.
 
 A template is a folder with ``template.html``, ``schema.json`` (of its variables) and
-``sample.json``; ``texts.json`` holds its texts by language, and ``asset('logo.png')`` returns
-images beside it. ``partials`` and ``fonts`` of any folder are shared by all. A template of a later
-folder replaces one with the same name.
+``sample.json`` (``sample.en.json`` is one in English); ``texts.json`` holds its texts by language,
+and ``asset('logo.png')`` returns images beside it. ``partials`` and ``fonts`` of any folder are
+shared by all. A template of a later folder replaces one with the same name.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import base64
 import hashlib
 import json
 import marshal
+import os
 import re
 import tempfile
 import threading
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kesin.foundation.messages import Message
+from kesin.foundation.settings import Settings
 from kesin.workloads.pdf.config import SHIPPED
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed, public_code
 from kesin.workloads.pdf.templating.fill_child import IMAGE_TYPES
@@ -37,8 +39,12 @@ MAX_FILE_BYTES: Final = 2 * 1024 * 1024
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _SHARED: Final = ("partials", "fonts")
-_WEIGHTS: Final = {"regular": 400, "bold": 700}
-_FONT: Final = re.compile(r"fonts/([a-z]+)-(regular|bold)\.woff2")
+_WEIGHTS: Final = {"regular": 400, "medium": 500, "semibold": 600, "bold": 700}
+_FONT: Final = re.compile(  # a .part has only some characters
+    rf"fonts/([a-z0-9]+)(?:-({'|'.join(_WEIGHTS)}|[1-9]00))?(?:-(italic))?(?:\.part)?\.woff2"
+)
+_TRUETYPE: Final = b"wOF2\x00\x01\x00\x00"  # woff2; other outlines become fonts of Type 3
+_SAMPLE: Final = re.compile(r"sample\.[a-z]{2}\.json")
 _TEXT_SUFFIXES: Final = (".html", ".css", ".svg")
 
 
@@ -48,12 +54,20 @@ class PdfTemplate:
 
     name: str
     schema: dict[str, Any]
-    sample: dict[str, Any]
+    samples: dict[str, dict[str, Any]]  # by file
     texts: dict[str, dict[str, Any]]
     files: dict[str, bytes]
     content_hash: str  # of its files, the shared files and REVISION
     title: str = ""
     description: str = ""
+
+    @property
+    def sample(self) -> dict[str, Any]:
+        return self.samples["sample.json"]
+
+    def sample_in(self, language: str) -> dict[str, Any]:
+        """Return the sample in a language, or the one for all languages."""
+        return self.samples.get(f"sample.{language}.json", self.sample)
 
     @property
     def pictures(self) -> dict[str, bytes]:
@@ -93,6 +107,7 @@ class TemplateLibrary:
         *,
         pictures: PictureLimits | None = None,
         limits: FillLimits | None = None,
+        fonts: Mapping[str, bytes] | None = None,
     ) -> TemplateLibrary:
         """Load all templates; raises RenderFailed for a folder that cannot be read."""
         places: dict[str, Path] = {}
@@ -106,6 +121,7 @@ class TemplateLibrary:
                     shared |= {f"{place.name}/{file}": data for file, data in files.items()}
                 elif (place / "template.html").is_file():
                     places[place.name] = place
+        shared |= fonts or {}
         library = cls(shared, pictures or PictureLimits(), limits or FillLimits())
         for file, data in shared.items():
             with library._problems_kept(file):
@@ -213,7 +229,8 @@ class TemplateLibrary:
         with self._one_at_a_time:
             for name in sorted(self._unchecked):
                 try:
-                    self.render_html(name, self._templates[name].sample)
+                    for sample in self._templates[name].samples.values():
+                        self.render_html(name, sample)
                     self._unfilled.pop(name, None)
                 except RenderFailed as problem:
                     self._unfilled[name] = problem
@@ -234,6 +251,7 @@ def _load_template(name: str, folder: Path, shared: Mapping[str, bytes]) -> PdfT
         raise template_failure(name, reason)
     files = _read_files(folder)
     schema = _parse_json(name, files, "schema.json")
+    others = [file for file in files if _SAMPLE.fullmatch(file)]
     digest = hashlib.sha256(f"kesin {REVISION} {name}".encode())
     all_files = {f"{name}/{file}": data for file, data in files.items()} | dict(shared)
     for file in sorted(all_files):
@@ -242,7 +260,7 @@ def _load_template(name: str, folder: Path, shared: Mapping[str, bytes]) -> PdfT
     return PdfTemplate(
         name=name,
         schema=schema,
-        sample=_parse_json(name, files, "sample.json"),
+        samples={file: _parse_json(name, files, file) for file in ("sample.json", *others)},
         texts=_parse_json(name, files, "texts.json") if "texts.json" in files else {},
         files=files,
         content_hash=digest.hexdigest(),
@@ -278,13 +296,14 @@ def _parse_json(name: str, files: Mapping[str, bytes], file: str) -> dict[str, A
 
 
 def _load_schema(template: PdfTemplate) -> VariableSchema:
-    """Load the schema of a template and validate its sample."""
+    """Load the schema of a template and validate its samples."""
     try:
         schema = VariableSchema(template.schema)
     except ValueError as problem:
         raise template_failure(template.name, f"schema.json is no schema: {problem}") from None
-    for invalid in schema.find_problems(template.sample):
-        raise template_failure(template.name, f"sample.json: {invalid.path} {invalid.message}")
+    for file, sample in template.samples.items():
+        for invalid in schema.find_problems(sample):
+            raise template_failure(template.name, f"{file}: {invalid.path} {invalid.message}")
     return schema
 
 
@@ -300,10 +319,34 @@ def _decode(files: Mapping[str, bytes]) -> dict[str, str]:
 
 
 def _font_faces(fonts: Mapping[str, bytes]) -> str:
-    """Return the fonts as CSS: ``fonts/sans-bold.woff2`` is *Kesin Sans* in weight 700."""
-    return "\n".join(
-        f"@font-face{{font-family:'Kesin {match[1].title()}';font-weight:{_WEIGHTS[match[2]]};"
-        f"src:url(data:font/woff2;base64,{base64.b64encode(data).decode()}) format('woff2')}}"
-        for name, data in sorted(fonts.items())
-        if (match := _FONT.fullmatch(name))
-    )
+    """Return fonts as CSS: ``fonts/sans-600-italic.woff2`` is *Kesin Sans*, weight 600, italic."""
+    faces: dict[str, bytes] = {}  # one file each, the last: WeasyPrint mixes up glyphs of several
+    for name, data in fonts.items():
+        if match := _FONT.fullmatch(name):
+            weight = _WEIGHTS.get(match[2] or "regular", match[2])
+            style = f"font-weight:{weight};font-style:{match[3] or 'normal'}"
+            faces[f"font-family:'Kesin {match[1].title()}';{style}"] = base64.b64encode(data)
+    sources = ((face, f"data:font/woff2;base64,{data.decode()}") for face, data in faces.items())
+    return "\n".join(f"@font-face{{{face};src:url({url})}}" for face, url in sources)
+
+
+def read_further_fonts(folder: Path, settings: Settings) -> dict[str, bytes]:
+    """Read the fonts of a folder; raises RenderFailed with the name of a file that is refused."""
+    fonts: dict[str, bytes] = {}
+    for path in sorted(set(folder.glob("[!.]*")) - set(folder.glob("*.txt"))):  # no licences
+        name = f"fonts/{path.name}"
+        if not (_FONT.fullmatch(name) and path.is_file() and os.access(path, os.R_OK)):
+            raise template_failure(name, "expected a readable file such as serif-600-italic.woff2")
+        with path.open("rb") as file:
+            fonts[name] = data = file.read(settings.pdf_font_kib * 1024 + 1)
+        total = sum(map(len, fonts.values()))
+        for why, size, most in (
+            ("it has more than %(most)s KiB", len(data) / 1024, settings.pdf_font_kib),
+            ("it is one more than the %(most)s allowed", len(fonts), settings.pdf_max_fonts),
+            ("with it, all have over %(most)s KiB", total / 1024, settings.pdf_all_fonts_kib),
+        ):
+            if size > most:
+                raise template_failure(name, Message(why, most=most))
+        if data[:8] != _TRUETYPE or int.from_bytes(data[8:12]) != len(data):
+            raise template_failure(name, "it is no whole woff2 file with TrueType outlines")
+    return fonts
