@@ -1,5 +1,6 @@
 """Filters write values as the language of the document does."""
 
+import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
@@ -34,6 +35,8 @@ NBSP = "\u00a0"
 )
 def test_money_is_written_as_the_language_writes_it(value, currency, lang, text):
     assert filters.money(value, currency, lang=lang).replace(NBSP, " ") == text
+    bare = re.sub(r"[₺€$¥ ]|[A-Z]{3}", "", text)
+    assert filters.money(value, currency, sign=False, lang=lang) == bare
 
 
 def test_a_wrong_number_is_refused_without_being_repeated():
@@ -75,6 +78,18 @@ def test_dates_are_read_as_iso_and_written_with_dots():
     assert filters.date(date(2026, 11, 5)) == "05.11.2026"
     assert filters.date("2026-11-05T09:00:00+03:00") == "05.11.2026"
     assert filters.date("2026-11-05", lang="en") == "2026-11-05"
+
+
+@pytest.mark.parametrize(
+    ("lang", "written"),
+    [("tr", "5 Ağustos 2026"), ("en", "5 August 2026"), ("de", "5. August 2026"),
+     ("tr-TR", "5 Ağustos 2026"), ("fr", "5 August 2026")],
+)  # fmt: skip
+def test_long_dates_have_the_name_of_the_month_and_stay_on_one_line(lang, written):
+    for value in ("2026-08-05", "2026-08-05T23:59:00+03:00"):
+        assert filters.date(value, "long", lang=lang) == written.replace(" ", "\N{NO-BREAK SPACE}")
+    with pytest.raises(Unprintable, match='expected "short" or "long"'):
+        filters.date("2026-08-05", "full", lang=lang)
 
 
 def test_a_time_is_shown_in_the_given_time_zone():

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 import segno
+from babel.dates import format_date
 from jinja2 import pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup
@@ -39,12 +40,13 @@ class NumberFormat(NamedTuple):
     money: str  # n: number, c: currency sign
     percent: str
     date: str
+    locale: str  # of long dates
 
 
 _FORMATS: Final = {
-    "tr": NumberFormat(".", ",", f"n{_NBSP}c", "%n", "%d.%m.%Y"),
-    "de": NumberFormat(".", ",", f"n{_NBSP}c", f"n{_NBSP}%", "%d.%m.%Y"),
-    "en": NumberFormat(",", ".", "cn", "n%", "%Y-%m-%d"),
+    "tr": NumberFormat(".", ",", f"n{_NBSP}c", "%n", "%d.%m.%Y", "tr"),
+    "de": NumberFormat(".", ",", f"n{_NBSP}c", f"n{_NBSP}%", "%d.%m.%Y", "de"),
+    "en": NumberFormat(",", ".", "cn", "n%", "%Y-%m-%d", "en_GB"),
 }
 _CURRENCY_SIGNS: Final = {"TRY": "₺", "EUR": "€", "USD": "$", "GBP": "£", "JPY": "¥"}
 _DECIMAL_PLACES: Final = {"JPY": 0, "KRW": 0, "BHD": 3, "JOD": 3, "KWD": 3, "OMR": 3, "TND": 3}
@@ -82,16 +84,17 @@ def number(value: object, places: int | None = None, *, lang: str = DEFAULT_LANG
     return sign + grouped + (style.point + fraction if fraction else "")
 
 
-def money(value: object, currency: str = "TRY", *, lang: str = DEFAULT_LANGUAGE) -> str:
-    """Format an amount: 1.234,56 ₺; a currency without a sign is shown by its code."""
+def money(
+    value: object, currency: str = "TRY", *, sign: bool = True, lang: str = DEFAULT_LANGUAGE
+) -> str:
+    """Format an amount: 1.234,56 ₺, or 1.234,56; a currency without a sign is shown by its code."""
     if not re.fullmatch(r"[A-Z]{3}", currency):
         raise Unprintable("expected a currency as three letters, such as TRY")
     digits = number(value, _DECIMAL_PLACES.get(currency, 2), lang=lang)
-    sign = _CURRENCY_SIGNS.get(currency)
-    if sign is None:
-        return f"{digits}{_NBSP}{currency}"
+    if not sign or currency not in _CURRENCY_SIGNS:
+        return f"{digits}{_NBSP}{currency}" if sign else digits
     minus = _MINUS if digits.startswith(_MINUS) else ""
-    parts = {"n": digits.removeprefix(_MINUS), "c": sign}
+    parts = {"n": digits.removeprefix(_MINUS), "c": _CURRENCY_SIGNS[currency]}
     return minus + "".join(parts.get(symbol, symbol) for symbol in _number_format(lang).money)
 
 
@@ -100,9 +103,14 @@ def percent(value: object, places: int | None = None, *, lang: str = DEFAULT_LAN
     return _number_format(lang).percent.replace("n", number(value, places, lang=lang))
 
 
-def date(value: object, *, lang: str = DEFAULT_LANGUAGE) -> str:
-    """Format a date: 2026-11-15, or a time on that day, becomes 15.11.2026."""
-    return _parse_moment(value).strftime(_number_format(lang).date)
+def date(value: object, form: str = "short", *, lang: str = DEFAULT_LANGUAGE) -> str:
+    """Format a date: 2026-11-15, or a time on that day, becomes 15.11.2026; long, 15 Kasım 2026."""
+    moment, style = _parse_moment(value), _number_format(lang)
+    if form == "long":
+        return format_date(moment, form, locale=style.locale).replace(" ", _NBSP)
+    if form != "short":
+        raise Unprintable('expected "short" or "long"')
+    return moment.strftime(style.date)
 
 
 def datetime(value: object, zone: str | None = None, *, lang: str = DEFAULT_LANGUAGE) -> str:
