@@ -99,6 +99,8 @@ def test_the_templates_are_listed_and_shown_with_schema_and_sample(pdf: Pdf):
     shown = pdf("templates", "invoice").json
     assert shown["sample"] == BOOK.get("invoice").sample
     assert shown["schema"]["type"] == "object"
+    english = pdf("templates", "invoice", "--lang", "en").json["sample"]
+    assert (english["lang"], english) == ("en", BOOK.get("invoice").sample_in("en"))
 
 
 @pytest.mark.usefixtures("shared")

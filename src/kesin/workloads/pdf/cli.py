@@ -78,6 +78,7 @@ def render(
 def templates(
     name: Annotated[str | None, argument("NAME", "Show this one's schema and sample.")] = None,
     *,
+    lang: Annotated[str, option("LANG", "The language of the sample, such as en.")] = "",
     as_json: JsonOption = False,
 ) -> None:
     """List the templates, or show one of them.
@@ -92,7 +93,7 @@ def templates(
         template = library.get(name) if name else None
         unusable = {} if template else library.find_unusable()
     if template:
-        say_json({"name": template.name, "schema": template.schema, "sample": template.sample})
+        say_json({"name": name, "schema": template.schema, "sample": template.sample_in(lang)})
         return
     usable = [library.get(each) for each in library.names if each not in unusable]
     problems = [(each, broken.message) for each, broken in sorted(unusable.items())]

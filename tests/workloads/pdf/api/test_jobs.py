@@ -21,6 +21,10 @@ def test_a_template_is_shown_with_its_schema_and_a_sample_that_fits(front, me):
     template = BOOK.get("invoice")
     assert (shown["schema"], shown["sample"]) == (template.schema, template.sample)
     assert shown["content_hash"] == template.content_hash
+    assert (shown["title"], shown["schema"]["title_tr"]) == ("Invoice", "Fatura")
+    for lang, sample in (("en", template.sample_in("en")), ("tr", SAMPLE), ("xx", SAMPLE)):
+        answer = front.client.get(f"/pdf/templates/invoice?lang={lang}", headers=me)
+        assert answer.json()["sample"] == sample
     for name in ("nothing", "..%2finvoice", "fonts"):
         assert front.client.get(f"/pdf/templates/{name}", headers=me).status_code == 404
     for name in BOOK.names:

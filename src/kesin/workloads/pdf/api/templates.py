@@ -27,13 +27,13 @@ def templates_router(loader: PdfServiceLoader) -> APIRouter:
         return [_template_line(services, name) for name in names]
 
     @router.get("/templates/{name}", response_model=TemplateBody)
-    def show_template(actor: SignedInActor, name: TemplateName) -> Response:
-        """What a template takes: the JSON Schema of its variables, and a sample that fits."""
+    def show_template(actor: SignedInActor, name: TemplateName, lang: str = "") -> Response:
+        """What a template takes: the JSON Schema of its variables, and a sample in `lang`."""
         require_access(loader.context, actor, "templates")
         services = loader.services
         template = submit.require_template(services, name)
         line = _template_line(services, name).model_dump()
-        body = TemplateBody(**line, json_schema=template.schema, sample=template.sample)
+        body = TemplateBody(**line, json_schema=template.schema, sample=template.sample_in(lang))
         return json_response(body)
 
     @router.post(

@@ -97,7 +97,7 @@ def pdf_page(
     values["stale"] = workbench.templates.problem
     if chosen and chosen not in broken:
         selected = submit.require_template(workbench.services, chosen)
-        value = dict(selected.sample) if start == "sample" else {}
+        value = dict(selected.sample_in(ctx.language)) if start == "sample" else {}
         form = TemplateForm(ctx, workbench, selected).values(value, {}, as_json=False)
         values |= {"chosen": selected, "oob": False, "rejected": False, **form}
     return ctx.page("pdf/page.html", headers={"content-security-policy": FRAMING_CSP}, **values)
