@@ -48,7 +48,7 @@ def invoice_sums(lines: Sequence[Object], stated: object = None) -> Values:
     )
 
 
-_DRAWING_WIDTH_MM: Final = 182.0  # width of a drawing
+_DRAWING_WIDTH_MM: Final = 174.0  # width of a drawing
 _DRAWING_HEIGHT_MM: Final = 150.0
 _TYPE_MM: Final = (1.7, 3.0)  # smallest and largest on paper
 _CHARACTER_WIDTH: Final = 0.66  # of its height, on average
