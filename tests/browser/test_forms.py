@@ -128,7 +128,7 @@ def test_a_template_that_fails_is_readable_in_the_frame_and_at_the_job(
     page.goto("/dashboard/pdf?template=invoice")
     frame = page.frame_locator("#pdf-preview iframe")
     expect(frame.get_by_role("heading", name="The template has an error")).to_be_visible()
-    expect(frame.locator("body")).to_contain_text("invoice/template.html, line 42: 'nickname' is")
+    expect(frame.locator("body")).to_contain_text("invoice/template.html, line 57: 'nickname' is")
     expect(frame.locator("pre")).to_contain_text(BAD_LINE)
     page.locator('[name="v/number"]').fill(f"BAD-{size['width']}")
     page.get_by_role("button", name="Make the PDF").click()
@@ -136,7 +136,7 @@ def test_a_template_that_fails_is_readable_in_the_frame_and_at_the_job(
     press(world)
     page.locator("#pdf-made").get_by_role("link", name="Open the job").click()
     panel = page.locator("section", has=page.get_by_role("heading", name="The PDF"))
-    expect(panel.last).to_contain_text("line 42: 'nickname' is missing")
+    expect(panel.last).to_contain_text("line 57: 'nickname' is missing")
     expect(panel.last.locator("pre")).to_contain_text(BAD_LINE)
     assert too_wide_at_any_size(page) == []
 
