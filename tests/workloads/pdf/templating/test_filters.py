@@ -162,6 +162,11 @@ def test_pictures_are_part_of_the_data_and_no_drawings():
             filters.image(value)
 
 
+def test_a_qr_code_has_a_text_in_its_place():
+    assert "<title>Pay &lt;now&gt;</title>" in filters.qr("a", "Pay <now>")
+    assert "<title>" not in filters.qr("a")
+
+
 def test_a_qr_code_is_a_drawing_without_its_text():
     drawing = filters.qr("https://a.example/ğ?<script>")
     assert isinstance(drawing, Markup)

@@ -191,8 +191,8 @@ def image(value: object) -> str:
     return text
 
 
-def qr(value: object) -> Markup:
-    """Return a QR code as inline SVG; CSS sets its size."""
+def qr(value: object, label: object = None) -> Markup:
+    """Return a QR code as inline SVG, with a text in its place; CSS sets its size."""
     text = str(value)
     if not 0 < len(text) <= _MAX_QR_LENGTH:
         raise Unprintable(f"expected 1…{_MAX_QR_LENGTH} characters for a QR code")
@@ -200,8 +200,9 @@ def qr(value: object) -> Markup:
         code = segno.make(text, error="m", micro=False, encoding="utf-8")
     except ValueError as problem:  # multi-byte characters exceed the capacity, or a lone surrogate
         raise Unprintable("expected less text for a QR code, without half characters") from problem
-    drawing = code.svg_inline(omitsize=True, border=2, svgclass="qr", lineclass=None)
-    return Markup(drawing)  # noqa: S704  # the markup does not contain the text
+    title = str(label) if label else None
+    drawing = code.svg_inline(omitsize=True, border=2, svgclass="qr", lineclass=None, title=title)
+    return Markup(drawing)  # noqa: S704  # the library escapes the title
 
 
 def _number_format(lang: str) -> NumberFormat:
