@@ -33,14 +33,19 @@ class LimitedClaim:
 
     def fragments(self, *, lock: str, among: bool) -> dict[str, str]:
         """All but the turns and the condition; without ``lock`` nothing is taken."""
-        most = "(SELECT cardinality(slots) FROM numbers)" if self._per_queue else "%(limit)s"
-        allowed = ["s.n"]
-        open_to, allowance = "", ""
-        if self._per_tenant:
+        most, slot, allowed = "%(limit)s", "NULL::text", ["s.n"]
+        numbers, open_to, allowance = "", "", ""
+        if self._per_queue:
+            free = self._free_numbers("''", most, lock=bool(lock))
+            numbers = f"numbers AS MATERIALIZED (SELECT {free} AS slots),"
+            most = "(SELECT cardinality(slots) FROM numbers)"
+            slot = "(SELECT slots FROM numbers)[row_number() OVER ()]"
+        elif self._per_tenant:
+            free = self._free_numbers("t.tenant", "s.n", lock=bool(lock))
             open_to += f" AND {self._used('t.tenant')} < {self._slots}"
-            numbers = self._free_numbers("t.tenant", "s.n", lock=bool(lock))
-            allowance += f"CROSS JOIN LATERAL (SELECT {numbers} AS slots OFFSET 0) f\n    "
+            allowance += f"CROSS JOIN LATERAL (SELECT {free} AS slots OFFSET 0) f\n    "
             allowed.append("cardinality(f.slots)")
+            slot = "c.slots[c.nth]"
         if self._meter:
             free_at = f"coalesce((SELECT m.free_at FROM {self._meter_row('t.tenant')}), 0)"
             open_to += f" AND {_left(self._meter, free_at)} > 0"
@@ -50,7 +55,7 @@ class LimitedClaim:
         due_order = "ORDER BY d.priority DESC, d.run_at, d.id"
         equal = f"{most} / greatest(count(*), 1) AS n, mod({most}, greatest(count(*), 1)) AS more"
         return {
-            "numbers": self._queue_numbers(lock=bool(lock)),
+            "numbers": numbers,
             "open_to": open_to,
             "most": most,
             "share": f"{most} AS n, 0 AS more" if among else equal,
@@ -58,7 +63,7 @@ class LimitedClaim:
             "allowance": allowance,
             "allowed": least,
             "tenant_slots": "f.slots" if self._per_tenant else "NULL::text[]",
-            "slot": self._chosen(),
+            "slot": slot,
             "among": " AND j.id = ANY(%(ids)s::uuid[])" if among else "",
             "order": due_order if among else "",
             "written": self._written() if lock else "",
@@ -87,17 +92,6 @@ class LimitedClaim:
             f" FROM (SELECT f.*, count(*) OVER () AS free FROM ({free}) f OFFSET 0) n{locked}"
             f" LIMIT greatest(least({wanted}, room.n), 0)) g), ARRAY[]::text[])"
         )
-
-    def _queue_numbers(self, *, lock: bool) -> str:
-        if not self._per_queue:
-            return ""
-        numbers = self._free_numbers("''", "%(limit)s", lock=lock)
-        return f"numbers AS MATERIALIZED (SELECT {numbers} AS slots),"
-
-    def _chosen(self) -> str:
-        if self._per_queue:
-            return "(SELECT slots FROM numbers)[row_number() OVER ()]"
-        return "c.slots[c.nth]" if self._per_tenant else "NULL::text"
 
     def _meter_row(self, tenant: str) -> str:
         move = self._compiler.literal(self._move.name)

@@ -166,9 +166,9 @@ class SqlReader(Store):
             return valid_ids(ids)
         if where.search and (found := self._found(statements, where)) is not None:
             return found
-        keys = _keys_of(where) if statements.keeps_keys else None
-        if keys is None:
+        if where.tenants is None or where.dedup_key is None or not statements.keeps_keys:
             return None
+        keys = [InputRow(each, dedup_key=where.dedup_key) for each in dict.fromkeys(where.tenants)]
         return [row[1] for row in self._find_holders(self._read, statements, keys)]
 
     def _found(self, statements: Statements, where: Filter) -> list[str] | None:
@@ -385,13 +385,6 @@ def _id_at(at: Time | None, skew_s: int) -> str | None:
 def _way_in(where: Filter) -> str:
     """For one tenant, its own jobs are the shorter scan; for all tenants, jobs with the code."""
     return "_coded" if where.codes and where.tenants is None else ""
-
-
-def _keys_of(where: Filter) -> list[InputRow] | None:
-    """The keys that a filter names; None if it leaves the tenant or the key open."""
-    if where.tenants is None or where.dedup_key is None:
-        return None
-    return [InputRow(tenant, dedup_key=where.dedup_key) for tenant in dict.fromkeys(where.tenants)]
 
 
 def escape_like(text: str) -> str:
