@@ -91,4 +91,6 @@ def datetime_of(time_us: int) -> datetime:
 
 def iso(time_us: int | None) -> str | None:
     """Microseconds since 1970 as an ISO 8601 time in UTC."""
-    return None if time_us is None else f"{datetime_of(time_us):%Y-%m-%dT%H:%M:%S.%fZ}"
+    if time_us is None:
+        return None
+    return f"{datetime_of(time_us).isoformat(timespec='microseconds')[:26]}Z"
