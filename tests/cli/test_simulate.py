@@ -46,9 +46,12 @@ def test_an_unknown_name_is_refused(kesin):
 
 def test_a_broken_promise_is_printed_with_its_seed_and_its_history(kesin, monkeypatch):
     mutant = next(mutant for mutant in MUTANTS if mutant.bug == "a finish without its fence")
-    monkeypatch.setattr(simulate, "SqliteStore", lambda _: MutantStore(mutant.edits, set()))
     # How far a history is shortened is tested with the simulator.
-    shrunk_little = partial(simulate.simulate, shrink_attempts=4)
+    shrunk_little = partial(
+        simulate.simulate,
+        shrink_attempts=4,
+        make_store=lambda: MutantStore(mutant.edits, set()),
+    )
     monkeypatch.setattr(command, "simulate_lifecycle", shrunk_little)
     answer = kesin("simulate", "task", "--seed", "1", "--steps", "1500")
     assert answer.code == 1

@@ -124,6 +124,6 @@ def test_an_admin_sets_no_easy_password_either(ayse):
 
 
 def test_a_user_with_an_easy_password_of_before_can_still_sign_in(ayse, monkeypatch):
-    monkeypatch.setattr("kesin.engine.access.accounts.check_password", lambda *_: None)
+    monkeypatch.setattr("kesin.foundation.passwords.check_password", lambda *_: None)
     ayse.accounts.add_user(ROOT, "old", "1234567890")
     ayse.accounts.sign_in("old", "1234567890", ADDRESS)

@@ -17,6 +17,7 @@ from kesin.engine.validation import (
 )
 from kesin.foundation.clock import Duration, Time
 from kesin.foundation.ids import is_id, salt_of
+from kesin.foundation.messages import Message
 from kesin.lifecycle.model import NO_STAMPS
 from kesin.store.errors import UnknownParents
 from kesin.store.limits import MAX_KEY, MAX_PARENTS, MAX_TENANT
@@ -95,8 +96,8 @@ class NewJob:
                 queue=repr(queue.name),
             )
         if len(parents) > MAX_PARENTS:
-            why = "after names at most %(most)s jobs"
-            raise BadInput("bad_after", "after", why, most=MAX_PARENTS)
+            why = Message("after names at most %(most)s jobs", most=MAX_PARENTS)
+            raise BadInput("bad_after", "after", why)
         if self.delay_s or self.run_at is not None:
             both = "a job with after runs when those jobs are done: give no delay_s or run_at"
             raise BadInput("bad_after", "after", both)
@@ -115,5 +116,5 @@ class NewJob:
 
 def unknown_parent(problem: UnknownParents) -> BadInput:
     """The refusal of a job that was to come after one that is not there."""
-    why = "after names no job of this store: %(id)s"
-    return BadInput("unknown_parent", "after", why, id=min(problem.ids))
+    why = Message("after names no job of this store: %(id)s", id=min(problem.ids))
+    return BadInput("unknown_parent", "after", why)

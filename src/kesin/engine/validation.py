@@ -57,8 +57,8 @@ def checked_attempts(value: object) -> int:
 
 def checked_priority(value: object) -> int:
     if not _is_int(value) or value not in PRIORITIES:
-        why = "priority must be -1, 0, 1 or 2, got %(given)s"
-        raise BadInput("bad_priority", "priority", why, given=repr(value))
+        why = Message("priority must be -1, 0, 1 or 2, got %(given)s", given=repr(value))
+        raise BadInput("bad_priority", "priority", why)
     return value
 
 
@@ -76,8 +76,14 @@ def delay_us(delay: object, field_name: str = "delay_s") -> int:
     except ValueError as problem:
         raise BadInput(code, field_name, str(problem)) from None
     if not 0 <= seconds <= MAX_DELAY_S:
-        why = "%(field)s must lie in 0…%(most)s, got %(n)s"
-        raise BadInput(code, field_name, why, field=field_name, most=MAX_DELAY_S, n=repr(delay))
+        raise BadInput(
+            code,
+            field_name,
+            "%(field)s must lie in 0…%(most)s, got %(n)s",
+            field=field_name,
+            most=MAX_DELAY_S,
+            n=repr(delay),
+        )
     return round(seconds * SECOND_US)
 
 
@@ -117,12 +123,14 @@ def checked_name(value: object, field_name: str, max_length: int) -> str:
     """A name as stored text, not empty and not too long."""
     code = f"bad_{field_name}"
     if not isinstance(value, str):
-        why, given = "%(field)s must be text, got %(given)s", type(value).__name__
-        raise BadInput(code, field_name, why, field=field_name, given=given)
+        given = type(value).__name__
+        why = Message("%(field)s must be text, got %(given)s", field=field_name, given=given)
+        raise BadInput(code, field_name, why)
     text = storable(value)
     if not 1 <= len(text) <= max_length:
-        why = "%(field)s must have 1…%(most)s characters"
-        raise BadInput(code, field_name, why, field=field_name, most=max_length)
+        most = max_length
+        why = Message("%(field)s must have 1…%(most)s characters", field=field_name, most=most)
+        raise BadInput(code, field_name, why)
     return text
 
 

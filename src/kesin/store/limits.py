@@ -28,8 +28,9 @@ LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 def check_batch_size(batch: Sequence[object]) -> None:
     """Refuse a batch with more jobs than one call takes."""
     if len(batch) > MAX_BATCH:
-        why = "one call takes at most %(most)s jobs, got %(n)s"
-        raise StoreError(why, most=MAX_BATCH, n=len(batch))
+        raise StoreError(
+            "one call takes at most %(most)s jobs, got %(n)s", most=MAX_BATCH, n=len(batch)
+        )
 
 
 def valid_ids(ids: Sequence[str]) -> list[str]:
@@ -50,8 +51,9 @@ def check_page(limit: int, cursor: str | None) -> None:
     if not 1 <= limit <= MAX_PAGE:
         raise StoreError("a page holds 1…%(most)s jobs, got %(n)s", most=MAX_PAGE, n=limit)
     if cursor is not None and not is_id(cursor):
-        why = "%(cursor)s is no cursor: take it from the page before"
-        raise StoreError(why, cursor=repr(cursor))
+        raise StoreError(
+            "%(cursor)s is no cursor: take it from the page before", cursor=repr(cursor)
+        )
 
 
 def moves_for(lifecycle: Lifecycle, action: str, role: Role, queue: str) -> tuple[Move, ...]:
@@ -59,8 +61,12 @@ def moves_for(lifecycle: Lifecycle, action: str, role: Role, queue: str) -> tupl
     declared = lifecycle.actions.get(action, ())
     moves = tuple(move for move in declared if role in move.by and move.callable)
     if not moves:
-        why = "%(call)s is no call a %(role)s can make on the queue %(queue)s"
-        raise StoreError(why, call=repr(action), role=role, queue=repr(queue))
+        raise StoreError(
+            "%(call)s is no call a %(role)s can make on the queue %(queue)s",
+            call=repr(action),
+            role=role,
+            queue=repr(queue),
+        )
     return moves
 
 
@@ -72,8 +78,9 @@ def prepare_changes(action: str, moves: Iterable[Move], changes: Sequence[Change
         raise StoreError("%(call)s replaces the payload: give one for every job", call=action)
     sets_priority = any(move.priority == "input" for move in moves)
     if sets_priority and any(change.priority not in PRIORITIES for change in changes):
-        why = "%(call)s sets the priority: give -1, 0, 1 or 2 for every job"
-        raise StoreError(why, call=action)
+        raise StoreError(
+            "%(call)s sets the priority: give -1, 0, 1 or 2 for every job", call=action
+        )
     first_changes = {change.id: change for change in reversed(changes)}
     ids = first_changes if all_ids(first_changes) else filter(is_id, first_changes)
     return [first_changes[job_id] for job_id in sorted(ids)]
@@ -96,6 +103,10 @@ def option_params(moves: tuple[Move, ...], options: frozenset[str]) -> dict[str,
     unknown = sorted(options - known)
     if unknown:
         choice = f"it takes {', '.join(sorted(known))}" if known else "it takes none"
-        why = "%(call)s has no option %(option)s: %(choice)s"
-        raise StoreError(why, call=moves[0].action, option=repr(unknown[0]), choice=choice)
+        raise StoreError(
+            "%(call)s has no option %(option)s: %(choice)s",
+            call=moves[0].action,
+            option=repr(unknown[0]),
+            choice=choice,
+        )
     return {f"option_{name}": name in options for name in known}

@@ -23,13 +23,13 @@ PROBLEMS = frozenset(
     {"Problem", "Invalid", "NotFound", "NotSignedIn", "Forbidden", "RequestConflict", "TooLarge"}
     | {"TooManyRequests", "RequestTimeout", "Unavailable", "FolderUnavailable", "OrderProblem"}
     | {"MessageError", "UnusableFile", "UnreadableSpreadsheet", "Unsendable"}
-    | {"RenderFailed", "TemplateError", "BadInput", "invalid_field"}
+    | {"RenderFailed", "TemplateError", "BadInput", "invalid_field", "StoreError"}
 )
 # Calls that raise, record or pass on a message, which is among their arguments.
 RAISED = frozenset(
     PROBLEMS
     | {"FieldProblem", "RowProblem", "require_fits"}
-    | {"Failed", "Fixed", "Finding", "StoreError", "_warning", "_wrong", "_refuse", "_invalid"}
+    | {"Failed", "Fixed", "Finding", "_warning", "_wrong", "_refuse", "_invalid"}
     | {"_failed", "_whole", "_add_file_problem", "_raise_invalid", "_template_problem"}
     | {"_runner_failed"}
 )
@@ -150,7 +150,7 @@ def _ids(where: str, node: ast.expr) -> Iterator[str]:
             yield from texts(node.args[0])
         elif name in RAISED:
             yield from (text for node in arguments for text in texts(node) if " " in text.strip())
-    elif where.startswith("workloads/"):  # a table of messages
+    elif where.startswith(("workloads/", "engine/")):  # a table of messages
         yield from (text for text in texts(node) if PLACE.search(text) and not _on_page(text))
 
 
