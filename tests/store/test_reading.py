@@ -32,6 +32,16 @@ def test_a_note_is_read_as_it_was_made(oci):
     assert oci.notes(job) == [Note(job, NOW + 5, "remark", "op", '{"a":1}')]
 
 
+def test_the_notes_of_several_jobs_are_read_at_once(task):
+    first, second, without = (task.create_job() for _ in range(3))
+    for job, kind in ((second, "B"), (first, "A"), (second, "C")):
+        task.store.add_note("task", kind=kind, actor="op", job_id=job, now=NOW)
+    notes = task.store.notes(second, without, "no id", first, second)
+    read = {job: [it.kind for it in notes if it.job_id == job] for job in (first, second)}
+    assert (read, len(notes)) == ({first: ["A"], second: ["B", "C"]}, 3)
+    assert task.store.notes() == []
+
+
 def test_the_notes_of_a_job_come_in_order_and_change_nothing(task):
     job = task.claim_new_job()
     before = task.snapshot()

@@ -74,9 +74,9 @@ class QueueReader:
         """A job's history."""
         return self.store.events(job_id)
 
-    def notes(self, job_id: str) -> list[Note]:
-        """The notes on a job."""
-        return self.store.notes(job_id)
+    def notes(self, *job_ids: str) -> list[Note]:
+        """The notes on jobs, those of each oldest first."""
+        return self.store.notes(*job_ids)
 
     def stats(self) -> QueueStats:
         """Counts by state and tenant, and how much is overdue."""

@@ -305,8 +305,8 @@ class Store(Notified, ABC):
         """A job's complete history."""
 
     @abstractmethod
-    def notes(self, job_id: str) -> list[Note]:
-        """The notes on a job."""
+    def notes(self, *job_ids: str) -> list[Note]:
+        """The notes on jobs, those of each oldest first."""
 
     def add_note(  # a row of six columns
         self,

@@ -77,9 +77,9 @@ class RoutedStore(_QueueRouter):  # type: ignore[misc]  # a Store: what names a 
         location = self._locate(job_id)
         return [] if location is None else location[0].events(job_id)
 
-    def notes(self, job_id: str) -> list[Note]:
-        location = self._locate(job_id)
-        return [] if location is None else location[0].notes(job_id)
+    def notes(self, *job_ids: str) -> list[Note]:
+        located = {job_id: self._locate(job_id) for job_id in job_ids}
+        return [note for job_id, at in located.items() if at for note in at[0].notes(job_id)]
 
     def ping(self) -> None:
         self.main.ping()

@@ -246,10 +246,9 @@ class RedisReader(Store):
             return []
         return [parse_event(job_id, entry) for entry in self._execute("events", {"id": job_id})]
 
-    def notes(self, job_id: str) -> list[Note]:
-        if not is_id(job_id):
-            return []
-        return [parse_note(job_id, text) for text in self._execute("notes", {"id": job_id})]
+    def notes(self, *job_ids: str) -> list[Note]:
+        found = {each: self._execute("notes", {"id": each}) for each in limits.valid_ids(job_ids)}
+        return [parse_note(job_id, text) for job_id, texts in found.items() for text in texts]
 
     def move_counts(self, queue: str) -> list[MoveCount]:
         numbers, times = self._execute("flows", {"queue": queue})

@@ -244,15 +244,17 @@ class SqlReader(Store):
         )
         return [Event._make(row) for row in self._read(sql, {"id": job_id})]
 
-    def notes(self, job_id: str) -> list[Note]:
-        if not is_id(job_id):
-            return []
-        text = "::text" if self.dialect.name == "postgres" else ""
+    def notes(self, *job_ids: str) -> list[Note]:
+        text, chosen = "", self.dialect.is_in("job_id", "ids")
+        if self.dialect.name == "postgres":
+            text, chosen = "::text", "job_id = ANY(%(ids)s::uuid[])"
         sql = (
             f"SELECT job_id{text}, at, kind, actor, details FROM {self.dialect.table('note')}"
-            f" WHERE job_id = {self.dialect.param('id')} ORDER BY id"
+            f" WHERE {chosen} ORDER BY id"
         )
-        return [Note._make(row) for row in self._read(sql, {"id": job_id})]
+        ids = valid_ids(job_ids)
+        rows = self._read(sql, {"ids": self.dialect.array(ids)}) if ids else []
+        return [Note._make(row) for row in rows]
 
     def move_counts(self, queue: str) -> list[MoveCount]:
         columns = "tenant, move, from_state, to_state, CAST(sum(n) AS bigint), max(at)"
