@@ -28,7 +28,7 @@ from kesin.workloads.oci.conversions.conversion import (
     Unsendable,
 )
 from kesin.workloads.oci.conversions.identifiers import hide_clicks
-from kesin.workloads.oci.conversions.ingest import amended, was_refused
+from kesin.workloads.oci.conversions.refusals import amended, find_refused
 from kesin.workloads.oci.lifecycle import CONSENT_DENIED, DECISIONS
 from kesin.workloads.oci.site import SiteContext
 
@@ -148,10 +148,10 @@ def split_sendable(
 ) -> tuple[list[tuple[Job, Conversion]], list[tuple[Job, Unsendable]]]:
     """The jobs that can be sent, with their conversions, and the others, with what is wrong."""
     sendable, unsendable = [], []
-    now, rules = site.queue.now(), site.defaults
+    now, rules, refused = site.queue.now(), site.defaults, find_refused(site, jobs)
     for job in jobs:
         try:
-            if was_refused(site, job):
+            if job.id in refused:
                 raise Unsendable(CONSENT_DENIED.code, "adUserData", DENIED)  # noqa: TRY301
             conversion = Conversion.from_payload(job.payload, rules, now_us=now)
             if job.stamp_4 is not None and job.stamp_4 <= now:  # expires_at

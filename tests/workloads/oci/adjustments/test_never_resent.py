@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order: after an adjustment its conversion never arrives again."""
+"""Whatever happens: no conversion is sent after an adjustment or a refusal of it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ from tests.workloads.oci.adjustments.adjusting import QUEUE, post, row, turn
 from tests.workloads.oci.fake_google import GoogleServer, Whole
 from tests.workloads.oci.own_site import HOUR, MINUTE, ApiSite
 
-PRODUCER = ("sell", "restate", "restate", "retract", "fix", "fix_taken")
+PRODUCER = ("sell", "restate", "restate", "retract", "fix", "fix_taken", "refuse")
 OTHERS = (
     *("export", "script_uploads", "ack", "upload", "upload", "adjust", "adjust", "adjust"),
     *("recover", "retry", "reset", "mark_failed", "retry_adjustments", "trouble"),
@@ -34,8 +34,10 @@ class History:
         self.never: set[str] = set()  # order ids that were retracted before they were sent
         self.exported: dict[str, tuple[str, float]] = {}  # sealed id → order id, and when
         self.claimed: set[str] = set()  # order ids that a script got
+        self.people: set[str] = set()  # external ids whose person refused
+        self.refused: set[str] = set()  # order ids of theirs
         self.count = 0
-        google.row_errors = lambda one: self.arrive("conversion", one["orderId"], None)
+        google.row_errors = lambda one: self.give(one["orderId"])
         google.event_errors = self.event
         google.adjustment_errors = lambda one: self.arrive(
             "adjustment", one["orderId"], one.get("restatementValue", {}).get("adjustedValue")
@@ -45,11 +47,17 @@ class History:
         self.arrived.append((kind, order, value))
         return []
 
+    def give(self, order: str) -> list[Any]:
+        assert order not in self.refused, "nothing of a person who refused"
+        return self.arrive("conversion", order, None)
+
     def event(self, event: dict[str, Any]) -> None:
         """With Data Manager a restatement is the same event: only its value tells."""
         is_new = event["conversionValue"] >= 1_000
-        kind = "adjustment" if is_new else "conversion"
-        self.arrive(kind, event["transactionId"], event["conversionValue"] if is_new else None)
+        if is_new:
+            self.arrive("adjustment", event["transactionId"], event["conversionValue"])
+        else:
+            self.give(event["transactionId"])
 
     @property
     def rows(self) -> list[str]:
@@ -62,6 +70,10 @@ class History:
 
     def sell(self, n: int) -> None:
         self.site.post([self.site.row(n, conversionValue=n)])
+
+    def refuse(self, n: int) -> None:
+        self.site.post([self.site.row(n, conversionValue=n, consent={"adUserData": "denied"})])
+        self.people.add(f"sale-{n}")
 
     def restate(self, n: int) -> None:
         self.change(n, "RESTATE")
@@ -112,6 +124,7 @@ class History:
         if self.site.place.channel == "script":
             now = self.site.clock.monotonic()
             items = self.site.export(limit=1 + n)
+            assert not {one["orderId"] for one in items} & self.refused
             self.claimed |= {one["orderId"] for one in items}
             self.exported |= {one["id"]: (one["orderId"], now) for one in items}
 
@@ -151,6 +164,8 @@ class History:
                 self.never.add(order)
 
     def check(self) -> None:
+        sales = [job.payload for job in self.site.jobs()]
+        self.refused |= {one["orderId"] for one in sales if one["externalId"] in self.people}
         adjusted: dict[str, list[Any]] = {}
         sold = set(self.claimed)  # a script may acknowledge what it never uploaded
         for kind, order, value in self.arrived:

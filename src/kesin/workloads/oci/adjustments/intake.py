@@ -36,11 +36,11 @@ from kesin.workloads.oci.conversions.identifiers import known_fields
 from kesin.workloads.oci.conversions.ingest import (
     ClaimedMeanwhile,
     IngestResult,
-    awaits_first_claim,
     build_rejection,
     enqueue_rows,
     is_retracted,
 )
+from kesin.workloads.oci.conversions.refusals import awaits_first_claim
 from kesin.workloads.oci.conversions.revisions import external_id_of, latest_revisions
 from kesin.workloads.oci.site import SiteContext
 

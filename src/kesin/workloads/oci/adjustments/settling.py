@@ -15,7 +15,7 @@ from kesin.lifecycle.budget import MINUTE_S, SECOND_US
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change, Job
 from kesin.workloads.oci.adjustments.lifecycle import QUEUE, TOO_LATE, UNFINISHED, WINDOW_S
-from kesin.workloads.oci.conversions import ingest
+from kesin.workloads.oci.conversions import ingest, refusals
 from kesin.workloads.oci.conversions.conversion import Unsendable
 from kesin.workloads.oci.script import rejections
 from kesin.workloads.oci.site import SiteContext
@@ -77,7 +77,7 @@ def check(site: SiteContext, conversion: Job, kind: str) -> None:
         raise Unsendable("CONVERSION_EXPIRED", "externalId", TOO_LATE)
     if kind == "RETRACT" and site.channel == "data_manager":
         raise Unsendable("RETRACT_NOT_POSSIBLE", "type", _NO_RETRACTION)
-    if kind == "RESTATE" and ingest.was_refused(site, conversion):
+    if kind == "RESTATE" and refusals.was_refused(site, conversion):
         raise Unsendable("CONSENT_DENIED", "externalId", _REFUSED)
 
 
@@ -112,7 +112,7 @@ def conversion_id(job: Job) -> str:
 def is_under_way(conversion: Job | None) -> bool:
     """Whether Google may get the conversion, or have it: its adjustments wait for the outcome."""
     is_open = conversion and conversion.state != "COMPLETED" and not ingest.is_retracted(conversion)
-    return bool(conversion and is_open and not ingest.awaits_first_claim(conversion))
+    return bool(conversion and is_open and not refusals.awaits_first_claim(conversion))
 
 
 def settle_waiting(site: SiteContext, jobs: Sequence[Job], actor: str) -> dict[str, Settled]:
@@ -145,7 +145,7 @@ def _settle(site: SiteContext, turn: Mapping[str, Job], actor: str) -> dict[str,
     for what, action in _LOCAL.items():
         chosen = [(sold[key], turn[key]) for key in changed if settled[turn[key].id] == what]
         changes = [
-            ingest.amended(conversion, canonical_json({"adjustment": job.id}), **_fields(job))
+            refusals.amended(conversion, canonical_json({"adjustment": job.id}), **_fields(job))
             for conversion, job in chosen
         ]
         outcomes += site.apply(action, changes, role="producer", actor=actor)
@@ -197,7 +197,7 @@ def _decide(
 def _decide_unclaimed(site: SiteContext, conversion: Job, kind: str, *, is_blocked: bool) -> str:
     if kind == "RETRACT":
         return "retracted"
-    if ingest.was_refused(site, conversion):
+    if refusals.was_refused(site, conversion):
         raise Unsendable("CONSENT_DENIED", "externalId", _REFUSED)
     is_invalid = conversion.error_category == Category.VALIDATION.value
     takes = conversion.state == "QUEUED" or (conversion.state == "FAILED" and is_invalid)

@@ -31,6 +31,7 @@ from kesin.workloads.oci.conversions.conversion import (
 )
 from kesin.workloads.oci.conversions.identifiers import checked_row
 from kesin.workloads.oci.conversions.ingest import Correction, IngestResult
+from kesin.workloads.oci.conversions.refusals import was_refused
 from kesin.workloads.oci.conversions.revisions import external_id_of, latest_revisions
 from kesin.workloads.oci.lifecycle import DECISIONS
 from kesin.workloads.oci.site import SiteContext
@@ -122,7 +123,7 @@ class _FixBatch:
             old, number = settling.restated(self.site, job)
         merged = {**old, **filled, "revision": old.get("revision")}
         says = str(filled.get("adUserData", "")).strip().lower()
-        if says != "granted" and ingest.was_refused(self.site, job):
+        if says != "granted" and was_refused(self.site, job):
             raise Unsendable("CONSENT_DENIED", "adUserData", DENIED)
         new = Conversion.parse(merged, replace(defaults, consent=""), now_us=now)
         new = ingest.keep_unsaid(new, job.payload, merged)

@@ -7,7 +7,8 @@ result names what differs.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -29,22 +30,26 @@ from kesin.workloads.oci.conversions.conversion import (
     DENIED,
     HASH_FIELDS,
     MAX_EXTERNAL_ID,
-    MAX_REVISION,
     Conversion,
     ParsedRow,
     Unsendable,
-    key_of,
     parse_time,
 )
 from kesin.workloads.oci.conversions.identifiers import checked_row
+from kesin.workloads.oci.conversions.refusals import (
+    GRANTED_NOTE,
+    awaits_first_claim,
+    find_refused,
+    note_consents,
+    stop,
+    withhold,
+)
 from kesin.workloads.oci.lifecycle import CONSENT_DENIED, EXPIRED
 from kesin.workloads.oci.site import SiteContext
 
 Conversions = Mapping[int, Conversion]  # by the position of their rows
 IngestOutcome = Literal["queued", "duplicate", "corrected", "rejected"]
-_DENIED: Final = CONSENT_DENIED.code
 _PREVIEWED: Final = 10
-_STOPPED_AT_ONCE: Final = 5  # conversions, each with all the revisions it may have
 MAX_AUDITED_ROWS: Final = 100  # named in the audit line of a call; each row's event has its own
 _NOT_TAKEN: Final = (
     "the stored row differs in %(fields)s and stays: only a row that waits for its first claim, or "
@@ -88,7 +93,17 @@ Results = dict[int, IngestResult]  # by the position of their rows
 
 
 def ingest(site: SiteContext, rows: Sequence[ParsedRow], *, actor: Actor) -> list[IngestResult]:
-    """Take rows in; returns one result per row, in order."""
+    """Take rows in; returns one result per row, in order.
+
+    With a refusal under the lock of fixes and adjustments: none that read a row before sends it.
+    """
+    if not any(_says(row, "denied") for row in rows):
+        return _ingest(site, rows, actor)
+    with site.queue.store.transaction(), site.locked_metadata("adjustments"):
+        return _ingest(site, rows, actor)
+
+
+def _ingest(site: SiteContext, rows: Sequence[ParsedRow], actor: Actor) -> list[IngestResult]:
     conversions, results = _parse_rows(site, rows)
     first = {index: each for index, each in conversions.items() if each.revision == 1}
     later = {index: each for index, each in conversions.items() if each.revision > 1}
@@ -102,8 +117,8 @@ def ingest(site: SiteContext, rows: Sequence[ParsedRow], *, actor: Actor) -> lis
     withhold(site, [results[index].id for index, each in new.items() if each.is_denied], actor)
     said = {index for index in conversions if _says(rows[index], "denied")}
     refusals |= {conversions[index].external_id for index in said}
-    _stop(site, sorted(filter(None, refusals)), actor)
-    results |= _correct(site, conversions, results, actor, rows)
+    stop(site, sorted(filter(None, refusals)), actor)
+    results |= _correct(site, conversions, results, actor, rows, refusals=refusals)
     for index in said | {index for index, each in new.items() if each.is_denied}:
         result = results[index]
         if result.result != "rejected" and not result.differs:
@@ -187,54 +202,6 @@ def enqueue_rows(site: SiteContext, jobs: Mapping[int, NewJob], actor: str) -> R
     return results
 
 
-def _stop(site: SiteContext, external_ids: Sequence[str], actor: Actor) -> None:
-    """Stop all revisions of refused conversions.
-
-    One in flight, or that Google has, keeps a note: its acknowledgement counts, nothing resends it.
-    """
-    for start in range(0, len(external_ids), _STOPPED_AT_ONCE):
-        names = external_ids[start : start + _STOPPED_AT_ONCE]
-        keys = [key_of(name, number) for name in names for number in range(1, MAX_REVISION + 1)]
-        with site.queue.store.transaction():
-            jobs = site.queue.find(list(site.queue.holders(site.id, keys).values())).values()
-            beyond = {"PROCESSING", "COMPLETED"}
-            moving = [job for job in jobs if job.state not in beyond and job.error_code != _DENIED]
-            again = [Change(job.id) for job in moving if job.state != "QUEUED"]
-            site.apply("RESET_TO_QUEUED", again, role="operator", actor=actor.name)
-            refused = [amended(job, **{CONSENT_FIELDS[0]: "denied"}) for job in moving]
-            site.apply("correct", refused, role="producer", actor=actor.name)
-            withhold(site, [job.id for job in moving], actor)
-            for job in jobs:
-                if job.state in beyond and not was_refused(site, job):
-                    site.queue.store.add_note(
-                        site.queue.name, kind=_DENIED, actor=actor.name, tenant=site.id,
-                        job_id=job.id, now=site.queue.now(),
-                    )  # fmt: skip
-
-
-def amended(job: Job, note: str | None = None, /, **fields: Any) -> Change:
-    """The row with these fields: whatever takes it back, they are found before a claim."""
-    old = job.payload if isinstance(job.payload, dict) else {}
-    payload = canonical_json({**old, **fields})
-    sold_at = job.stamp_1 or job.created_at  # conversion_at is the lifecycle's first stamp
-    ends = {"expires_at": job.stamp_4} if job.stamp_4 else {}  # its fourth stamp
-    stamps = {"conversion_at": sold_at, **ends}
-    return Change(job.id, payload=payload, stamps=stamps, run_at=job.run_at, note=note)
-
-
-def was_refused(site: SiteContext, job: Job) -> bool:
-    """Whether the person refused, before the row was sent or later."""
-    if awaits_first_claim(job):
-        return _is_withheld(job)
-    return _is_withheld(job) or any(note.kind == _DENIED for note in site.queue.notes(job.id))
-
-
-def withhold(site: SiteContext, job_ids: Iterable[str | None], actor: Actor) -> None:
-    """Stop waiting rows whose consent is denied; one in flight is not stopped."""
-    changes = [Change(job_id) for job_id in dict.fromkeys(job_ids) if job_id]
-    site.apply("withhold", changes, actor=actor.name)
-
-
 def new_job(site: SiteContext, conversion: Conversion, hold_us: int, note: Any = None) -> NewJob:
     job = NewJob(conversion.payload(), conversion.key, site.id, max_attempts=site.max_attempts)
     run_at = max(site.queue.now(), conversion.at_us + hold_us) if hold_us else None
@@ -278,6 +245,8 @@ def _correct(
     results: Mapping[int, IngestResult],
     actor: Actor,
     rows: Sequence[ParsedRow],
+    *,
+    refusals: AbstractSet[str | None],
 ) -> dict[int, IngestResult]:
     """Apply the duplicates that correct a row, and say of the others what differs.
 
@@ -287,6 +256,9 @@ def _correct(
     job_ids = [row.id for row in duplicates.values() if row.id]
     jobs = site.queue.find(job_ids) if job_ids else {}
     stored = {job_id: job.payload for job_id, job in jobs.items()}
+    refused = find_refused(site, jobs.values())
+    agreed = [i for i, row in duplicates.items() if row.id in refused and _says(rows[i], "granted")]
+    lifted = {duplicates[i].id or "" for i in agreed if duplicates[i].external_id not in refusals}
     conversions = {
         index: keep_unsaid(conversions[index], stored.get(row.id or ""), rows[index])
         for index, row in duplicates.items()
@@ -299,12 +271,14 @@ def _correct(
             continue
         if job.id in taken and not _says(rows[index], "denied"):
             continue
-        if _is_withheld(job) and not _said(rows[index], CONSENT_FIELDS[0]):
-            continue
+        is_unsent = awaits_first_claim(job) and _said(rows[index], CONSENT_FIELDS[0])
+        if job.id in refused and not (is_unsent or (index in agreed and job.id in lifted)):
+            continue  # a refusal changes no data that Google may have
         new = conversions[index]
-        if changed_fields(stored[job.id], new) or ends_later(job, new):
+        if job.id in lifted or changed_fields(stored[job.id], new) or ends_later(job, new):
             taken.add(job.id)
             corrections[job.id] = Correction(index, stored[job.id], new)
+    note_consents(site, [jobs[each] for each in lifted - corrections.keys()], GRANTED_NOTE, actor)
     changed = {}
     for job_id in _correct_unclaimed(site, dict(corrections), jobs, actor):
         index, _, new = corrections[job_id]
@@ -314,7 +288,7 @@ def _correct(
         row = duplicates[index]
         job = jobs.get(row.id or "")
         differs = changed_fields(stored[job.id], conversions[index]) if job else ()
-        withheld = job is not None and _is_withheld(job)
+        withheld = job is not None and job.id in refused - lifted
         if job and differs:
             was_marked = job.state == "FAILED" and awaits_first_claim(job)
             sentence = _MARKED_FAILED if was_marked else _NOT_TAKEN
@@ -322,18 +296,13 @@ def _correct(
             message = Message(_REFUSED if withheld else sentence, fields=", ".join(differs))
             changed[index] = replace(row, message=message, differs=differs)
         elif withheld:
-            changed[index] = replace(row, code=_DENIED, message=Message(DENIED))
+            changed[index] = replace(row, code=CONSENT_DENIED.code, message=Message(DENIED))
     return changed
 
 
 def is_retracted(job: Job) -> bool:
     """Whether it was retracted before it was sent."""
     return isinstance(job.payload, dict) and bool(job.payload.get("retracted"))
-
-
-def _is_withheld(job: Job) -> bool:
-    payload = job.payload if isinstance(job.payload, dict) else {}
-    return job.error_code == _DENIED or payload.get(CONSENT_FIELDS[0]) == "denied"
 
 
 def _said(row: ParsedRow, name: str) -> str:
@@ -370,7 +339,7 @@ def _correct_unclaimed(
         with suppress(ClaimedMeanwhile), site.queue.store.transaction():
             outcomes = correct_rows(site, corrections, "producer", actor)
             for job_id, job in site.queue.find(list(corrections)).items():
-                if job.claim_seq != jobs[job_id].claim_seq:
+                if job.payload_seq != jobs[job_id].seq + 1:
                     del corrections[job_id]
             if len(corrections) < len(outcomes):
                 raise ClaimedMeanwhile
@@ -384,11 +353,6 @@ def _takes_new_data(job: Job) -> bool:
     if job.state == "QUEUED":
         return awaits_first_claim(job)
     return job.state == "FAILED" and job.error_category == Category.VALIDATION.value
-
-
-def awaits_first_claim(job: Job) -> bool:
-    """Whether it was claimed never, or not with the data it has."""
-    return job.claim_seq <= job.payload_seq
 
 
 def changed_fields(payload: Any, new: Conversion) -> tuple[str, ...]:

@@ -1,0 +1,107 @@
+"""What a person's refusal stops, wherever the conversion is, and what lifts it again."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from kesin.foundation.permissions import Actor
+from kesin.foundation.text import canonical_json
+from kesin.lifecycle.model import Change, Job
+from kesin.workloads.oci.conversions.conversion import CONSENT_FIELDS, key_of
+from kesin.workloads.oci.conversions.revisions import latest_revisions
+from kesin.workloads.oci.lifecycle import CONSENT_DENIED
+from kesin.workloads.oci.site import SiteContext
+
+DENIED_NOTE: Final = CONSENT_DENIED.code
+GRANTED_NOTE: Final = "CONSENT_GRANTED"
+_SENT: Final = ("PROCESSING", "COMPLETED")
+_STOPPED_AT_ONCE: Final = 100  # conversions, each with all its revisions
+
+
+def stop(site: SiteContext, external_ids: Sequence[str], actor: Actor) -> None:
+    """Stop all revisions of refused conversions.
+
+    Google may have one that was claimed: it keeps its data and gets a note. Its acknowledgement
+    counts, its adjustments wait for the outcome, and nothing sends it again.
+    """
+    for start in range(0, len(external_ids), _STOPPED_AT_ONCE):
+        names = external_ids[start : start + _STOPPED_AT_ONCE]
+        with site.queue.store.transaction():
+            keys = [
+                key_of(name, number)
+                for name, job in latest_revisions(site, names).items()
+                for number in range(1, int((job.dedup_key or "").partition("\x1f")[2] or 1) + 1)
+            ]
+            ids = list(site.queue.holders(site.id, keys).values()) if keys else []
+            jobs = site.queue.find(ids).values() if ids else ()
+            refused = find_refused(site, jobs)
+            moving = [job for job in jobs if job.state not in _SENT and job.id not in refused]
+            again = [Change(job.id) for job in moving if job.state != "QUEUED"]
+            site.apply("RESET_TO_QUEUED", again, role="operator", actor=actor.name)
+            unsent = [job for job in moving if awaits_first_claim(job)]
+            denied = [amended(job, **{CONSENT_FIELDS[0]: "denied"}) for job in unsent]
+            site.apply("correct", denied, role="producer", actor=actor.name)
+            withhold(site, [job.id for job in moving], actor)
+            after = site.queue.find(ids) if ids else {}  # one may have been claimed meanwhile
+            said = _last_said(site, after.values())
+            unsaid = [job for job in after.values() if said.get(job.id) != DENIED_NOTE]
+            note_consents(site, unsaid, DENIED_NOTE, actor)
+
+
+def note_consents(site: SiteContext, jobs: Iterable[Job], kind: str, actor: Actor) -> None:
+    """Note a refusal, or that it is lifted: it counts until the row takes new data."""
+    for job in jobs:
+        site.queue.store.add_note(
+            site.queue.name, kind=kind, actor=actor.name, tenant=site.id, job_id=job.id,
+            details=canonical_json({"seq": job.seq}), now=site.queue.now(),
+        )  # fmt: skip
+
+
+def find_refused(site: SiteContext, jobs: Iterable[Job]) -> set[str]:
+    """The ids of those whose person refused, before the row was sent or later."""
+    jobs = list(jobs)
+    said = _last_said(site, jobs)
+    return {job.id for job in jobs if said.get(job.id, job.error_code) == DENIED_NOTE}
+
+
+def was_refused(site: SiteContext, job: Job) -> bool:
+    """Whether the person refused, before the row was sent or later."""
+    return bool(find_refused(site, [job]))
+
+
+def _last_said(site: SiteContext, jobs: Iterable[Job]) -> dict[str, str]:
+    """The last word on the consent of each row with the data it has; its payload goes first."""
+    by_id, said = {job.id: job for job in jobs}, dict[str, str]()
+    claimed = [job.id for job in by_id.values() if job.claim_seq]  # others have no such note
+    for note in site.queue.notes(*claimed) if claimed else ():
+        job = by_id[str(note.job_id)]
+        if note.kind in (DENIED_NOTE, GRANTED_NOTE):
+            seq = json.loads(note.details or "{}").get("seq", job.payload_seq)
+            said |= {job.id: note.kind} if seq >= job.payload_seq else {}
+    return said | {job_id: DENIED_NOTE for job_id, job in by_id.items() if _is_denied(job)}
+
+
+def _is_denied(job: Job) -> bool:
+    payload = job.payload if isinstance(job.payload, Mapping) else {}
+    return payload.get(CONSENT_FIELDS[0]) == "denied"
+
+
+def amended(job: Job, note: str | None = None, /, **fields: Any) -> Change:
+    """The row with these fields: whatever takes it back, they are found before a claim."""
+    old = job.payload if isinstance(job.payload, dict) else {}
+    payload = canonical_json({**old, **fields})
+    sold_at = job.stamp_1 or job.created_at  # conversion_at is the lifecycle's first stamp
+    ends = {"expires_at": job.stamp_4} if job.stamp_4 else {}  # its fourth stamp
+    stamps = {"conversion_at": sold_at, **ends}
+    return Change(job.id, payload=payload, stamps=stamps, run_at=job.run_at, note=note)
+
+
+def withhold(site: SiteContext, job_ids: Iterable[str | None], actor: Actor) -> None:
+    """Stop waiting rows whose consent is denied; one in flight is not stopped."""
+    changes = [Change(job_id) for job_id in dict.fromkeys(job_ids) if job_id]
+    site.apply("withhold", changes, actor=actor.name)
+
+
+def awaits_first_claim(job: Job) -> bool:
+    """Whether it was claimed never, or not with the data it has."""
+    return job.claim_seq <= job.payload_seq
