@@ -69,6 +69,8 @@ class AdjustmentsApi:
         orders = Counter(row["orderId"] for row in rows)
         assert orders.most_common(1)[0][1] == 1, "one adjustment of a conversion at a time"
         wrong = {n: found for n, row in enumerate(rows) if (found := [*self._wrong(row)])}
+        if asked.validate_only:
+            return 200, adjustments_response(rows, wrong) if wrong else {}
         self.adjusted += [row for n, row in enumerate(rows) if n not in wrong]
         return 200, adjustments_response(rows, wrong)
 

@@ -41,7 +41,7 @@ from kesin.workloads.oci.google.error_table import CIRCUIT_OPEN
 from kesin.workloads.oci.google.json_paths import dig
 from kesin.workloads.oci.lifecycle import limits_of
 from kesin.workloads.oci.script import WAITING_STATES, reject_unsendable, split_sendable
-from kesin.workloads.oci.site import SiteContext
+from kesin.workloads.oci.site import WORKLOAD, SiteContext
 
 log = Logger("kesin.oci")
 
@@ -200,7 +200,8 @@ class Uploader:
         credentials = circuit_breaker.open_credentials(site)
         if isinstance(credentials, ConnectionTrouble):
             return self._record_upload(site, credentials)
-        findings = self._channels[site.channel].check(credentials)
+        is_adjusting = site.queue.name != WORKLOAD
+        findings = self._channels[site.channel].check(credentials, adjusts=is_adjusting)
         failed = next((finding for finding in findings if not finding.ok), None)
         if failed is None:
             return circuit_breaker.close_breaker(site)

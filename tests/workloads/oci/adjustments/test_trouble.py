@@ -43,6 +43,48 @@ def test_an_account_that_takes_no_adjustments_still_takes_conversions(
     assert read_breaker(settling.beside(api.place)).kind == ""
 
 
+def test_what_google_refuses_for_the_account_holds_all_adjustments_until_it_takes_one(
+    api: ApiSite, google: GoogleServer
+):
+    sent(api, 20)
+    ids = queued(api, *(row(n) for n in range(1, 21)), outcome="ready")
+    queue = api.oci.service.queues[QUEUE]
+    queue.act("MARK_FAILED", actor="tests", ids=ids[1:])
+    google.adjustment_errors = lambda _: ["CUSTOMER_NOT_ACCEPTED_CUSTOMER_DATA_TERMS"]
+    assert turn(api) == {"FAILED": 1}
+    queue.act("RETRY_SELECTED", actor="tests", ids=ids[1:])
+    for _ in range(3):
+        assert settle(api, 2 * HOUR) == {}
+    assert set(states(api, ids[1:])) == {"READY"}
+    google.adjustment_errors = lambda _: []
+    assert settle(api, 2 * HOUR) == {"COMPLETED": 19}
+    assert len(google.adjusted) == 19  # the checks record nothing
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"consent_required": True},
+        {"enhanced": False},
+        {"conversion_name": "Renamed"},
+        {"actions": [{**SALE, "counting": "ONE_PER_CLICK"}]},
+    ],
+)
+def test_settings_for_new_rows_hold_up_no_adjustment_of_earlier_ones(
+    api: ApiSite, google: GoogleServer, change: dict[str, Any]
+):
+    by_click = {} if "enhanced" not in change else {"gclid": None, "email": "a@example.com"}
+    if "actions" in change:
+        give(api, SALE)
+        by_click = {"gclid": None, "gbraid": "0AAAAA-gbraid"}
+    api.change_settings(enhanced=True)
+    api.post([api.row(1, **by_click)])
+    assert api.turn() == {"COMPLETED": 1}
+    api.change_settings(**change)
+    queued(api, row(1, "RETRACT"), outcome="waits")
+    assert settle(api) == {"COMPLETED": 1}
+
+
 def test_adjustments_that_go_through_do_not_close_the_breaker_of_conversions(
     api: ApiSite, google: GoogleServer
 ):

@@ -118,5 +118,5 @@ class Channel(Protocol):
     def upload(self, credentials: GoogleCredentials, rows: Sequence[UploadRow]) -> UploadResult:
         """Send these conversions or adjustments, at most ``MAX_ROWS`` in one request."""
 
-    def check(self, credentials: GoogleCredentials) -> list[Finding]:
-        """Check token, account and conversion action without recording anything."""
+    def check(self, credentials: GoogleCredentials, *, adjusts: bool = False) -> list[Finding]:
+        """Check token, account and action, or an adjustment; nothing is recorded."""

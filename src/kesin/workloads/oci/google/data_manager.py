@@ -71,8 +71,10 @@ class DataManager(GoogleChannel):
 
         return deliver(rows, _split_by_action(rows), send)
 
-    def check(self, credentials: GoogleCredentials) -> list[Finding]:
-        """Check token, account and action with an event that is only validated."""
+    def check(
+        self, credentials: GoogleCredentials, *, adjusts: bool = False  # noqa: ARG002
+    ) -> list[Finding]:  # fmt: skip
+        """Check token, account and action with an event; an adjustment is one too."""
         reply = self._ingest(credentials, [TRIAL_CONVERSION], validate_only=True)
         if isinstance(reply, GoogleResponse):
             is_read = isinstance(reply.body, dict)

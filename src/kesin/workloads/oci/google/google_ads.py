@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, Final
 
 from kesin.foundation.messages import Message
@@ -192,9 +193,10 @@ class GoogleAds(GoogleChannel):
 
         return deliver(rows, separate_twins(rows), send)
 
-    def check(self, credentials: GoogleCredentials) -> list[Finding]:
-        """Check token, account and action with a conversion that is only validated."""
-        trial = [UploadRow("", TRIAL_CONVERSION)]
+    def check(self, credentials: GoogleCredentials, *, adjusts: bool = False) -> list[Finding]:
+        """Check token, account and action with a row that is only validated."""
+        at = TRIAL_CONVERSION.at + timedelta(days=1)
+        trial = [UploadRow("", TRIAL_CONVERSION, ("RESTATE", at) if adjusts else None)]
         reply = self._upload(credentials, trial, validate_only=True)
         if isinstance(reply, GoogleResponse):
             reply = RequestReply(_validation_result(reply))
