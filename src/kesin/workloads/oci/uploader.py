@@ -7,6 +7,7 @@ The error table alone decides what becomes of a row.
 
 import random
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -238,19 +239,24 @@ class Uploader:
             sent = channel.upload(credentials, rows).without_clicks(clicks)
             for (job, row), outcome in zip(sendable, sent.rows, strict=True):
                 answers[job.id] = self._job_result(site, job, outcome, row.conversion)
-            self._record_result(site, replace(sent, trouble=_site_trouble(site, rows, sent)))
+            pairs = zip(rows, sent.rows, strict=True)
+            unclicked = [dig(it.note, "requestId") for row, it in pairs if not row.conversion.click]
+            sent = replace(sent, trouble=_site_trouble(site, rows, sent))
+            self._record_result(site, sent, Counter(unclicked))
         return [answers[job.id] for job in jobs]
 
     def _split(self, site: SiteContext, jobs: Sequence[Job]) -> SplitRows:
         sendable, unsendable = split_sendable(site, jobs)
         return [(job, UploadRow(job.id, conversion)) for job, conversion in sendable], unsendable
 
-    def _record_result(self, site: SiteContext, sent: UploadResult) -> None:
+    def _record_result(
+        self, site: SiteContext, sent: UploadResult, unclicked: Counter[str]
+    ) -> None:
         """Record the upload for the site; a failure here does not affect the rows."""
         try:
             self._record_upload(site, sent.trouble)
             if site.channel == "data_manager":
-                pending_uploads.remember_requests(site, sent.request_ids)
+                pending_uploads.remember_requests(site, sent.request_ids, unclicked)
         except Exception:  # the rows' results must not be lost
             log.exception("upload_not_recorded", site=site.id, requests=list(sent.request_ids))
         rows, trouble = len(sent.rows), sent.trouble.code if sent.trouble else None
@@ -280,12 +286,14 @@ class Uploader:
             return act("ack_duplicate", result=done, category=Category.PERMANENT)
         errors = self._context.queue.lifecycle.errors
         verdict = errors.resolve(outcome.code, channel=site.channel, category=outcome.category)
-        move = verdict.move
+        move, category = verdict.move, verdict.category
         if move == "retry_later" and verdict.category is Category.RATE_LIMIT:
             move = "quota_wait"
         if move in _FREE_WAITS and job.retry_count >= self._limits.too_recent_waits:
             move = "retry_later"
-        return act(move, category=verdict.category)
+            if outcome.code == "CONVERSION_NOT_FOUND":  # Google had two days for it
+                move, category = "ack_failed", Category.VALIDATION
+        return act(move, category=category)
 
     def _is_twin(self, site: SiteContext, outcome: RowAccepted, job: Job, new: Conversion) -> bool:
         """Whether Google has another row of this site with the same click and second.

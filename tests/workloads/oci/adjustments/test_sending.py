@@ -9,6 +9,7 @@ import pytest
 
 from kesin.workloads.oci.adjustments.lifecycle import adjustment_lifecycle
 from kesin.workloads.oci.google.error_table import ADJUSTMENTS, ERROR_TABLE
+from tests.workloads.oci.action_lists import SALE, give
 from tests.workloads.oci.adjustments.adjusting import (
     QUEUE,
     job,
@@ -126,8 +127,37 @@ def test_too_recent_waits_for_two_days_and_costs_no_attempt(
         found = job(api, job_id)
         assert found.attempts_left == found.max_attempts
         api.clock.advance(6 * HOUR + 1)
-    assert turn(api) == {"RETRY": 1}
-    assert job(api, job_id).attempts_left == job(api, job_id).max_attempts - 1
+    if value == "CONVERSION_NOT_FOUND":  # Google had two days for it
+        assert turn(api) == {"FAILED": 1}
+        assert job(api, job_id).error_code == value
+    else:
+        assert turn(api) == {"RETRY": 1}
+        assert job(api, job_id).attempts_left == job(api, job_id).max_attempts - 1
+
+
+def test_a_site_left_to_a_script_is_warned_of_adjustments_that_are_ready(api: ApiSite):
+    sent(api)
+    api.change(channel="script")
+    queued(api, row(), outcome="ready")
+    assert api.warnings() == ["ADJUSTMENTS_READY"]
+    api.change(channel="api")
+    assert api.warnings() == []
+
+
+@pytest.mark.parametrize("change", [{"lookback_days": 30}, {"consent_required": True}])
+def test_a_fix_of_what_google_took_is_taken_as_its_adjustment_is(
+    api: ApiSite, google: GoogleServer, change: dict[str, Any]
+):
+    if "lookback_days" in change:
+        give(api, {**SALE, **change})
+        change = {}
+    [sale] = sent(api)
+    api.change_settings(**change)
+    api.clock.advance(40 * DAY)
+    fixed = api.act("ENQUEUE_FIX", [sale], taken=True, conversion={"conversionValue": 7})
+    assert fixed["affected"] == 1, fixed
+    assert settle(api) == {"COMPLETED": 1}
+    assert google.adjusted[-1]["restatementValue"]["adjustedValue"] == 7
 
 
 def test_our_earlier_try_counts(api: ApiSite, google: GoogleServer):

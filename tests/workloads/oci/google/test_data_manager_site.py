@@ -102,6 +102,23 @@ def test_the_warning_names_the_reasons_and_explains_the_commonest(api: ApiSite, 
         assert stats.advice("UPLOAD_NOT_TAKEN", language).act == advice.act
 
 
+@pytest.mark.parametrize(("missing", "warned"), [(1, []), (2, ["UPLOAD_NOT_TAKEN"])])
+def test_no_click_is_found_for_who_is_known_by_an_address_and_that_is_no_warning(
+    api: ApiSite, missing: int, warned: list[str]
+):
+    api.change_settings(enhanced=True)
+    api.post([api.row(1, gclid=None, email="a@example.com"), api.row(2)])
+    api.turn()
+    reason = "PROCESSING_ERROR_REASON_CLICK_NOT_FOUND"
+    api.google.statuses["ingest-1"] = {
+        "requestStatus": "PARTIAL_SUCCESS",
+        "errorInfo": {"errorCounts": [{"recordCount": missing, "reason": reason}]},
+    }
+    api.clock.advance(HOUR)
+    api.turn()
+    assert api.warnings() == warned
+
+
 def test_a_reason_that_google_does_not_name_is_explained_as_the_warning(api: ApiSite):
     api.enqueue(1)
     api.turn()

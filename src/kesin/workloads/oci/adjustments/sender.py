@@ -14,7 +14,7 @@ from kesin.store.records import Filter
 from kesin.workloads.oci import uploader
 from kesin.workloads.oci.adjustments import settling
 from kesin.workloads.oci.adjustments.lifecycle import SENDABLE
-from kesin.workloads.oci.conversions.conversion import Conversion, RowDefaults, Unsendable
+from kesin.workloads.oci.conversions.conversion import Conversion, Unsendable
 from kesin.workloads.oci.conversions.ingest import ClaimedMeanwhile
 from kesin.workloads.oci.google.channel import UploadRow
 from kesin.workloads.oci.google.circuit_breaker import WORKER_ACTOR
@@ -85,18 +85,11 @@ def _row(site: SiteContext, job: Job, conversions: Mapping[str, Job]) -> UploadR
     if conversion is None or conversion.tenant != job.tenant:
         raise Unsendable("UNKNOWN_CONVERSION", "externalId", settling.GONE)
     settling.check(site, conversion, payload["type"])
-    sent = Conversion.from_payload(conversion.payload, _as_sent(site.defaults))
+    sent = Conversion.from_payload(conversion.payload, site.defaults.as_sent())
     if "value" in payload:
         value = Decimal(str(payload["value"]))
         sent = replace(sent, value=value, currency=payload["currency"])
     return UploadRow(job.id, sent, (payload["type"], datetime.fromisoformat(payload["adjustedAt"])))
-
-
-def _as_sent(rules: RowDefaults) -> RowDefaults:
-    """The rules without those that are about new rows: Google has the conversion."""
-    actions = {name: replace(action, counting="") for name, action in rules.actions.items()}
-    rules = replace(rules, actions=actions, only_name=None, consent_required=False)
-    return replace(rules, enhanced=True, needs_click=False)
 
 
 build_worker = partial(uploader.build_worker, threads=2, kind=AdjustmentUploader)

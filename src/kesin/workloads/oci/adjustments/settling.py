@@ -77,7 +77,7 @@ def check(site: SiteContext, conversion: Job, kind: str) -> None:
         raise Unsendable("CONVERSION_EXPIRED", "externalId", TOO_LATE)
     if kind == "RETRACT" and site.channel == "data_manager":
         raise Unsendable("RETRACT_NOT_POSSIBLE", "type", _NO_RETRACTION)
-    if kind == "RESTATE" and refusals.was_refused(site, conversion):
+    if kind == "RESTATE" and refusals.find_refused(site, [conversion]):
         raise Unsendable("CONSENT_DENIED", "externalId", _REFUSED)
 
 
@@ -197,7 +197,7 @@ def _decide(
 def _decide_unclaimed(site: SiteContext, conversion: Job, kind: str, *, is_blocked: bool) -> str:
     if kind == "RETRACT":
         return "retracted"
-    if refusals.was_refused(site, conversion):
+    if refusals.find_refused(site, [conversion]):
         raise Unsendable("CONSENT_DENIED", "externalId", _REFUSED)
     is_invalid = conversion.error_category == Category.VALIDATION.value
     takes = conversion.state == "QUEUED" or (conversion.state == "FAILED" and is_invalid)

@@ -31,7 +31,7 @@ from kesin.workloads.oci.conversions.conversion import (
 )
 from kesin.workloads.oci.conversions.identifiers import checked_row
 from kesin.workloads.oci.conversions.ingest import Correction, IngestResult
-from kesin.workloads.oci.conversions.refusals import was_refused
+from kesin.workloads.oci.conversions.refusals import find_refused
 from kesin.workloads.oci.conversions.revisions import external_id_of, latest_revisions
 from kesin.workloads.oci.lifecycle import DECISIONS
 from kesin.workloads.oci.site import SiteContext
@@ -106,7 +106,7 @@ class _FixBatch:
         return self.results | ingest.enqueue_rows(self.site, jobs, self.actor.name)
 
     def _plan(self, index: int, row: ParsedRow, job: Job | None) -> None:
-        defaults, now = self.site.defaults, self.site.queue.now()
+        defaults = self.site.defaults
         given = checked_row(row, defaults)
         if job is None or not isinstance(job.payload, dict):
             raise Unsendable("UNKNOWN_ROW", "externalId", "there is no such conversion here")
@@ -118,14 +118,14 @@ class _FixBatch:
         filled = {
             name: each for name, each in given.items() if each is not None and str(each).strip()
         }
-        old, number = job.payload, 0
+        old, number, rules, at = job.payload, 0, defaults, {"now_us": self.site.queue.now()}
         if self.taken and job.state == "COMPLETED":
-            old, number = settling.restated(self.site, job)
+            (old, number), rules, at = settling.restated(self.site, job), defaults.as_sent(), {}
         merged = {**old, **filled, "revision": old.get("revision")}
         says = str(filled.get("adUserData", "")).strip().lower()
-        if says != "granted" and was_refused(self.site, job):
+        if says != "granted" and find_refused(self.site, [job]):
             raise Unsendable("CONSENT_DENIED", "adUserData", DENIED)
-        new = Conversion.parse(merged, replace(defaults, consent=""), now_us=now)
+        new = Conversion.parse(merged, replace(rules, consent=""), **at)
         new = ingest.keep_unsaid(new, job.payload, merged)
         changed = ingest.changed_fields(old, new)
         if job.state == "FAILED" and (changed or ingest.ends_later(job, new)):

@@ -125,8 +125,8 @@ def _check(site: SiteContext, channels: Mapping[str, Channel]) -> list[Finding]:
 
 
 def _script_finding(site: SiteContext) -> Finding:
-    beat = site.read_metadata(HEARTBEAT)
-    if beat is None:
+    beat = site.read_metadata(HEARTBEAT) or {}
+    if not beat.keys() - {"tried_at"}:
         return Finding(
             "script",
             ok=False,

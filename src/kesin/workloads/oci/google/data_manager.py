@@ -71,9 +71,7 @@ class DataManager(GoogleChannel):
 
         return deliver(rows, _split_by_action(rows), send)
 
-    def check(
-        self, credentials: GoogleCredentials, *, adjusts: bool = False  # noqa: ARG002
-    ) -> list[Finding]:  # fmt: skip
+    def check(self, credentials: GoogleCredentials, **_kind: bool) -> list[Finding]:
         """Check token, account and action with an event; an adjustment is one too."""
         reply = self._ingest(credentials, [TRIAL_CONVERSION], validate_only=True)
         if isinstance(reply, GoogleResponse):

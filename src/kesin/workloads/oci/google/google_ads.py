@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any, Final
 
 from kesin.foundation.messages import Message
@@ -195,8 +194,8 @@ class GoogleAds(GoogleChannel):
 
     def check(self, credentials: GoogleCredentials, *, adjusts: bool = False) -> list[Finding]:
         """Check token, account and action with a row that is only validated."""
-        at = TRIAL_CONVERSION.at + timedelta(days=1)
-        trial = [UploadRow("", TRIAL_CONVERSION, ("RESTATE", at) if adjusts else None)]
+        adjusted = ("RESTATE", TRIAL_CONVERSION.at) if adjusts else None
+        trial = [UploadRow("", TRIAL_CONVERSION, adjusted)]
         reply = self._upload(credentials, trial, validate_only=True)
         if isinstance(reply, GoogleResponse):
             reply = RequestReply(_validation_result(reply))
