@@ -227,6 +227,22 @@ def test_a_correction_shows_each_field_before_and_after_masked_like_the_payload(
     assert "<ins>Cj0KCQiA_mended_77</ins>" in clear
 
 
+def test_the_new_value_of_a_sent_row_goes_as_an_adjustment_or_as_a_copy(world):
+    job_id = sent_row(world, "sent-1", delivered=True)
+    world.known("the-operator", "operator", all_sites=True)
+    dialog = f"{CONTROL}/rows/{job_id}/fix"
+    page = world.client.get(dialog, headers=world.cookie("the-operator") | PART).text
+    assert 'name="taken" value="1" checked' in page
+    answer = fix(world, job_id, conversionValue="7", taken="1").text
+    assert "The new value was queued as an adjustment." in answer
+    assert "Open the adjustment" in answer
+    assert len(world.service.queues["oci_adjustments"].jobs().jobs) == 1
+    assert "it has an adjustment" in fix(world, job_id, conversionValue="8", taken="").text
+    other = sent_row(world, "sent-2", delivered=True)
+    answer = fix(world, other, conversionValue="7", taken="").text
+    assert "A corrected copy was queued as a new revision." in answer
+
+
 def test_a_change_that_masks_hide_is_still_listed(world):
     """Two short masked values look the same: the stored ones say that they differ."""
     job_id = uploaded(world)

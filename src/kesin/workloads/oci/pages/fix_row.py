@@ -42,8 +42,8 @@ def oci_fix(ctx: Context, site_id: str, job_id: str, fields: FirstFields) -> HTM
     values = _fix_values(ctx, site, job_id)
     row: dict[str, Any] = {name: fields[name] for name in FIXABLE if fields.get(name, "").strip()}
     row["externalId"] = values["payload"].get("externalId")
-    again = "again" in fields
-    [result] = fix_rows(site, ctx.actor, [row], reason=reason_of(fields), again=again)
+    again, taken = "again" in fields, bool(fields.get("taken"))
+    [result] = fix_rows(site, ctx.actor, [row], reason=reason_of(fields), again=again, taken=taken)
     if result.is_change:
         return ctx.page("oci/part_row_fixed.html", headers=CHANGED, result=result, **values)
     shown = {name: value for name, value in row.items() if name not in PLAIN_FIELDS}
