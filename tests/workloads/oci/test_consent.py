@@ -236,7 +236,8 @@ def test_no_operator_sends_a_refused_row(site: OwnSite, action: str):
 def test_a_refusal_counts_though_its_row_is_rejected_for_something_else(site: OwnSite):
     [row] = site.post([site.row(1, consent=GRANTED)])
     [result] = site.post([site.row(1, consent=DENIED, conversionValue="much")])
-    assert result["result"] == "rejected"
+    assert (result["result"], result["code"]) == ("rejected", "INVALID_CONVERSION_VALUE")
+    assert "a sale of this externalId is stopped" in result["message"]
     for _ in range(2):
         assert site.export() == []
         assert site.job(row["id"]).error_code == "CONSENT_DENIED"

@@ -59,6 +59,11 @@ def test_invalid_settings_are_refused_by_name(name: str, values: list[Any]):
         assert caught.value.details == {"field": name}
 
 
+def test_blanks_around_a_conversion_name_are_left_out():
+    stored = validate_settings({"conversion_name": " Phone sale ", "enhanced": True})
+    assert stored == {"conversion_name": "Phone sale", "enhanced": True}
+
+
 def test_the_site_adds_its_zone_currency_and_name(site: OwnSite):
     site.change(timezone="Europe/Berlin", currency="EUR")
     site.change_settings(conversion_name="Call")

@@ -90,6 +90,9 @@ def validate_settings(changes: dict[str, Any]) -> dict[str, Any]:
         if problem is not None:
             raise Invalid(problem, details={"field": name})
     number = changes.get("customer_id")
+    changes = changes | {
+        k: text.strip() for k, text in changes.items() if k == "conversion_name" and text
+    }
     return changes | ({"customer_id": number.replace("-", "")} if number else {})
 
 

@@ -69,7 +69,7 @@ def import_conversions(
         if dry_run or asks:
             preview = ingest.IngestPreview()
             changed_at = Path(file).stat().st_mtime_ns if asks else 0
-            summary = read(preview.add)
+            summary = read(partial(preview.add, actor=local_operator()))
             sums = {currency: str(value) for currency, value in preview.sums.items()}
             read_as = source.csv.describe() if source.csv else {}
             if not as_json:

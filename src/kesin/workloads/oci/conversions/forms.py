@@ -33,6 +33,7 @@ class FileForms:
 
     def __init__(self, locale: str) -> None:
         self._day_first, self._decimal = LOCALES.get(locale, (None, ""))
+        self._twelve = locale in {"en-GB", "es"}  # in others AM and PM are of an American file
         self._dotted = True  # the day is first, in each locale
         self.found: set[str] = set()
 
@@ -41,8 +42,9 @@ class FileForms:
         date = _DATE.fullmatch(row.get("conversionTime", "").strip())
         if date and date[2] == ".":
             self._dotted = self._dotted and int(date[3]) <= _DOZEN
-        elif date and int(date[3 if self._day_first else 1]) > _DOZEN:
-            self._day_first = None
+        elif date:
+            month = date[3 if self._day_first and (self._twelve or not date[8]) else 1]
+            self._day_first = None if int(month) > _DOZEN else self._day_first
         sign = _decimal_sign(row.get("conversionValue", "").translate(_BLANKS))
         self._decimal = "" if sign and sign != self._decimal else self._decimal
 
@@ -53,7 +55,7 @@ class FileForms:
             return text
         first, sign, second, year, hours, minutes, seconds, half, offset = date.groups()
         dotted = self._dotted or int(second) > _DOZEN or None  # such a month is refused later
-        day_first = dotted if sign == "." else self._day_first
+        day_first = dotted if sign == "." else self._day_first and (self._twelve or not half)
         if day_first is None:
             raise _ambiguous("INVALID_TIME_FORMAT", "conversionTime", text)
         day, month = (first, second) if day_first else (second, first)

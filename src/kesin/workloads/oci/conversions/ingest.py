@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import partial
-from itertools import islice
 from typing import Any, Final, Literal, NamedTuple
 
 from kesin.engine.new_job import NewJob
@@ -21,6 +20,7 @@ from kesin.engine.validation import BadInput
 from kesin.foundation.messages import Message
 from kesin.foundation.permissions import Actor
 from kesin.foundation.text import canonical_json, storable
+from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change, Job
 from kesin.store.records import Outcome
@@ -59,6 +59,7 @@ _REFUSED: Final = (
     "the stored row differs in %(fields)s and stays: its consent is denied, and only a row that "
     "says granted itself changes that"
 )
+_STOPPED: Final = "%(problem)s; a sale of this externalId is stopped: its consent is denied"
 _RETRACTED: Final = (
     "the stored row differs in %(fields)s and stays: it was retracted, and a sale that stands "
     "after all needs another externalId"
@@ -93,12 +94,10 @@ Results = dict[int, IngestResult]  # by the position of their rows
 
 
 def ingest(site: SiteContext, rows: Sequence[ParsedRow], *, actor: Actor) -> list[IngestResult]:
-    """Take rows in; returns one result per row, in order.
-
-    With a refusal under the lock of fixes and adjustments: none that read a row before sends it.
-    """
+    """Take rows in; returns one result per row, in order."""
     if not any(_says(row, "denied") for row in rows):
         return _ingest(site, rows, actor)
+    # The lock of fixes and adjustments: none that read a row before its refusal sends it.
     with site.queue.store.transaction(), site.locked_metadata("adjustments"):
         return _ingest(site, rows, actor)
 
@@ -108,7 +107,11 @@ def _ingest(site: SiteContext, rows: Sequence[ParsedRow], actor: Actor) -> list[
     first = {index: each for index, each in conversions.items() if each.revision == 1}
     later = {index: each for index, each in conversions.items() if each.revision > 1}
     # A refusal counts even if the row that brings it is rejected for something else.
-    refusals = {each.external_id for each in results.values() if _says(rows[each.index], "denied")}
+    refused = [it for it in results.values() if it.external_id and _says(rows[it.index], "denied")]
+    results |= {
+        it.index: replace(it, message=Message(_STOPPED, problem=it.message)) for it in refused
+    }
+    refusals = {it.external_id for it in refused}
     hold_us = site.hold_us
     jobs = {index: new_job(site, each, hold_us) for index, each in first.items()}
     results |= enqueue_rows(site, jobs, actor.name)
@@ -156,22 +159,22 @@ class IngestPreview:
     first: list[dict[str, Any]] = field(default_factory=list)  # as they would be stored, masked
     sums: dict[str, Decimal] = field(default_factory=dict)  # by currency
 
-    def add(self, site: SiteContext, rows: Sequence[ParsedRow]) -> list[IngestResult]:
-        """The result of each row; one that is known already is a duplicate."""
-        conversions, results = _parse_rows(site, rows)
-        keys = [new.key for new in conversions.values()]
-        known = set(site.queue.holders(site.id, keys) if keys else ())
-        for index, new in conversions.items():
-            outcome: IngestOutcome = "duplicate" if new.key in known else "queued"
-            results[index] = IngestResult(index, new.external_id, outcome)
+    def add(self, site: SiteContext, rows: Sequence[ParsedRow], actor: Actor) -> list[IngestResult]:
+        """The result of each row: they are taken in, and the transaction is undone."""
+        with suppress(_Undone), site.queue.store.transaction():
+            results = ingest(site, rows, actor=actor)
+            raise _Undone
+        conversions = _parse_rows(site, rows)[0]
+        changes = [new for index, new in conversions.items() if results[index].is_change]
+        for new in changes:
             self.sums[new.currency] = self.sums.get(new.currency, Decimal()) + new.value
-            known.add(new.key)
-        later = {index: new for index, new in conversions.items() if new.revision > 1}
-        results |= _match_revisions(site, later)
-        new_rows = islice(conversions.values(), _PREVIEWED - len(self.first))
         mask = site.context.commands.masking(site.queue.name).value
-        self.first += [mask(new.payload()) for new in new_rows]
-        return [results[index] for index in range(len(rows))]
+        self.first += [mask(new.payload()) for new in changes[: _PREVIEWED - len(self.first)]]
+        return results
+
+
+class _Undone(Exception):
+    """Ends the transaction of a preview."""
 
 
 def build_rejection(index: int, row: ParsedRow, problem: Unsendable) -> IngestResult:
@@ -204,8 +207,14 @@ def enqueue_rows(site: SiteContext, jobs: Mapping[int, NewJob], actor: str) -> R
 
 def new_job(site: SiteContext, conversion: Conversion, hold_us: int, note: Any = None) -> NewJob:
     job = NewJob(conversion.payload(), conversion.key, site.id, max_attempts=site.max_attempts)
-    run_at = max(site.queue.now(), conversion.at_us + hold_us) if hold_us else None
+    run_at = _due_at(conversion, site.queue.now(), hold_us) if hold_us else None
     return replace(job, run_at=run_at, stamps=conversion.stamps, note=note)
+
+
+def _due_at(new: Conversion, now: int, hold_us: int) -> int:
+    """When the row is sent: after the hold of its site, but no later than a day before its end."""
+    ends = new.stamps.get("expires_at", now + hold_us + DAY_S * SECOND_US)
+    return max(now, min(new.at_us + hold_us, ends - DAY_S * SECOND_US))
 
 
 def _match_revisions(site: SiteContext, conversions: Conversions) -> dict[int, IngestResult]:
@@ -395,7 +404,7 @@ def correct_rows(
     hold_us, now = site.hold_us, site.queue.now()
     for job_id, (_, _, new) in corrections.items():
         event_note = canonical_json({**(note or {}), "changed": changed[job_id]})
-        payload, run_at = canonical_json(new.payload()), max(now, new.at_us + hold_us)
+        payload, run_at = canonical_json(new.payload()), _due_at(new, now, hold_us)
         change = again(job_id, payload=payload, note=event_note, stamps=new.stamps, run_at=run_at)
         changes.append(change)
     outcomes = site.apply("correct", changes, role=role, actor=actor.name)

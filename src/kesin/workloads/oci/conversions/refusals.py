@@ -64,11 +64,6 @@ def find_refused(site: SiteContext, jobs: Iterable[Job]) -> set[str]:
     return {job.id for job in jobs if said.get(job.id, job.error_code) == DENIED_NOTE}
 
 
-def was_refused(site: SiteContext, job: Job) -> bool:
-    """Whether the person refused, before the row was sent or later."""
-    return bool(find_refused(site, [job]))
-
-
 def _last_said(site: SiteContext, jobs: Iterable[Job]) -> dict[str, str]:
     """The last word on the consent of each row with the data it has; its payload goes first."""
     by_id, said = {job.id: job for job in jobs}, dict[str, str]()

@@ -381,7 +381,8 @@ def _import_file(ctx: PageContext, site_id: str, sent: Upload) -> HTMLResponse:
     try:
         file = CsvFile(io.BytesIO(sent.data), ignored, site.defaults)
         rows = file.read()
-        results = import_rows(site, rows, ctx.actor) if taken else preview.add(site, rows)
+        take_in = import_rows if taken else preview.add
+        results = take_in(site, rows, ctx.actor)
         numbered = list(zip(file.lines, results, strict=True))
         values |= {"read_as": file.describe(), "taken": taken, "results": numbered}
     except Problem as problem:
