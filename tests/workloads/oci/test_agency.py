@@ -10,7 +10,7 @@ import pytest
 from kesin.cli.commands.sites import store_rows
 from kesin.workloads.oci.agency import first_attributed, onboarding
 from kesin.workloads.oci.operations import site_stats
-from tests.workloads.oci.own_site import Oci, OwnSite
+from tests.workloads.oci.own_site import DAY, Oci, OwnSite
 
 STEPS = ("key", "row", "export", "ack", "attributed")
 
@@ -37,7 +37,7 @@ def test_each_step_is_done_once_it_happened(shared, site):
     [item] = site.export()
     assert done(site) == ["key", "row", "export"]
     site.ack([item["id"].removeprefix("seal_")])
-    assert done(site) == ["key", "row", "export", "ack"]
+    assert done(site) == list(STEPS)  # without figures of Google there is nothing to wait for
     reconcile(site, "2023-10", {"2023-10-30": {"Sale": {"sent": 1, "taken": 1, "attributed": 0}}})
     assert done(site) == ["key", "row", "export", "ack"]
     reconcile(site, "2023-11", {"2023-11-02": {"Sale": {"sent": 1, "taken": 1, "attributed": 1}}})
@@ -58,6 +58,20 @@ def test_the_first_attributed_day_is_the_earliest(site, neighbour):
     site.place.put_metadata("resources", {"2023-01-01": {"Sale": {"attributed": 9}}})
     assert first_attributed(site.place) == "2023-11-02"
     assert first_attributed(neighbour.place) is None
+
+
+def test_where_figures_are_copied_the_first_attributed_conversion_is_waited_for(make_api):
+    api = make_api()
+    api.enqueue()
+    api.turn()
+    assert done(api) == ["key", "row", "export", "ack"]
+
+
+def test_a_key_that_is_over_is_none(shared, site):
+    shared.key("oci:script", site=site.id, days=1)
+    assert done(site) == ["key"]
+    site.wait(2 * DAY)
+    assert done(site) == []
 
 
 def test_a_revoked_key_is_none(shared, site):

@@ -26,7 +26,7 @@ from tests.workloads.oci.action_lists import (
     names,
     posted,
 )
-from tests.workloads.oci.own_site import DAY, HOUR, OwnSite, refused
+from tests.workloads.oci.own_site import DAY, HOUR, OwnSite, bare, refused
 
 # The setting
 
@@ -198,6 +198,26 @@ def test_an_end_stays_when_the_look_back_changes_and_a_correction_sets_it_again(
     assert (result["result"], job.stamp_4) == ("corrected", (job.stamp_1 or 0) + 2 * DAY * 10**6)
     [result] = site.post([site.row(1, conversionValue=9)])
     assert site.job(job_id).stamp_4 == (job.stamp_1 or 0) + 30 * DAY * 10**6
+
+
+def test_a_hold_longer_than_the_look_back_sends_rows_before_their_end(site: OwnSite):
+    give(site, {**SALE, "lookback_days": 2})
+    site.change_settings(send_after_hours=72)
+    [job_id] = site.enqueue(conversionTime=site.oci.ago(60))
+    assert site.export() == []
+    site.wait(DAY)
+    assert bare(site.export()) == [job_id]
+    [failed] = site.fail(1, first=2)
+    site.post([site.row(2, conversionValue=9, conversionTime=site.oci.ago(DAY))])
+    assert bare(site.export()) == [failed]
+
+
+def test_rows_of_a_short_look_back_warn_on_their_last_day_only(site: OwnSite):
+    give(site, {**SALE, "lookback_days": 7})
+    site.enqueue(conversionTime=site.oci.ago(60))
+    assert (site.warnings(), site.stats()["expiringSoon"]) == ([], 0)
+    site.wait(6 * DAY)
+    assert "EXPIRING_SOON" in site.warnings()
 
 
 @pytest.mark.parametrize("way", ["post", "CORRECT"])

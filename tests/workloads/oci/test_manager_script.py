@@ -107,6 +107,17 @@ def test_an_account_whose_run_google_ends_is_named_in_the_log(agency):
     assert [agency.states(site) for site in (ended, well)] == [{"QUEUED": 1}, {"COMPLETED": 1}]
 
 
+def test_accounts_that_google_ends_let_the_others_go_first(agency):
+    sites = agency.add(60)
+    agency.script.killed = {agency.account_of[site.id] for site in sites[:50]}
+    with pytest.raises(ScriptFailed, match="50 of 50 accounts failed"):
+        agency.run()
+    with pytest.raises(ScriptFailed, match="40 of 50 accounts failed"):
+        agency.run()
+    assert all(agency.heartbeat(site)["at"] for site in sites[50:])
+    assert not any("at" in agency.heartbeat(site) for site in sites[:50])
+
+
 def test_an_account_without_rows_reports_that_it_was_served(agency):
     [site] = agency.add()
     agency.run()

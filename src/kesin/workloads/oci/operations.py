@@ -24,18 +24,20 @@ from kesin.foundation.terminal import pluralize
 from kesin.lifecycle.budget import DAY_S, HOUR_S, SECOND_US
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
+from kesin.store.directory import Site
 from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter, MoveCount
 from kesin.store.rules import jobs_by_state
 from kesin.workloads.common.advice import Advice, Language
 from kesin.workloads.oci import reconciliation
+from kesin.workloads.oci.adjustments.lifecycle import QUEUE as ADJUSTMENTS
 from kesin.workloads.oci.advice import ADVICE
 from kesin.workloads.oci.conversions import conversion
 from kesin.workloads.oci.google.circuit_breaker import Breaker, read_breaker
 from kesin.workloads.oci.lifecycle import DECISIONS
 from kesin.workloads.oci.script import parse_category, reason_of, refusal_reason
 from kesin.workloads.oci.site import ACTIONS as KNOWN_ACTIONS
-from kesin.workloads.oci.site import HEARTBEAT, UPLOADS, SiteContext
+from kesin.workloads.oci.site import HEARTBEAT, UPLOADS, SiteContext, SiteSettings
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -107,7 +109,7 @@ def site_stats(site: SiteContext, move_counts: Iterable[MoveCount] | None = None
     totals = {**dict.fromkeys(STATES, 0), **jobs_by_state(counts)}
     acks = (count.at for count in counts if count.to_state == "COMPLETED")
     waiting = queue.waiting(site.id, aged=("conversion_at", expiring_before(queue.now())))
-    ending = ending_rows(queue) if site.settings.actions else {}
+    ending = ending_rows(queue, [site.record]) if site.settings.actions else {}
     denied = totals["FAILED"] and any(count.move in DECISIONS.values() for count in counts)
     withheld = count_withheld(queue, [site.id]) if denied else 0
     failed = totals["FAILED"] - withheld
@@ -152,10 +154,15 @@ def expiring_before(now: int) -> int:
     return now - (conversion.CLICK_LIFETIME_DAYS - EXPIRES_SOON_DAYS) * DAY_S * SECOND_US
 
 
-def ending_rows(queue: Queue) -> dict[str, int]:
-    """The rows of each site that end soon with the look-back of their action."""
-    soon = queue.now() + EXPIRES_SOON_DAYS * DAY_S * SECOND_US
-    return queue.store.aging(queue.name, ("expires_at", soon))
+def ending_rows(queue: Queue, sites: Iterable[Site]) -> dict[str, int]:
+    """The rows of each site that end soon with their look-back; of a short one, within a day."""
+    days = [queue.now() + n * DAY_S * SECOND_US for n in (EXPIRES_SOON_DAYS, 1)]
+    soon, at_once = (queue.store.aging(queue.name, ("expires_at", day)) for day in days)
+    for site in sites:
+        actions = SiteSettings.of(site).actions if soon.get(site.id) else ()
+        if any(0 < action.lookback_days <= EXPIRES_SOON_DAYS for action in actions):
+            soon[site.id] = at_once.get(site.id, 0)
+    return soon
 
 
 def _warnings(site: SiteContext, stats: SiteStats) -> Iterable[tuple[str, str]]:
@@ -182,10 +189,8 @@ def _warnings(site: SiteContext, stats: SiteStats) -> Iterable[tuple[str, str]]:
         yield "MISSING_CONVERSION_NAME", "the site has no conversion name: every row is refused"
     if gone := (site.read_metadata(KNOWN_ACTIONS) or {}).get("gone"):
         yield "ACTION_GONE", Message("not enabled in Google Ads: %(names)s", names=", ".join(gone))
-    waiting = stats.totals["QUEUED"] + stats.totals["RETRY"]
-    if site.channel == "script" and waiting and _is_silent(site, stats, now):
-        hours = site.silent_hours
-        yield "SCRIPT_SILENT", Message("no sign of the script for %(n)s hours, rows wait", n=hours)
+    if site.channel == "script":
+        yield from _script_warnings(site, stats, now)
     if refused := stats.refused:
         name, reasons = refused["requestId"], Counter[str](refused.get("errors")).most_common()
         status = ", ".join([refused["status"], *(f"{reason} ({n})" for reason, n in reasons)])
@@ -194,6 +199,16 @@ def _warnings(site: SiteContext, stats: SiteStats) -> Iterable[tuple[str, str]]:
     short = reconciliation.short_days(reconciliation.read_state(site), now)
     sentence = "Google took %(taken)s of the %(sent)s rows sent on %(day)s"
     yield from (("TAKEN_TOO_FEW", Message(sentence, **day)) for day in short[:1])
+
+
+def _script_warnings(site: SiteContext, stats: SiteStats, now: int) -> Iterable[tuple[str, str]]:
+    waiting = stats.totals["QUEUED"] + stats.totals["RETRY"]
+    if waiting and _is_silent(site, stats, now):
+        hours = site.silent_hours
+        yield "SCRIPT_SILENT", Message("no sign of the script for %(n)s hours, rows wait", n=hours)
+    adjustments = site.context.commands.queues[ADJUSTMENTS].waiting(site.id)
+    if "READY" in adjustments.first_created_at:
+        yield "ADJUSTMENTS_READY", "adjustments are ready: upload their file to Google Ads"
 
 
 def _is_silent(site: SiteContext, stats: SiteStats, now: int) -> bool:

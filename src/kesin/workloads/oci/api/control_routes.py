@@ -85,13 +85,14 @@ def add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
         return _sum_totals([_site_totals(site, move_counts) for site in sites])
 
     @router.get("/api/oci/manager/sites")
-    def manager_sites(actor: SignedInActor) -> list[schemas.ManagedSite]:
+    def manager_sites(actor: SignedInActor, *, starts: bool = False) -> list[schemas.ManagedSite]:
         """The sites for a manager script: at most 50, the least recently served first.
 
-        Those of the script channel with a customer_id that the key may serve.
+        Those of the script channel with a customer_id that the key may serve. With ``starts`` they
+        let others go first in the next run, even if this one ends before it serves them.
         """
         context.commands.accounts.require(actor, "oci:script", "oci.manager", queue="oci")
-        made, sites = schemas.ManagedSite, managed_sites(context, actor)
+        made, sites = schemas.ManagedSite, managed_sites(context, actor, starts=starts)
         return [made(site_id=site.id, customer_id=site.settings.customer_id) for site in sites]
 
     @router.get("/api/oci/queue-rows")

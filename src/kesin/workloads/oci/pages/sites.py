@@ -91,7 +91,7 @@ def _rows(ctx: Context, sites: Sequence[Site]) -> list[SiteRow]:
             completed_at[count.tenant] = max(completed_at.get(count.tenant, 0), count.at)
     breakers = breaker_states(ctx, stats.now)
     expiring = store.aging(queue.name, ("conversion_at", expiring_before(stats.now)))
-    ending = ending_rows(queue)
+    ending = ending_rows(queue, sites)
     done: dict[str, list[int]] = {}
     for part, tenants in enumerate(read_tenants(store, queue.name, stats.now)):
         for tenant, entered in tenants.items():
