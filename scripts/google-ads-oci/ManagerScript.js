@@ -6,7 +6,8 @@
  * docs/oci-agency.md.
  *
  * It promises what GoogleAdsScript.js promises, and that
- * - an account that fails stops no other, and lets others go first in the next run;
+ * - an account that fails, or that Google ends, stops no other and lets others go first in the next
+ *   run;
  * - the log names what became of each account.
  *
  * This file is written by scripts/make-reference.py from GoogleAdsScript.js and manager-part.js.
@@ -142,7 +143,7 @@ function serveAccount(input) {
   return siteIds.join(', ');
 }
 
-/** Tell Kesin that a site was not served, and why: it is asked for again after the others. */
+/** Tell Kesin that a site was not served, and why. */
 function reportTrouble(settings, siteId, reason) {
   Logger.log(`${siteId}: ${reason}`);
   if (AdsApp.getExecutionInfo().isPreview()) {

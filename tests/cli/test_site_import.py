@@ -88,9 +88,15 @@ def test_a_site_that_is_there_twice_is_refused(kesin, imports):
 
 
 BAD_FILES = {
-    "an unknown column": ("id,colour\nwest,red\n", "each once: id, name, channel"),
-    "no id": ("name\nWest\n", "the first line names columns"),
-    "a column twice": ("id,name,Name\nwest,a,b\n", "each once"),
+    "an unknown column": (
+        "id,colour\nwest,red\n",
+        "column 'colour' is unknown, missing or there twice; known: id, name",
+    ),
+    "no id": ("name\nWest\n", "column 'id' is unknown, missing"),
+    "a column twice": (
+        "id,name,Name\nwest,a,b\n",
+        "column 'name' is unknown, missing or there twice",
+    ),
     "too many cells": ("id\nwest,red\n", "as many cells"),
     "nothing": ("", "no CSV"),
 }

@@ -164,8 +164,10 @@ def _read_rows(file: Path) -> list[tuple[int, Cells]]:
         raise Problem(f"{file} is no CSV with as many cells in each line: {problem}") from None
     settings = (each.site_settings() for each in workloads().values() if each.site_settings)
     known = [*SITE_COLUMNS, *(name for names in settings for name in names)]
-    if "id" not in columns or len({*columns}) < len(columns) or not {*columns} <= {*known}:
-        raise Problem(f"the first line names columns, each once: {', '.join(known)}")
+    wrong = [name for name, n in Counter(columns).items() if n > 1 or name not in known]
+    if wrong or "id" not in columns:
+        bad, names = [*wrong, "id"][0], ", ".join(known)
+        raise Problem(f"column {bad!r} is unknown, missing or there twice; known: {names}")
     return sorted(named, key=lambda row: row[1]["id"])
 
 

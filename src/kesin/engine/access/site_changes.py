@@ -109,7 +109,7 @@ def remove_site(commands: Commands, actor: Actor, site_id: str, confirm: str) ->
         if not directory.delete_site(site_id):  # it waits for all who keep the site
             raise accounts.missing_site(site_id)
         if confirm != site_id:
-            why = "repeat the id of the site to confirm that it goes"
+            why = "repeat the id of the site to confirm its removal"
             raise Invalid(why, code="not_confirmed", details={"field": "confirm"})
         preview = _preview(commands, site_id)
         if preview.open:

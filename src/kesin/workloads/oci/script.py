@@ -115,7 +115,7 @@ def preview_export(site: SiteContext, *, limit: int) -> ExportPreview:
         message = Message("%(n)s more rows wait for later exports", n=others)
         warnings.append({"code": "MORE_WAIT", "message": message})
     elif others > 0:
-        message = Message("%(n)s more wait for the time of their next try", n=others)
+        message = Message("%(n)s more rows wait until their next attempt", n=others)
         warnings.append({"code": "NOT_DUE", "message": message})
     if site.channel != "script":
         why = "the site is on the channel %(channel)s: a script gets nothing"

@@ -174,7 +174,7 @@ def test_credentials_are_kept_tried_and_dropped(oci, kesin, tmp_path, monkeypatc
         (tmp_path / "c.json").write_text(document)
         stored = oci(*words, "--file", "c.json", "--json")
         assert stored.json == {"site": "north", "kept": True}
-        assert oci(*words, text=document).out == "kept, for north\n"
+        assert oci(*words, text=document).out == "stored the credentials of north\n"
         assert "MISSING_CONVERSION_NAME" in oci("doctor", "north").out
         with open_site("north", "site.set") as site:
             save = site.context.commands.accounts.set_site_settings

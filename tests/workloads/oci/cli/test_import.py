@@ -59,7 +59,7 @@ def test_standard_input_needs_a_format(oci):
     assert "--format" in answer.err
     assert "'sales.txt'" in oci("import", "sales.txt", "--site", "north").err
     good = oci("import", "-", "--site", "north", "--format", "ndjson", text=lines(row(1)))
-    assert good.out.startswith("1 rows for north: queued 1")
+    assert good.out.startswith("1 row for north: queued 1")
 
 
 @pytest.mark.parametrize("kind", ["csv", "json"])

@@ -167,7 +167,7 @@ def _parse(row: ParsedRow) -> dict[str, Any]:
     if kind == "RESTATE" and "value" not in given:
         raise Unsendable("VALUE_MISSING", "value", "RESTATE needs the new value")
     if "currency" in given:
-        why = "currency is one of ISO 4217 in three letters, TRY"
+        why = "currency must be the three letters of an ISO 4217 currency, such as TRY"
         with _named("INVALID_CURRENCY", "currency", why):
             given["currency"] = parse_currency(given["currency"])
     return given

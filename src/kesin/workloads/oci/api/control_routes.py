@@ -226,7 +226,7 @@ def add_site_routes(router: APIRouter, context: WorkloadContext) -> None:
 
     @router.post("/api/oci/credentials/check")
     def check_credentials(actor: SignedInActor, site_id: SiteId = None) -> schemas.Checked:
-        """Try token, account and action without recording anything; well, the breaker closes."""
+        """Try token, account and action; nothing is recorded. If all passes, the breaker closes."""
         site = require_site(context, actor, site_id, "operate", action="oci.check")
         findings = check_site(site, channels_of(context.settings))
         site.note(actor, "oci.check")

@@ -165,7 +165,7 @@ class SiteTotals(CamelCaseModel):
 
 
 class AllTotals(SiteTotals):
-    """The sites somebody may see, together and one by one."""
+    """The sites that the caller may see, together and one by one."""
 
     sites: list[SiteTotals] | None = None
 

@@ -104,7 +104,7 @@ def enqueue_fix(
     ignore_columns: IgnoreColumnsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Mend conversions from a file, delivered ones too.
+    """Correct conversions from a file, delivered ones too.
 
     Each row names its externalId and what is to change; what it does not say stays. A COMPLETED
     row, one that Google refused afterwards, is sent as a new revision with an orderId of its own,
@@ -203,8 +203,8 @@ def _print_summary(
         _print_rejected(summary)
         if summary.differing:
             warn(f"{summary.differing} duplicates differ from the stored rows, which stay")
-        when = ", once imported" if more else ""
-        say(f"{summary.rows} rows for {site_id}{when}: {_format_counts(counts)}")
+        rows, when = terminal.pluralize(summary.rows, "row"), ", once imported" if more else ""
+        say(f"{rows} for {site_id}{when}: {_format_counts(counts)}")
     if summary.results["rejected"] and not goes_on:
         raise typer.Exit(FAILED)
 

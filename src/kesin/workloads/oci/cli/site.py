@@ -142,7 +142,7 @@ def credentials(
     if as_json:
         say_json({"site": found.id, "kept": not drop})
         return
-    say(f"dropped the credentials of {found.id}" if drop else f"kept, for {found.id}")
+    say(f"{'dropped' if drop else 'stored'} the credentials of {found.id}")
     if not drop and found.channel == "script":
         command = f"kesin site set {found.id} --channel api"
         warn(f"they are used after `{command}`: now it has a script")

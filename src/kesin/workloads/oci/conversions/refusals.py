@@ -73,12 +73,9 @@ def _last_said(site: SiteContext, jobs: Iterable[Job]) -> dict[str, str]:
         if note.kind in (DENIED_NOTE, GRANTED_NOTE):
             seq = json.loads(note.details or "{}").get("seq", job.payload_seq)
             said |= {job.id: note.kind} if seq >= job.payload_seq else {}
-    return said | {job_id: DENIED_NOTE for job_id, job in by_id.items() if _is_denied(job)}
-
-
-def _is_denied(job: Job) -> bool:
-    payload = job.payload if isinstance(job.payload, Mapping) else {}
-    return payload.get(CONSENT_FIELDS[0]) == "denied"
+    rows = [job for job in by_id.values() if isinstance(job.payload, Mapping)]
+    denied = [job.id for job in rows if job.payload.get(CONSENT_FIELDS[0]) == "denied"]
+    return said | dict.fromkeys(denied, DENIED_NOTE)
 
 
 def amended(job: Job, note: str | None = None, /, **fields: Any) -> Change:

@@ -400,7 +400,7 @@ async def oci_fixes(ctx: Context, site_id: str, sent: Uploaded) -> HTMLResponse:
 def _import_fixes(ctx: PageContext, site_id: str, sent: Upload) -> HTMLResponse:
     site = find_site(ctx, site_id, "operate", "oci.fix")
     if not sent.data:
-        raise Invalid("The file is empty. Choose the CSV you mended.", code="no_file")
+        raise Invalid("The file is empty. Choose the corrected CSV.", code="no_file")
     ignored = column_names([sent.fields.get("ignoreColumns", "")])
     rows = CsvFile(io.BytesIO(sent.data), ignored, site.defaults).read()
     reason, again = reason_of(sent.fields), "again" in sent.fields
