@@ -126,7 +126,7 @@ def test_a_conversion_in_flight_is_reset_or_marked_and_a_delivered_one_corrected
     [job] = queue.claim("one", ids=[job_id])
     assert labels(world, job_id) == [("Reset to queued", ""), ("Mark failed", "ends")]
     apply_changes(queue, "ack", [Change(job.id, job.claim_seq)], actor="one")
-    assert labels(world, job_id) == [("Send a corrected copy", "")]
+    assert labels(world, job_id) == [("Correct a sent row", "")]
 
 
 def test_a_retry_of_bad_data_is_called_futile_on_the_page_and_in_its_dialog(world):

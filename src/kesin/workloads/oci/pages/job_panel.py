@@ -95,7 +95,7 @@ def job_actions(ctx: PageContext, history: JobDetails) -> list[JobAction]:
     if bad_data:
         offered.append(JobAction(ctx.say("Fix data"), fix, primary=job.error_code not in DECISIONS))
     elif job.state == "COMPLETED":
-        offered.append(JobAction(ctx.say("Send a corrected copy"), fix))
+        offered.append(JobAction(ctx.say("Correct a sent row"), fix))
     untouched = job.state == "QUEUED" and job.attempt_count == job.attempt_base
     for action in ACTIONS:
         if action == "RESET_TO_QUEUED" and untouched and not job.error_code:
