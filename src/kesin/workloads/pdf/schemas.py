@@ -14,6 +14,7 @@ from kesin.web.schemas import Text
 from kesin.workloads.pdf.batches.store import BatchStatus
 from kesin.workloads.pdf.config import FailSafePolicy
 from kesin.workloads.pdf.engines.base import (
+    ARCHIVES_ONLY,
     LEVELS,
     TAGGED,
     Conformance,
@@ -100,8 +101,8 @@ class PdfRenderOptions(StrictBody):
         standards = self.standards
         if len(set(standards)) < len(standards) or len(LEVELS.keys() & standards) > 1:
             raise ValueError("conformance: name each standard once, and one level of PDF/A")
-        if self.engine == "weasyprint" and len(standards) > 1:
-            raise ValueError("conformance: WeasyPrint conforms to one standard; use chromium")
+        if self.engine == "weasyprint" and not {*standards} <= {*LEVELS}:
+            raise ValueError(f"conformance: {ARCHIVES_ONLY}")
         if not self.tagged and "tagged" in self.model_fields_set and TAGGED & set(standards):
             raise ValueError("conformance: pdf/a-3a and pdf/ua-1 need a tagged PDF")
         return self

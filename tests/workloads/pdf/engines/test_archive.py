@@ -6,10 +6,10 @@ import pikepdf
 import pypdfium2
 import pytest
 
+from kesin.workloads.pdf.engines import archive
 from kesin.workloads.pdf.engines.base import Paper
 from kesin.workloads.pdf.engines.structure import check_structure
 from kesin.workloads.pdf.errors import RenderFailed
-from kesin.workloads.pdf.limits import MAX_CONFORMING_PAGES
 from tests.workloads.pdf.documents import PICTURE, page
 from tests.workloads.pdf.press import BOOK
 from tests.workloads.pdf.random_documents import RandomDocument
@@ -73,13 +73,13 @@ def test_a_pdf_is_only_delivered_as_conforming_if_the_validator_agrees(chromium,
     assert {each.details["standard"] for each in refused} == {"PDF/UA-1"}
 
 
-@pytest.mark.parametrize("standard", ["pdf/a-3a", "pdf/a-3b", "pdf/ua-1"])
-def test_weasyprint_conforms_to_the_standard_that_is_named(weasyprint, vera, standard):
-    paper = Paper(tagged=standard != "pdf/a-3b", conformance=(standard,))
-    for html in (sample("invoice"), page("<h1>a</h1><table><tr><th>b<tr><td>c</table>")):
+@pytest.mark.parametrize("standard", ["pdf/a-3a", "pdf/a-3b"])
+def test_weasyprint_conforms_to_the_archive_that_is_named(weasyprint, vera, standard):
+    paper = Paper(tagged=standard == "pdf/a-3a", conformance=(standard,))
+    for html in (sample("invoice"), HARD, *(RandomDocument(seed).html for seed in range(12))):
         done = render(weasyprint, html, paper)
         assert vera.broken_rules(done.pdf, standard) == []
-        assert render(weasyprint, html, paper).sha256 == done.sha256
+    assert render(weasyprint, html, paper).sha256 == done.sha256
 
 
 @pytest.mark.parametrize(
@@ -92,6 +92,11 @@ def test_weasyprint_conforms_to_the_standard_that_is_named(weasyprint, vera, sta
         (page(f"<img src='{PICTURE}'>"), "7.3-1"),
         (page("<h1>a</h1><h3>b</h3>"), "7.4.2-1"),
         (page("<h2>a</h2>"), "7.4.2-1"),
+        ("<!doctype html><html lang=en_US><title>t</title><p>a", "7.2-29"),
+        (page("<p>a</p><p lang='x y'>b</p>"), "7.2-29"),
+        (page("<p>a</p><a href='https://x.example/' aria-hidden=true>l</a>"), "7.18.5-1"),
+        (page("<h1>a</h1><div role=heading aria-level=7>b</div>"), "7.4.4-3"),
+        (page("<table><tr><th rowspan=0>a<th>b<tr><td>c<td>d</table>"), "7.2-42"),
         (page("<p style='-webkit-mask-image: linear-gradient(red, #0000)'>x"), "7.20-2"),
     ],
 )
@@ -131,18 +136,34 @@ def test_a_character_that_no_font_has_is_never_archived(chromium, weasyprint):
         assert caught.value.code == "MISSING_GLYPHS"
 
 
-def test_two_standards_are_more_than_weasyprint_makes(weasyprint):
+@pytest.mark.parametrize("standards", [("pdf/ua-1",), ("pdf/a-3a", "pdf/ua-1")])
+def test_weasyprint_makes_archives_only(weasyprint, standards):
     with pytest.raises(RenderFailed) as caught:
-        render(weasyprint, page("<p>a"), BOTH)
+        render(weasyprint, page("<p>a"), Paper(tagged=True, conformance=standards))
     assert caught.value.code == "NOT_CONFORMING"
 
 
-def test_documents_that_conform_have_a_limit_of_their_own(chromium, weasyprint):
-    pages = page("<p style='break-after: page'>x</p>" * (MAX_CONFORMING_PAGES + 1))
+def test_a_language_that_is_none_is_not_archived_with_tags(chromium, weasyprint):
+    wrong = "<!doctype html><html lang=en_US><title>t</title><p>a"
     for engine in (chromium, weasyprint):
-        assert render(engine, pages, Paper()).pages > MAX_CONFORMING_PAGES
-        with pytest.raises(RenderFailed, match=f"1 to {MAX_CONFORMING_PAGES} are allowed"):
-            render(engine, pages, ARCHIVE)
+        with pytest.raises(RenderFailed) as caught:
+            render(engine, wrong, Paper(tagged=True, conformance=("pdf/a-3a",)))
+        assert caught.value.details == {"standard": "PDF/A-3a", "rule": "6.7.4-1"}
+
+
+def test_what_takes_too_long_to_check_is_refused(chromium, weasyprint, monkeypatch):
+    monkeypatch.setattr(archive, "MAX_CONFORMING_OBJECTS", 10)
+    for engine in (chromium, weasyprint):
+        render(engine, page("<p>x"), Paper())
+        with pytest.raises(RenderFailed, match="10 can be checked") as caught:
+            render(engine, page("<p>x"), ARCHIVE)
+        assert caught.value.code == "TEMPLATE_ERROR"
+
+
+def test_what_is_nested_too_deeply_is_an_error_of_the_template(chromium):
+    with pytest.raises(RenderFailed) as caught:
+        render(chromium, page("<div style='opacity: .9'>a" * 900), BOTH)
+    assert caught.value.code == "TEMPLATE_ERROR"
 
 
 def test_the_metadata_say_what_the_document_says_of_itself(chromium):

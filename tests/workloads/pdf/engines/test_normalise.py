@@ -58,6 +58,7 @@ def test_the_document_says_what_it_is_and_chromium_says_nothing():
     for given, date in (
         ("2026-11-15T09:04:57+03:00", "D:20261115090457+03'00'"),
         ("2026-11-15T09:04:57", "D:20261115090457"),
+        ("0999-01-01", "D:09990101"),
         ("yesterday", None),
     ):
         data = normalise_pdf(pdf(), {"dcterms.modified": given})[0]

@@ -17,7 +17,15 @@ from pikepdf import ContentStreamInstruction, Dictionary, Name, Operator, Stream
 from pikepdf.models.metadata import decode_pdf_date
 
 from kesin.workloads.pdf.engines.base import LEVELS, TAGGED
-from kesin.workloads.pdf.engines.structure import broken_rule, check_structure, repair_structure
+from kesin.workloads.pdf.engines.structure import (
+    WRONG_LANGUAGE,
+    broken_rule,
+    check_structure,
+    has_languages,
+    repair_structure,
+)
+from kesin.workloads.pdf.errors import TemplateError
+from kesin.workloads.pdf.limits import MAX_CONFORMING_OBJECTS
 
 _PATH: Final = frozenset({"m", "l", "c", "v", "y", "h", "re", "W", "W*"})
 _PAINT: Final = frozenset(
@@ -28,7 +36,12 @@ _BEGIN: Final = ContentStreamInstruction([Name.Artifact], Operator("BMC"))
 _END: Final = ContentStreamInstruction([], Operator("EMC"))
 SAVED: Final = {"object_stream_mode": pikepdf.ObjectStreamMode.generate}
 
-_METADATA_RULES: Final = "6.6."  # the checker knows neither level A nor the names of PDF/UA
+# What the checker does not know, and veraPDF passes: level A, names of PDF/UA, patterns, masks.
+_UNKNOWN_TO_CHECKER: Final = frozenset(
+    {"6.6.4-3", "6.6.2.3.1-1", "colour-space", "pattern", "shading"}
+    | {f"schema-{it}" for it in ("ImageXObject", "MarkInfo", "OutlineItem", "Resources")}
+    | {"schema-SoftMaskDict", "schema-ViewerPreferences"}
+)
 
 
 def conform(pdf: pikepdf.Pdf, conformance: Collection[str], about: Mapping[str, str]) -> None:
@@ -60,6 +73,9 @@ def check_conformance(pdf: pikepdf.Pdf, conformance: Collection[str]) -> None:
     """Raise RenderFailed with the first rule that a PDF breaks."""
     from pikepdf import pdfa
 
+    if len(pdf.objects) > MAX_CONFORMING_OBJECTS:
+        why = "the document has %(n)s parts, and %(most)s can be checked against a standard"
+        raise TemplateError(why, n=len(pdf.objects), most=MAX_CONFORMING_OBJECTS)
     if "pdf/ua-1" in conformance:
         check_structure(pdf, str(pdf.trailer.Info.get("/Title", "")))
     level = next((LEVELS[each] for each in LEVELS if each in conformance), None)
@@ -67,9 +83,11 @@ def check_conformance(pdf: pikepdf.Pdf, conformance: Collection[str]) -> None:
         return
     if level == "A" and "/StructTreeRoot" not in pdf.Root:
         raise broken_rule("PDF/A-3a", "6.7.3.3-1", "nothing in it is tagged")
+    if level == "A" and not has_languages(pdf):
+        raise broken_rule("PDF/A-3a", "6.7.4-1", WRONG_LANGUAGE)
     for finding in pdfa.check(pdf, "3b").findings:
         rule = finding.rule.rpartition(":")[2]
-        if finding.kind == "violation" and not rule.startswith(_METADATA_RULES):
+        if rule not in _UNKNOWN_TO_CHECKER:
             raise broken_rule(f"PDF/A-3{level.lower()}", rule, finding.message)
 
 

@@ -24,6 +24,9 @@ SIZES_MM: Final[dict[Format, tuple[float, float]]] = {
 }
 Conformance = Literal["pdf/a-3a", "pdf/a-3b", "pdf/ua-1"]
 LEVELS: Final[dict[str, str]] = {"pdf/a-3a": "A", "pdf/a-3b": "B"}
+ARCHIVES_ONLY: Final = (
+    "WeasyPrint makes PDF/A-3a or PDF/A-3b; Chromium makes the others, and several"
+)
 TAGGED: Final = frozenset({"pdf/a-3a", "pdf/ua-1"})  # these need the structure of the document
 
 PRODUCER: Final = "Kesin"  # of every PDF

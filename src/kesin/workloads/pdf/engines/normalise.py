@@ -17,7 +17,7 @@ import pikepdf
 from kesin.workloads.pdf.engines import archive
 from kesin.workloads.pdf.engines.base import PRODUCER
 from kesin.workloads.pdf.engines.glyphs import find_missing_characters
-from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
+from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed, TemplateError
 from kesin.workloads.pdf.limits import check_pages, check_pdf
 
 _TEXTS: Final = {
@@ -54,7 +54,7 @@ def normalise_pdf(
         with pikepdf.open(io.BytesIO(_renumber_cells(data)), attempt_recovery=False) as pdf:
             _sort_cells(pdf)
             pages = int(pdf.Root.Pages.Count)
-            check_pages(pages, conformance)
+            check_pages(pages)
             missing = find_missing_characters(pdf, html)
             pdf.trailer["/Info"] = pdf.make_indirect(pikepdf.Dictionary(information))
             if conformance and not missing:  # which fails anyway
@@ -62,6 +62,8 @@ def normalise_pdf(
             if "/ID" in pdf.trailer:
                 del pdf.trailer["/ID"]  # the first half of an old identifier would be kept
             pdf.save(out, **(archive.SAVED if conformance else {}), deterministic_id=True)
+    except RecursionError:
+        raise TemplateError("the document is nested too deeply") from None
     except _DAMAGED as problem:
         why = "no PDF came out: %(problem)s"
         raise RenderFailed(PdfErrorCode.UNKNOWN, why, problem=problem) from problem
@@ -91,6 +93,6 @@ def _format_date(text: str) -> str:
     except ValueError:
         return ""
     if len(text) == len("2026-11-16"):
-        return f"D:{date:%Y%m%d}"
+        return f"D:{date.year:04}{date:%m%d}"
     zone = f"{date:%z}"
-    return f"D:{date:%Y%m%d%H%M%S}" + (f"{zone[:3]}'{zone[3:5]}'" if zone else "")
+    return f"D:{date.year:04}{date:%m%d%H%M%S}" + (f"{zone[:3]}'{zone[3:5]}'" if zone else "")

@@ -4,6 +4,7 @@ What Chromium leaves open in it is repaired. What readers who do not see the pag
 by the rules of PDF/UA-1 (ISO 14289-1), under the numbers that validators print.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -24,6 +25,8 @@ _ROLES: Final = {
     "Sub": "Span",
     "Title": "P",
 }
+WRONG_LANGUAGE: Final = "its lang is no language: write tr or en-US, for example"
+_LANGUAGE: Final = re.compile(r"[a-zA-Z]{1,8}(-[a-zA-Z0-9]{1,8})*")
 _GROUPS: Final = ("THead", "TBody", "TFoot")
 _KIDS: Final = {
     "Table": {"TR", "Caption", *_GROUPS},
@@ -81,7 +84,23 @@ def check_structure(pdf: pikepdf.Pdf, title: str) -> None:
         raise _inaccessible("7.1-9", "it has no title: the template needs a <title>")
     if root is None:
         raise _inaccessible("7.1-11", "nothing in it is tagged")
+    if "/Lang" not in pdf.Root or not has_languages(pdf):
+        raise _inaccessible("7.2-29", WRONG_LANGUAGE)
+    _check_links(pdf, root)
+    _check_tables_and_lists(root)
     level = 0
+    for tag in [each for top in _read_tags(root) for each in top.walk()]:
+        if tag.kind == "Figure" and not (tag.element.get("/Alt") or "/ActualText" in tag.element):
+            raise _inaccessible("7.3-1", "a picture has no text in its place: give it an alt")
+        if tag.kind == "H":
+            raise _inaccessible("7.4.4-3", "headings have the levels 1 to 6")
+        if tag.kind[:1] == "H" and tag.kind[1:].isdigit():
+            level, before = int(tag.kind[1:]), level
+            if level > before + 1:
+                raise _inaccessible("7.4.2-1", "headings begin with h1 and leave out no level")
+
+
+def _check_tables_and_lists(root: Any) -> None:
     for tag in [each for top in _read_tags(root) for each in top.walk()]:
         allowed = _KIDS.get(tag.kind)
         for kid in tag.kids:
@@ -91,12 +110,21 @@ def check_structure(pdf: pikepdf.Pdf, title: str) -> None:
                 raise _inaccessible("7.2", "a table or list has parts that do not belong there")
         if tag.kind == "Table" and not _is_regular(tag):
             raise _inaccessible("7.2-42", "the rows of a table differ in their number of columns")
-        if tag.kind == "Figure" and not (tag.element.get("/Alt") or "/ActualText" in tag.element):
-            raise _inaccessible("7.3-1", "a picture has no text in its place: give it an alt")
-        if tag.kind[:1] == "H" and tag.kind[1:].isdigit():
-            level, before = int(tag.kind[1:]), level
-            if level > before + 1:
-                raise _inaccessible("7.4.2-1", "headings begin with h1 and leave out no level")
+
+
+def _check_links(pdf: pikepdf.Pdf, root: Any) -> None:
+    owners = pikepdf.NumberTree(root.ParentTree) if "/ParentTree" in root else {}
+    for page in pdf.pages:
+        for link in page.get("/Annots", ()):
+            owner = owners.get(int(link.StructParent)) if "/StructParent" in link else None
+            if not isinstance(owner, Dictionary) or owner.get("/S") != "/Link":
+                raise _inaccessible("7.18.5-1", "a link is not tagged as one")
+
+
+def has_languages(pdf: pikepdf.Pdf) -> bool:
+    """Whether every language that the PDF names is a language tag."""
+    named = [pdf.Root, *(each for each in pdf.objects if isinstance(each, Dictionary))]
+    return all(_LANGUAGE.fullmatch(str(each.Lang)) for each in named if "/Lang" in each)
 
 
 def _inaccessible(rule: str, problem: str) -> RenderFailed:
@@ -134,12 +162,14 @@ def _is_regular(table: _Tag) -> bool:
         for cell in row.kids:
             while column < len(free_from) and free_from[column] > number:
                 column += 1
-            end = column + _span(cell, "/ColSpan")
+            width, height = _span(cell, "/ColSpan"), _span(cell, "/RowSpan")
+            end = column + width
             if number == 0:
                 free_from += [0] * (end - len(free_from))
-            if any(free > number for free in free_from[column:end]) or end > len(free_from):
+            taken = any(free > number for free in free_from[column:end]) or end > len(free_from)
+            if taken or width < 1 or height < 1:
                 return False
-            free_from[column:end] = [number + _span(cell, "/RowSpan")] * (end - column)
+            free_from[column:end] = [number + height] * width
         if any(free <= number for free in free_from):
             return False
     return len(set(free_from)) <= 1

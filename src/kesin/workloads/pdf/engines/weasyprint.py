@@ -15,8 +15,8 @@ import pikepdf
 from kesin.foundation.messages import Message
 from kesin.workloads.pdf import limits
 from kesin.workloads.pdf.channel import Child, ChildChannel, raise_failure
-from kesin.workloads.pdf.engines.archive import check_conformance
-from kesin.workloads.pdf.engines.base import Paper, RenderedPdf, WarmEngine
+from kesin.workloads.pdf.engines.archive import SAVED, check_conformance
+from kesin.workloads.pdf.engines.base import ARCHIVES_ONLY, LEVELS, Paper, RenderedPdf, WarmEngine
 from kesin.workloads.pdf.engines.browser_process import cpu_seconds
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 
@@ -49,10 +49,10 @@ class WeasyPrintEngine(WarmEngine):
         if "code" in head:
             raise_failure(head)
         limits.check_pdf(pdf)
-        limits.check_pages(head["pages"], paper.conformance)
+        limits.check_pages(head["pages"])
         warnings, missing = tuple(head["warnings"]), tuple(head["missing"])
         if paper.conformance and not missing:  # which fails anyway
-            _check_conformance(pdf, paper.conformance)
+            pdf = _conform(pdf, paper.conformance)
         return RenderedPdf(pdf, head["pages"], self.name, warnings, missing_glyphs=missing)
 
     def _request(self, html: str, paper: Paper, timeout_s: float) -> tuple[dict[str, Any], bytes]:
@@ -100,9 +100,15 @@ class WeasyPrintEngine(WarmEngine):
             child.kill()
 
 
-def _check_conformance(pdf: bytes, conformance: Collection[str]) -> None:
-    if len(conformance) > 1:  # no engine was named, and there is no browser
-        why = "WeasyPrint makes PDFs of one standard, and %(n)s are named"
-        raise RenderFailed(PdfErrorCode.NOT_CONFORMING, why, n=len(conformance))
+def _conform(pdf: bytes, conformance: Collection[str]) -> bytes:
+    """Return WeasyPrint's own PDF/A without what the standard forbids; raises RenderFailed."""
+    if len(conformance) > 1 or not LEVELS.keys() & conformance:  # there is no browser
+        raise RenderFailed(PdfErrorCode.NOT_CONFORMING, Message(ARCHIVES_ONLY))
+    out = io.BytesIO()
     with pikepdf.open(io.BytesIO(pdf)) as document:
+        for each in document.objects:
+            if isinstance(each, pikepdf.Stream) and "/Interpolate" in each:
+                del each["/Interpolate"]  # a hint for viewers, which changes no pixel of the file
         check_conformance(document, conformance)
+        document.save(out, **SAVED, deterministic_id=True)
+    return out.getvalue()
