@@ -266,8 +266,8 @@ function groupFailures(failedRows) {
 function showPreview(client) {
   const preview = client.preview();
   const engine = new UploadEngine();
-  const told = new Map(); // a line, and how often it is to be said
-  const tell = (line) => told.set(line, (told.get(line) || 0) + 1);
+  const counts = new Map(); // of equal lines
+  const tell = (line) => counts.set(line, (counts.get(line) || 0) + 1);
   (preview.items || []).forEach((row) => {
     const code = engine.faultOf(row);
     if (code) {
@@ -280,7 +280,7 @@ function showPreview(client) {
   const { queued = 0, skipped = 0, atLeast = false } = preview.counts;
   const number = atLeast ? `at least ${queued}` : queued;
   Logger.log(`Preview: ${number} rows would go, ${skipped} would be skipped.`);
-  told.forEach((times, line) => Logger.log(`Preview: ${times} × ${line}`));
+  counts.forEach((times, line) => Logger.log(`Preview: ${times} × ${line}`));
   Logger.log('Preview: nothing was claimed, uploaded or acknowledged.');
 }
 
@@ -474,8 +474,8 @@ class QuantumClient {
 
   /** What a person needs to know about a refusal, without a secret in it. */
   describe(method, path, answer) {
-    const told = (answer.body && answer.body.error) || {};
-    const why = answer.reason || [told.code, told.message].filter(Boolean).join(': ');
+    const problem = (answer.body && answer.body.error) || {};
+    const why = answer.reason || [problem.code, problem.message].filter(Boolean).join(': ');
     const what = answer.status === 0 ? 'no answer' : `answered ${answer.status}`;
     const line = `${method.toUpperCase()} ${path.split('?')[0]} ${what}${why ? ` (${why})` : ''}`;
     return this.hide(line).slice(0, MESSAGE_CHARS);

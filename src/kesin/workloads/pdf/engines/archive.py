@@ -51,6 +51,7 @@ def conform(pdf: pikepdf.Pdf, conformance: Collection[str], about: Mapping[str, 
     """
     from pikepdf import pdfa
 
+    check_parts(pdf)
     if not TAGGED.isdisjoint(conformance):
         drawn_twice = _mark_decoration(pdf)
         if drawn_twice and "pdf/ua-1" in conformance:
@@ -73,9 +74,6 @@ def check_conformance(pdf: pikepdf.Pdf, conformance: Collection[str]) -> None:
     """Raise RenderFailed with the first rule that a PDF breaks."""
     from pikepdf import pdfa
 
-    if len(pdf.objects) > MAX_CONFORMING_OBJECTS:
-        why = "the document has %(n)s parts, and %(most)s can be checked against a standard"
-        raise TemplateError(why, n=len(pdf.objects), most=MAX_CONFORMING_OBJECTS)
     if "pdf/ua-1" in conformance:
         check_structure(pdf, str(pdf.trailer.Info.get("/Title", "")))
     level = next((LEVELS[each] for each in LEVELS if each in conformance), None)
@@ -89,6 +87,13 @@ def check_conformance(pdf: pikepdf.Pdf, conformance: Collection[str]) -> None:
         rule = finding.rule.rpartition(":")[2]
         if rule not in _UNKNOWN_TO_CHECKER:
             raise broken_rule(f"PDF/A-3{level.lower()}", rule, finding.message)
+
+
+def check_parts(pdf: pikepdf.Pdf) -> None:
+    """Reject a PDF that would take too long to check."""
+    if len(pdf.objects) > MAX_CONFORMING_OBJECTS:
+        why = "a PDF of %(n)s parts is too large to check, %(most)s are allowed: split the document"
+        raise TemplateError(why, n=len(pdf.objects), most=MAX_CONFORMING_OBJECTS)
 
 
 def _mark_decoration(pdf: pikepdf.Pdf) -> bool:

@@ -15,7 +15,7 @@ import pikepdf
 from kesin.foundation.messages import Message
 from kesin.workloads.pdf import limits
 from kesin.workloads.pdf.channel import Child, ChildChannel, raise_failure
-from kesin.workloads.pdf.engines.archive import SAVED, check_conformance
+from kesin.workloads.pdf.engines.archive import SAVED, check_conformance, check_parts
 from kesin.workloads.pdf.engines.base import ARCHIVES_ONLY, LEVELS, Paper, RenderedPdf, WarmEngine
 from kesin.workloads.pdf.engines.browser_process import cpu_seconds
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
@@ -106,6 +106,7 @@ def _conform(pdf: bytes, conformance: Collection[str]) -> bytes:
         raise RenderFailed(PdfErrorCode.NOT_CONFORMING, Message(ARCHIVES_ONLY))
     out = io.BytesIO()
     with pikepdf.open(io.BytesIO(pdf)) as document:
+        check_parts(document)
         for each in document.objects:
             if isinstance(each, pikepdf.Stream) and "/Interpolate" in each:
                 del each["/Interpolate"]  # a hint for viewers, which changes no pixel of the file
