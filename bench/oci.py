@@ -25,6 +25,7 @@ from kesin.foundation.permissions import system_actor
 from kesin.foundation.settings import Settings
 from kesin.store.directory import Directory
 from kesin.store.open import open_store
+from kesin.workloads.oci.adjustments.lifecycle import adjustment_lifecycle
 from kesin.workloads.oci.conversions.conversion import Conversion, RowDefaults
 from kesin.workloads.oci.conversions.ingest import ingest
 from kesin.workloads.oci.conversions.parsing import parse_body
@@ -172,8 +173,9 @@ def _site(address: str) -> SiteContext:
     store = open_store(address)
     accounts = Accounts(Directory(store))
     queue = Queue("oci", oci_lifecycle(), store)
+    adjustments = Queue("oci_adjustments", adjustment_lifecycle(), store)
     site = accounts.add_site(system_actor("bench"), SITE)
-    commands = Commands({"oci": queue}, accounts)
+    commands = Commands({"oci": queue, "oci_adjustments": adjustments}, accounts)
     return SiteContext(WorkloadContext(Settings(data_dir=Path()), commands, queue), site)
 
 
