@@ -46,7 +46,7 @@ MAPPED = (500, 1_000, 2_000)
 
 def run(report: Report, store: str, address) -> None:
     """Measure on one store; ``address`` makes a new database by name."""
-    figures = [_at(address(f"oci_{size}"), size) for size in (10_000, 1_000_000)]
+    figures = _at_sizes({size: address(f"oci_{size}") for size in (10_000, 1_000_000)})
     report.say(f"## {store}")
     report.table(
         (
@@ -135,32 +135,32 @@ def _person(number: int) -> dict[str, Any]:
     return {"consent": consent, "email": f"Buyer.{number}+sale@Gmail.com", "phone": phone}
 
 
-def _at(address: str, rows: int) -> dict[str, Any]:
-    site = _site(address)
-    load(site.queue, rows, tenant=SITE, state="COMPLETED")
+def _at_sizes(addresses: dict[int, str]) -> list[dict[str, Any]]:
+    """Measure sites with so many rows stored beside, in turn: a slow minute falls on all."""
     body = "\n".join(json.dumps(_row(n)) for n in range(ROWS)).encode()
-    _, ingest_s = timed(lambda: _post(site, body))
-    exports, acks, stats = [], [], []
+    sites, ingest_s, spent = {}, {}, {}
+    for size, address in addresses.items():
+        sites[size] = _site(address)
+        load(sites[size].queue, size, tenant=SITE, state="COMPLETED")
+        spent[size] = {"export": [], "ack": [], "stats": []}
+        ingest_s[size] = timed(partial(_post, sites[size], body))[1]
     for _ in range(REPEATS):
-        items, seconds = timed(lambda: export(site, limit=EXPORTED, actor="bench"))
-        assert len(items) == EXPORTED
-        exports.append(seconds)
-        ids = [one["id"] for one in items]
-        report, seconds = timed(lambda ids=ids: ack(site, ids, actor="bench"))
-        assert report.updated == EXPORTED
-        acks.append(seconds)
-        stats.append(timed(lambda: site_stats(site, site.queue.store.move_counts("oci")))[1])
-    site.queue.store.close()
-    export_ms, ack_ms, stats_ms = (
-        1_000 * statistics.median(each) for each in (exports, acks, stats)
-    )
-    return {
-        "rows": rows,
-        "ingest_s": ingest_s,
-        "export_ms": export_ms,
-        "ack_ms": ack_ms,
-        "stats_ms": stats_ms,
+        for size, site in sites.items():
+            items, seconds = timed(partial(export, site, limit=EXPORTED, actor="bench"))
+            assert len(items) == EXPORTED
+            spent[size]["export"].append(seconds)
+            report, seconds = timed(partial(ack, site, [one["id"] for one in items], actor="bench"))
+            assert report.updated == EXPORTED
+            spent[size]["ack"].append(seconds)
+            moves = site.queue.store.move_counts("oci")
+            spent[size]["stats"].append(timed(partial(site_stats, site, moves))[1])
+    for site in sites.values():
+        site.queue.store.close()
+    medians = {
+        size: {f"{what}_ms": 1_000 * statistics.median(each) for what, each in kinds.items()}
+        for size, kinds in spent.items()
     }
+    return [{"rows": n, "ingest_s": ingest_s[n], **medians[n]} for n in addresses]
 
 
 def _post(site: SiteContext, body: bytes) -> None:

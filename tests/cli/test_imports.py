@@ -25,7 +25,7 @@ LATER = {
     "psycopg",
     "pygments",
 }
-LATER |= {"python_calamine", "redis", "rq", "segno", "weasyprint"}
+LATER |= {"python_calamine", "redis", "rq", "weasyprint", "zxingcpp"}
 WEB = {"anyio", "argon2", "babel", "fastapi", "jinja2", "prometheus_client", "starlette", "uvicorn"}
 
 

@@ -17,8 +17,8 @@ LIBRARIES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "oci": ("httpx",),
     "pdf": (
-        *("jsonschema", "markupsafe", "pikepdf", "playwright", "referencing", "segno"),
-        "weasyprint",
+        *("jsonschema", "markupsafe", "pikepdf", "playwright", "referencing"),
+        *("weasyprint", "zxingcpp"),
     ),
     "redis": ("hiredis", "redis", "rq"),
     "s3": ("obstore",),

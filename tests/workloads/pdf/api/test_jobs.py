@@ -148,7 +148,7 @@ def test_the_time_limit_and_the_policy_are_the_services_unless_they_are_given(re
 
 WITHOUT = """
 import sys
-absent = "jsonschema referencing segno pikepdf playwright weasyprint obstore"
+absent = "jsonschema referencing zxingcpp pikepdf playwright weasyprint obstore"
 sys.modules.update(dict.fromkeys(absent.split()))
 from pathlib import Path
 from kesin.foundation.permissions import system_actor

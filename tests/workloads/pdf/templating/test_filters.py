@@ -4,7 +4,10 @@ import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
+import pypdfium2
 import pytest
+import weasyprint
+import zxingcpp
 from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import Markup
@@ -173,9 +176,17 @@ def test_a_qr_code_is_a_drawing_without_its_text():
     assert drawing.startswith("<svg")
     assert "script" not in drawing
     assert filters.qr("a") == filters.qr("a")
-    for value in ("", "x" * 1001):
+    for value in ("", "x" * 1001, "漢" * 900, "a\0b", "\ud800"):
         with pytest.raises(Unprintable):
             filters.qr(value)
+
+
+@pytest.mark.parametrize("text", ["https://a.example/?id=7", "FATURA ğüşİöç 12.345,67 ₺", "漢字"])
+def test_a_qr_code_reads_back_as_its_text(text):
+    page = f"<style>@page{{size:60mm;margin:0}} svg{{width:60mm}}</style>{filters.qr(text)}"
+    pdf = pypdfium2.PdfDocument(weasyprint.HTML(string=page).write_pdf())
+    picture = pdf[0].render(scale=4, grayscale=True).to_pil()
+    assert [code.text for code in zxingcpp.read_barcodes(picture)] == [text]
 
 
 def test_an_iban_is_read_in_fours():

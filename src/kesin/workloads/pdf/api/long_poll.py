@@ -1,7 +1,7 @@
 """Long polling: requests wait for a job to end without holding a thread each.
 
-One task polls the states for all waiting requests. It starts with the first waiter and ends with
-the last.
+One task polls the states for all waiting requests, in pauses that grow by a tenth until a job ends,
+so that a request waits a tenth longer at most. It starts with the first waiter, ends with the last.
 """
 
 import asyncio
@@ -12,7 +12,8 @@ from kesin.engine.queue import Queue
 from kesin.foundation.logs import Logger
 from kesin.workloads.pdf.jobs.store import UNFINISHED
 
-POLL_INTERVAL_S: Final = 0.05
+FIRST_PAUSE_S: Final = 0.005
+LAST_PAUSE_S: Final = 0.05
 MAX_WAITING: Final = 200
 log = Logger("kesin.pdf")
 Waiter = asyncio.Future[None]
@@ -44,11 +45,14 @@ class LongPoll:
             del self._waiters[ended]
 
     async def _poll(self) -> None:
+        pause_s = FIRST_PAUSE_S
         while self._waiters:
             for ended in await asyncio.to_thread(self._finished_waiters, dict(self._waiters)):
+                pause_s = FIRST_PAUSE_S
                 if not ended.done():
                     ended.set_result(None)
-            await asyncio.sleep(POLL_INTERVAL_S)
+            await asyncio.sleep(pause_s)
+            pause_s = min(1.1 * pause_s, LAST_PAUSE_S)
 
     def _finished_waiters(self, waiters: Mapping[Waiter, str]) -> list[Waiter]:
         """Return the waiters whose job has ended, or all of them when the service stops."""

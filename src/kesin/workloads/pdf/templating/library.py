@@ -33,7 +33,7 @@ from kesin.workloads.pdf.templating.pictures import PictureLimits
 from kesin.workloads.pdf.templating.sandbox import template_failure
 from kesin.workloads.pdf.templating.variables import VariableProblem, VariableSchema
 
-REVISION: Final = 1  # increased when a filter's output changes, so that old PDFs are not reused
+REVISION: Final = 2  # increased when a filter's output changes, so that old PDFs are not reused
 MAX_FILES: Final = 200
 MAX_FILE_BYTES: Final = 2 * 1024 * 1024
 
