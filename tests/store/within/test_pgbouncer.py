@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, closing
 from typing import Any
@@ -30,12 +31,13 @@ from tests.store.within.test_asynchronous import (
 )
 
 POOL_SIZE = 2
+_numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
 def pooled(postgres_server: PostgresServer) -> Iterator[str]:
     """The URL of a database with the schema in it, through the pooler."""
-    direct = postgres_server.create_database("pooled")
+    direct = postgres_server.create_database(f"pooled{next(_numbers)}")
     open_store(direct, migrate=True).close()
     with pooler(postgres_server, size=POOL_SIZE, probe=direct):
         yield through_pooler(direct)
