@@ -3,15 +3,18 @@
 import re
 from collections import Counter
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
+RECIPE_PAGES = (DOCS / "recipes.md", DOCS / "recipes-operate.md")
 
 _FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```\s*$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^()\s]+)\)")
 _HEADING = re.compile(r"^#+ +(.+?)\s*$", re.MULTILINE)
+_RECIPE = re.compile(r"^## +(.+?)\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,16 @@ class Block:
     line: int
 
 
+@dataclass(frozen=True)
+class Recipe:
+    """A question of a page of recipes: its heading, the text below it and the blocks."""
+
+    page: Path
+    heading: str
+    prose: str
+    blocks: list[Block]
+
+
 def blocks(page: Path) -> list[Block]:
     text = page.read_text("utf-8")
     return [
@@ -31,13 +44,31 @@ def blocks(page: Path) -> list[Block]:
     ]
 
 
+def recipes(page: Path) -> list[Recipe]:
+    """The recipes of a page, which has no headings inside blocks."""
+    text = page.read_text("utf-8")
+    headings = list(_RECIPE.finditer(text))
+    found = []
+    for heading, after in zip_longest(headings, headings[1:]):
+        end = after.start() if after else len(text)
+        lines = [text.count("\n", 0, at) + 1 for at in (heading.start(), end)]
+        own = [block for block in blocks(page) if lines[0] < block.line <= lines[1]]
+        prose = _FENCE.sub("", text[heading.end() : end]).strip()
+        found.append(Recipe(page, heading[1], prose, own))
+    return found
+
+
 def _prose(page: Path) -> str:
     return _FENCE.sub("", page.read_text("utf-8"))
 
 
 def links(page: Path) -> list[str]:
     """The links of a page, except those to other sites."""
-    plain = re.sub(r"`[^`\n]*`", "", _prose(page))
+    return links_in(_prose(page))
+
+
+def links_in(prose: str) -> list[str]:
+    plain = re.sub(r"`[^`\n]*`", "", prose)
     return [link for link in _LINK.findall(plain) if "://" not in link]
 
 

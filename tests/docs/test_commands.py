@@ -11,7 +11,7 @@ import typer
 
 from kesin.cli import app
 from kesin.foundation.extras import LIBRARIES
-from tests.docs.pages import blocks
+from tests.docs.pages import RECIPE_PAGES, blocks
 from tests.docs.test_docs import BESIDE_SERVICE, GENERATED, READ, SHELL, is_run, name_of
 from tests.docs.test_terminal import RQ_WORKER, SESSIONS
 from tests.packaging.test_wheel import INSTALLED
@@ -43,7 +43,8 @@ def test_every_block_is_run_or_the_reason_is_listed():
     used, unknown = set(), set()
     for page in READ:
         for block in blocks(page) if page.parent.name != "reference" else ():
-            typed = block.language in SHELL and (is_run(page, block) or page in BESIDE_SERVICE)
+            run_whole = page in BESIDE_SERVICE or page in RECIPE_PAGES
+            typed = block.language in SHELL and (is_run(page, block) or run_whole)
             if typed or block.language not in (*SHELL, ""):
                 continue
             places = {(name, begin) for name, begin in listed
@@ -70,7 +71,7 @@ def calls_on(page: Path) -> Iterator[str]:
     prose = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
     lines += [" ".join(text.split()) for text in _INLINE.findall(prose)]
     for line in lines:
-        if not line.lstrip().startswith("#"):
+        if not line.lstrip().startswith(("#", "from kesin import ")):  # a module that is written
             yield from _CALL.findall(line)
 
 

@@ -12,7 +12,17 @@ from structlog.testing import capture_logs
 from kesin import Queue
 from kesin.store.contract import Store
 from tests.cli.fork_server import path_with_kesin
-from tests.docs.pages import DOCS, PAGES, ROOT, Block, anchors, blocks, links, matches
+from tests.docs.pages import (
+    DOCS,
+    PAGES,
+    RECIPE_PAGES,
+    ROOT,
+    Block,
+    anchors,
+    blocks,
+    links,
+    matches,
+)
 from tests.docs.shell import run
 from tests.docs.test_followed import FOLLOWED
 from tests.web.serving import own_settings
@@ -39,8 +49,8 @@ def is_run(page: Path, block: Block) -> bool:
 
 
 def has_code(page: Path) -> bool:
-    """Whether a page has code to run; in the reference, it is signatures."""
-    return page not in GENERATED and any(
+    """Whether a page has code to run in its order; in the reference, it is signatures."""
+    return page not in {*GENERATED, *RECIPE_PAGES} and any(
         block.language == "python" or is_run(page, block) for block in blocks(page)
     )
 

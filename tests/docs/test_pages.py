@@ -1,6 +1,6 @@
 """The reader of pages finds blocks, links and headings, and accepts only matching output."""
 
-from tests.docs.pages import anchors, blocks, links, matches
+from tests.docs.pages import anchors, blocks, links, links_in, matches, recipes
 
 
 def test_output_matches_what_the_page_shows():
@@ -31,3 +31,17 @@ def test_blocks_links_and_anchors_are_found(tmp_path):
     assert (block.language, block.text, block.line) == ("python", "# [no](link.md)\n", 4)
     assert links(page) == ["other.md#there", "p.svg"]
     assert anchors(page) == {"a-page-x", "twice", "twice-1", "ne-zaman"}
+
+
+def test_a_recipe_is_a_heading_with_its_prose_and_blocks(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# How\n\n```sh\nkesin\n```\n\n## Wait\n\nNo [more](a.md).\n\n```python\n# x\n```\n\n"
+        "```text\n1\n```\n\n## Nothing here\n\nText.\n",
+        "utf-8",
+    )
+    wait, nothing = recipes(page)
+    assert (wait.page, wait.heading, wait.prose) == (page, "Wait", "No [more](a.md).")
+    assert [(block.language, block.line) for block in wait.blocks] == [("python", 12), ("text", 16)]
+    assert links_in(wait.prose) == ["a.md"]
+    assert (nothing.heading, nothing.prose, nothing.blocks) == ("Nothing here", "Text.", [])
