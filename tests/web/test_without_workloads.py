@@ -28,6 +28,18 @@ def test_the_service_runs_without_any_workload(tmp_path):
         assert client.get("/dashboard/pdf", headers={"x-api-key": key}).status_code == 404
 
 
+def test_a_queue_made_after_the_start_is_known_at_once(tmp_path):
+    with closing(SqliteStore(":memory:")) as store:
+        service = Service(Settings(data_dir=tmp_path), store, {}, work=False)
+        key, _ = service.accounts.create_key(ADMIN, "looks", ["read"])
+        client = Client(create_app(service))
+        looks = {"headers": {"x-api-key": key}}
+        assert client.get("/api/queues/emails/stats", **looks).status_code == 404
+        job_id = Queue("emails", task_lifecycle(), store).enqueue({"to": "ada"}).id
+        assert client.get("/api/queues/emails/stats", **looks).json()["total"] == 1
+        assert client.get(f"/api/jobs/{job_id}", **looks).status_code == 200
+
+
 def test_pages_that_are_no_pages_are_refused_by_name(tmp_path):
     broken = Workload("lathe", lambda: task_lifecycle("lathe"), pages=lambda: "pages")
     with closing(SqliteStore(":memory:")) as store:

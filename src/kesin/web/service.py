@@ -89,6 +89,7 @@ class Service:
         self._left_out: set[str] = set()
         self.open_stored_queues()
         self.commands = commands_over(self.queues, self.workloads.values(), self.accounts)
+        self.commands.open_new_queues = self.open_stored_queues
         self.failures = FailureReader(self.workloads)
         self.metrics = Metrics(self.commands, self.clock, self.failures)
         for workload in self.workloads.values():
@@ -101,6 +102,7 @@ class Service:
         self.every_minute: list[Callable[[], None]] = [
             self.accounts.write_counted_refusals,
             self._note_history,
+            self.open_stored_queues,
         ]
         self.writes = GroupCommit(store, self.accounts.directory)
         self.identities = None if settings.database_file is None else Gatherer("identity")

@@ -66,6 +66,7 @@ class Commands:
     personal_fields: Mapping[str, frozenset[str]] = field(default_factory=dict)
     # Queue → the title of a job, as its workload declares it.
     job_titles: Mapping[str, str | Callable[[Any], str]] = field(default_factory=dict)
+    open_new_queues: Callable[[], None] = lambda: None  # those an app has made since the start
     _looks: RecentLooks = field(default_factory=RecentLooks, repr=False)
 
     # Reading
@@ -82,6 +83,8 @@ class Commands:
     ) -> Queue:
         """The queue, if the actor has this permission on it; unknown and hidden look the same."""
         self.accounts.require(actor, permission, f"queue.{action}", queue=name)
+        if name not in self.queues:
+            self.open_new_queues()
         queue = self.queues.get(name)
         sites = self.visible_sites(actor, name)
         if queue is None or sites == _NONE:
