@@ -25,8 +25,7 @@ def pages() -> dict[str, str]:
         "docs/reference/settings.md": settings_page(),
         "docs/reference/errors.md": errors_page("en"),
         "docs/tr/hatalar.md": errors_page("tr"),
-        "docs/limits.md": limits_page("limits.md"),
-        "docs/limits-workloads.md": limits_page("limits-workloads.md"),
+        "docs/limits.md": limits_page(),
         "scripts/google-ads-oci/ManagerScript.js": manager_script(),
         "README.md": readme(),
     }

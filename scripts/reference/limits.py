@@ -1,6 +1,6 @@
-"""The pages of limits: the text of ``limits*.md`` beside this module, the values from the code.
+"""The page of limits: the text of ``limits.md`` beside this module, the values from the code.
 
-A row of these files is ``| what it limits | module:NAME |``; the head of the table and the column
+A row of this file is ``| what it limits | module:NAME |``; the head of the table and the column
 with the value are added here. A place is a constant, the default of a parameter
 (``module:Thing(name)``), the largest value of a command's option (``module:command(name).max``) or
 an entry of a mapping (``module:NAME[key]``). The unit follows from the name (``_S``, ``_BYTES``,
@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from .text import ROOT, page, table
 
-_FOLDER: Final = Path(__file__).parent
+_TEXT: Final = Path(__file__).with_suffix(".md")
 _ROW: Final = re.compile(
     r"\| (?P<what>.+) \| (?P<place>(?P<module>[\w.]+):(?P<name>\w+)"
     r"(?:\((?P<parameter>\w+)\))?(?:\[(?P<key>\w+)\])?(?P<max>\.max)?)(?: (?P<unit>\w+))? \|"
@@ -32,7 +32,7 @@ _DURATIONS: Final = (("days", 86_400), ("h", 3_600), ("min", 60))
 _SECONDS: Final = {"s": 1, "seconds": 1, "minutes": 60, "days": 86_400}
 _SIZES: Final = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("MB", 10**6))
 
-# Every number of these layers is on a page, except in modules that limit no real work …
+# Every number of these layers is on the page, except in modules that limit no real work …
 _LISTED_LAYERS: Final = ("lifecycle", "store", "engine")
 _NOT_LISTED_FOLDERS: Final = ("lifecycle/drawing", "engine/simulation")
 # … and numbers that are not limits.
@@ -48,10 +48,10 @@ _NOT_LIMITS: Final = {
 }
 
 
-def limits_page(name: str) -> str:
-    """The page with this file name."""
+def limits_page() -> str:
+    """The page."""
     lines: list[str] = []
-    text = (_FOLDER / name).read_text("utf-8").splitlines()
+    text = _TEXT.read_text("utf-8").splitlines()
     for is_row, part in groupby(text, key=lambda line: line.startswith("|")):
         if is_row:
             lines += table(("limit", "value", "set in"), map(_row, part))[:-1]
@@ -61,9 +61,8 @@ def limits_page(name: str) -> str:
 
 
 def unlisted() -> set[str]:
-    """The limits of the code that are on no page."""
-    texts = [(_FOLDER / name).read_text("utf-8") for name in ("limits.md", "limits-workloads.md")]
-    rows = (_ROW.fullmatch(line) for text in texts for line in text.splitlines())
+    """The limits of the code that are not on the page."""
+    rows = map(_ROW.fullmatch, _TEXT.read_text("utf-8").splitlines())
     listed = {(row["module"], row["name"]) for row in rows if row}
     return {f"{module}:{name}" for module, name in _numbers() if (module, name) not in listed}
 
