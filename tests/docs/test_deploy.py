@@ -24,6 +24,7 @@ DEFAULTS = {
     for name, field in Settings.model_fields.items()
 }
 KNOWN = set(DEFAULTS)
+OF_WORKLOADS = ("KESIN_OCI_", "KESIN_PDF_", "KESIN_OPTIPLAN_")
 COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text("utf-8"))["services"]
 OURS = sorted(name for name, container in COMPOSE.items() if container["image"] == "kesin")
 IMAGE = (DEPLOY / "Containerfile").read_text("utf-8")
@@ -89,12 +90,21 @@ def test_the_example_sets_nothing():
     assert [line for line in lines if line and not line.startswith("#")] == []
 
 
-def test_the_page_lists_every_setting_with_its_default():
-    page = (DOCS / "service.md").read_text("utf-8")
-    rows = dict(re.findall(r"^\| `(KESIN_\w+)` \| (.*?) ?\| .+ \|$", page, re.MULTILINE))
-    assert rows.pop("KESIN_DATABASE_URL") == "`kesin.db` in it"
-    shown = {name: default.strip("`") for name, default in rows.items()}
-    assert shown == {name: DEFAULTS[name] for name in KNOWN - {"KESIN_DATABASE_URL"}}
+def defaults_on(page: str) -> dict[str, str]:
+    text = (DOCS / page).read_text("utf-8")
+    rows = re.findall(r"^\| `(KESIN_\w+)` \| (.*?) ?\| .+ \|$", text, re.MULTILINE)
+    return {name: default.strip("`") for name, default in rows}
+
+
+def test_the_reference_lists_every_setting_with_its_default():
+    assert defaults_on("reference/settings.md") == DEFAULTS
+
+
+def test_the_page_of_the_service_lists_every_setting_that_is_not_a_workloads():
+    shown = defaults_on("service.md")
+    assert shown.pop("KESIN_DATABASE_URL") == "kesin.db` in it"
+    others = {name for name in KNOWN if not name.startswith(OF_WORKLOADS)}
+    assert shown == {name: DEFAULTS[name] for name in others - {"KESIN_DATABASE_URL"}}
 
 
 def test_the_page_explains_every_metric_and_every_check(tmp_path):
@@ -111,7 +121,7 @@ def test_the_page_explains_every_metric_and_every_check(tmp_path):
     pages = page + (DOCS / "pdf-operations.md").read_text("utf-8")
     explained = set(re.findall(r"^\| `((?:kesin|ptf_admin)_\w+)` \|", pages, re.MULTILINE))
     assert explained == {name for name in metrics if not name.endswith("_created")}
-    health = page.partition("## Is it well?")[2].partition("\n## ")[0]
+    health = page.partition("## Health checks")[2].partition("\n## ")[0]
     assert checks == set(re.findall(r"^\| `([a-z]+)` \|", health, re.MULTILINE))
 
 

@@ -19,8 +19,7 @@ SAMPLES = {
     "docs/reference/settings.md": "| `KESIN_PDF_PROCESSES` | `1` |",
     "docs/reference/errors.md": "### E_OSI_ACK_TIMEOUT\n",
     "docs/tr/hatalar.md": "- **Türü:** PERMANENT, durur, bekler.\n",
-    "docs/limits.md": "| payload, as JSON in UTF-8 | 256 KiB | `engine.",
-    "docs/limits-workloads.md": "| response of a receiver | 10 s | `workloads.pdf.",
+    "docs/limits.md": "| response of a receiver | 10 s | `workloads.pdf.",
     "scripts/google-ads-oci/ManagerScript.js": "executeInParallel('serveAccount', 'allServed'",
     "README.md": "| `make chaos ARGS=--write` |\n",
 }
@@ -32,6 +31,11 @@ def test_the_generated_pages_are_up_to_date():
     assert {name for name, line in SAMPLES.items() if line in generated[name]} == set(generated)
     stale = [name for name, text in generated.items() if (ROOT / name).read_text("utf-8") != text]
     assert stale == [], "run python scripts/make-reference.py"
+
+
+def test_a_limit_is_shown_with_its_value_unit_and_place():
+    row = "| payload, as JSON in UTF-8 | 256 KiB | `engine.queue:Queue(max_payload_bytes)` |\n"
+    assert row in pages()["docs/limits.md"]
 
 
 def test_every_limit_of_lifecycle_store_and_engine_is_on_the_page_of_limits():

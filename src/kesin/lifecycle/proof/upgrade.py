@@ -3,7 +3,7 @@
 During a rollout processes of both versions move jobs, so the places a job can be in are those that
 moves of both reach together. From each of them the new moves alone must bring it to rest. Not
 proved: that moves of both versions mixed never go round in a circle while the rollout lasts.
-docs/upgrade.md lists the rules U1 to U4.
+docs/backup.md lists the rules U1 to U4.
 """
 
 from collections.abc import Iterator, Mapping

@@ -5,7 +5,7 @@ holds a key, ``pdf:jobs:{state}`` its jobs by creation, ``pdf:events:{id}`` a st
 ``lua/`` read and write everything; this module decides nothing.
 
 Redis has no guard against writes that bypass the scripts, and its durability depends on its
-persistence settings: see docs/scaling.md.
+persistence settings: see docs/operations.md.
 """
 
 import json
