@@ -20,9 +20,9 @@ _KINDS = {int: "N", float: "N", str: "TEXT"}
 
 _OPENING = """# Commands
 
-Every command of `kesin`, as the program itself tells it by `--help`. All of them read the
-[settings](settings.md), and those that scripts read take `--json`. Exit codes: 0 is done, 1 is "it
-failed" or "no", 2 is asked or set up wrongly.
+Every `kesin` command, with the text of its `--help`. All commands read the [settings](settings.md);
+most take `--json` for scripts. Exit codes: 0 success, 1 failure or "no", 2 usage or configuration
+error.
 """
 
 

@@ -46,17 +46,17 @@ def errors_page(language: Language) -> str:
         f"# {words['title']}",
         "",
         words["opening"],
-        *_trade(words, "task", task, task.__getitem__, [task_lifecycle().errors]),
+        *_workload(words, "task", task, task.__getitem__, [task_lifecycle().errors]),
         words["plain"],
-        *_trade(words, "oci", OCI.codes, OCI.describe, [rules["oci"], rules["oci_adjustments"]]),
-        *_trade(words, "pdf", PDF.codes, PDF.describe, of_pdf),
-        *_trade(words, "optiplan", OptiCode, OPTIPLAN.describe, [rules["optiplan"]]),
+        *_workload(words, "oci", OCI.codes, OCI.describe, [rules["oci"], rules["oci_adjustments"]]),
+        *_workload(words, "pdf", PDF.codes, PDF.describe, of_pdf),
+        *_workload(words, "optiplan", OptiCode, OPTIPLAN.describe, [rules["optiplan"]]),
         *_refusals(words, advice["problem"]),
     ]
     return page(lines, words["made"])
 
 
-def _trade(
+def _workload(
     words: Words, name: str, codes: Iterable[str], describe: Describe, rules: Sequence[Taxonomy]
 ) -> list[str]:
     """A section for each text; codes that share one share the section."""
@@ -66,7 +66,7 @@ def _trade(
     for code in (*codes, *sorted(declared - shown)):
         advice, kinds = describe(code), _kinds(words, code, rules)
         sections.setdefault(repr((advice, kinds)), ([], advice, kinds))[0].append(code)
-    lines = [f"## {words['trades'][name]}", ""]
+    lines = [f"## {words['workloads'][name]}", ""]
     for section in sections.values():
         lines += _section(words, *section)
     return lines

@@ -45,15 +45,15 @@ _SHUT: Final = {"401", "403", "-"}
 
 _OPENING: Final = """# HTTP
 
-Every path of `kesin serve`, from its own `/openapi.json` (which `/docs` shows in a browser, to
-try). *Who may* is what the tests try at every path with every role and scope; whose rows are seen
-depends on [sites and queues](../access.md). Examples: [the operator's API](../api.md),
-[PDFs](../pdf-api.md), [cutting orders](../optiplan-api.md).
+Every path of `kesin serve`, generated from its `/openapi.json`; `/docs` shows the same in a browser.
+*Who may* lists roles and scopes, which the tests try on every path. [Sites and queues](../access.md)
+limit which jobs a caller sees. Examples: [operator API](../api.md), [PDFs](../pdf-api.md),
+[cutting orders](../optiplan.md).
 
-Beside its own answers every path may refuse:
+Every path can also return these errors:
 """
-_REFUSED: Final = """A refusal is `{"error": {"code", "message", "details"?}}`;
-[what to do about each code](errors.md#refusals-over-http).
+_REFUSED: Final = """An error is `{"error": {"code", "message", "details"?}}`;
+see [what to do about each code](errors.md#http-errors).
 """
 
 

@@ -22,10 +22,10 @@ _SENTENCE: Final = re.compile(r"((?:^# .*\n)+)#(KESIN_\w+)=", re.MULTILINE)
 
 _OPENING: Final = """# Settings
 
-From the environment, read once at the start. Empty counts as not set. `kesin doctor` shows each
-with its value and where that came from, and names what is misspelt;
-[kesin.env.example](../../deploy/kesin.env.example) has all of them to copy. Which to set when is
-told in [the service](../service.md#settings).
+Settings are environment variables. A process reads them once, when it starts. An empty variable counts
+as unset. `kesin doctor` shows each setting with its value and source, and reports misspelt names. Copy
+[kesin.env.example](../../deploy/kesin.env.example), which contains every setting.
+[The service](../service.md) explains when to change them.
 """
 
 
