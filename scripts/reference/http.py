@@ -45,10 +45,10 @@ _SHUT: Final = {"401", "403", "-"}
 
 _OPENING: Final = """# HTTP
 
-Every path of `kesin serve`, generated from its `/openapi.json`; `/docs` shows the same in a browser.
-*Who may* lists roles and scopes, which the tests try on every path. [Sites and queues](../access.md)
-limit which jobs a caller sees. Examples: [operator API](../api.md), [PDFs](../pdf-api.md),
-[cutting orders](../optiplan.md).
+Every path of `kesin serve`, generated from its `/openapi.json`; `/docs` shows the same in a
+browser. *Who may* lists roles and scopes, which the tests try on every path. [Sites and
+queues](../access.md) limit which jobs a caller sees. Examples: [operator API](../api.md),
+[PDFs](../pdf-api.md), [cutting orders](../optiplan.md).
 
 Every path can also return these errors:
 """
@@ -200,8 +200,8 @@ def _named(reference: str) -> str:
     name = reference.rpartition("/")[2]
     module, _, last = name.rpartition("__")
     if module:
-        trade = module.split("__")[2]
-        return f"{last} ({trade})"
+        workload = module.split("__")[2]
+        return f"{last} ({workload})"
     return name
 
 
