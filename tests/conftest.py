@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
+from hypothesis.internal import charmap
 from hypothesis.internal.conjecture import providers
+from hypothesis.internal.intervalsets import IntervalSet
 
 from kesin.lifecycle.codec import lifecycle_from_json
 from kesin.store import rules
@@ -31,6 +33,20 @@ if "HYPOTHESIS_PROFILE" not in os.environ:
     # Constants of our code among the examples: another choice for each set of modules that happens
     # to be imported, and a second of reading them for each test process. The long form has them.
     providers._get_local_constants = lambda: providers._local_constants
+
+# What these codecs write and read back: a test process of a fresh clone would try every character
+# with each of them, which takes seconds.
+_CHARACTERS = {"ascii": [(0, 0x7F)], "utf-8": [(0, 0xD7FF), (0xE000, 0x10FFFF)]}
+_tried = charmap.intervals_from_codec
+
+
+@cache
+def _known_characters(codec: str) -> tuple[IntervalSet, IntervalSet]:
+    known = _CHARACTERS.get(codec)
+    return (IntervalSet(known), IntervalSet()) if known else _tried(codec)
+
+
+charmap.intervals_from_codec = _known_characters
 
 # `make check` runs these: what starts nothing and takes no seconds.
 FAST = re.compile(
