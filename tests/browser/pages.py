@@ -23,6 +23,7 @@ PAGES: dict[str, dict[str, Where]] = {
         "orders queue": lambda _: "/dashboard/queues/optiplan",
         "limited queue": lambda _: "/dashboard/queues/steps",
     },
+    "/dashboard/queues/{queue}/fix": {"fix": lambda _: "/dashboard/queues/task/fix"},
     "/dashboard/jobs/{job_id}": {
         "failed task": lambda data: f"/dashboard/jobs/{data.task['failed']}",
         "conversion": lambda data: f"/dashboard/jobs/{data.conversions[0]}",

@@ -56,11 +56,9 @@ def test_the_overview_leads_to_the_right_action_for_every_failure(signed_in, let
     expect(page.get_by_role("heading", name="Needs you")).to_be_visible()
     expect(line(page, letters, "SMTP_DOWN")).to_contain_text("40 jobs")
     expect(page.locator(f"#retries-{letters.name}")).to_contain_text("3 retry by themselves")
-    dismiss = line(page, letters, "NO_SUCH_STREET").get_by_role("link", name="Dismiss 38 jobs")
-    expect(dismiss).to_be_visible()
-    expect(
-        line(page, letters, "BAD_TEMPLATE").get_by_role("link", name="Open the job")
-    ).to_be_visible()
+    fix = line(page, letters, "NO_SUCH_STREET").get_by_role("link", name="Fix data")
+    expect(fix).to_be_visible()
+    expect(line(page, letters, "BAD_TEMPLATE").get_by_role("link", name="Fix data")).to_be_visible()
     line(page, letters, "SMTP_DOWN").get_by_role("link", name="Retry 40 jobs").click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("40 jobs will be retried")
@@ -70,13 +68,15 @@ def test_the_overview_leads_to_the_right_action_for_every_failure(signed_in, let
     expect(dialog).to_have_count(0)
     expect(line(page, letters, "SMTP_DOWN")).to_have_count(0)  # without loading the page again
     expect(page.locator(f"#retries-{letters.name}")).to_contain_text("43 retry by themselves")
-    dismiss.click()
-    expect(dialog).to_contain_text("A dismissed job stays in the list and no longer needs anyone.")
+    fix.click()
+    expect(page.get_by_role("textbox", name="to", exact=True)).to_have_count(25)
+    expect(page.locator("main")).to_contain_text("The newest 25 are shown.")
     assert too_wide_at_any_size(page) == []
-    dialog.get_by_role("button", name="Close").click()
-    line(page, letters, "BAD_TEMPLATE").get_by_role("link", name="Open the job").click()
-    expect(page).to_have_url(re.compile("/dashboard/jobs/"))
-    expect(page.locator("main")).to_contain_text("BAD_TEMPLATE it was")
+    page.get_by_role("button", name="Cannot be corrected: dismiss…").click()
+    expect(dialog).to_contain_text("A dismissed job stays in the list and no longer needs anyone.")
+    dialog.get_by_role("button", name="Dismiss 38 jobs").click()
+    expect(dialog).to_have_count(0)
+    expect(page.locator("main")).to_contain_text("Nothing to correct")
 
 
 @AT_DESK

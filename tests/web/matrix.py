@@ -66,10 +66,13 @@ GET    /dashboard/queues/{queue}/rows.csv          task    303    401  403  403 
 GET    /dashboard/queues/{queue}/rows.csv          own     303    401  403  403  403  403   403  | 403   403   403   403   | 404  404   403   200   200   | 404  404   403   200   200   | 200
 GET    /dashboard/queues/{queue}/runs              task    303    401  403  403  403  403   403  | 403   403   403   403   | 404  404   200   200   200   | 404  404   200   200   200   | 200
 GET    /dashboard/queues/{queue}/steer             task    303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 404  404   200   200   200   | 200
+GET    /dashboard/queues/{queue}/fix               task    303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 404  404   200   200   200   | 200
+GET    /dashboard/queues/{queue}/fix               own     303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 404  404   403   200   200   | 200
 POST   /dashboard/queues/{queue}/sheet             task    303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 404  404   200   200   200   | 200
 POST   /dashboard/queues/{queue}/sheet             own     303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 404  404   403   200   200   | 200
 POST   /dashboard/queues/{queue}/sheet             pdf     303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 404  200   404   404   200   | 200
 POST   /dashboard/queues/{queue}/sheet             none    303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 404  404   404   404   404   | 404
+POST   /dashboard/queues/{queue}/fix               task    303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 404  404   422   422   422   | 422
 POST   /dashboard/queues/{queue}/act               task    303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 404  404   303   303   303   | 303
 POST   /dashboard/queues/{queue}/act               own     303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 404  404   403   303   303   | 303
 POST   /dashboard/queues/{queue}/act               pdf     303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 404  303   404   404   303   | 303

@@ -97,7 +97,7 @@ def test_failures_of_the_data_are_dismissed_by_choice_and_need_no_one_any_more(w
     assert {mail.job(job).error_code for job in bad} == {"NO_SUCH_STREET"}  # not ticked
     alone = dialog(world, query="?queue=mail&state=failed&code=NO_SUCH_STREET&category=VALIDATION")
     assert groups_of(alone) == []
-    assert "/dashboard/queues/mail/sheet" in alone
+    assert "/dashboard/queues/mail/fix?state=failed&amp;code=NO_SUCH_STREET" in alone
     assert "4 dismissed NO_SUCH_STREET" in words(retry(world, [dismissed]).text)
     assert {mail.job(job).error_code for job in bad} == {"DISMISSED"}
     page = world.client.get("/dashboard", headers=world.cookie("ayse")).text

@@ -92,7 +92,7 @@ def triage(ctx: Context) -> HTMLResponse:
 def _triage(ctx: PageContext, line: FailureLine, permanent: bool) -> dict[str, Any]:  # noqa: FBT001
     """What a retry would do and the form sends for it; else what is offered, and at which sites."""
     group, button, offer = line.group, line.button or FailureButton(""), ""
-    if (fields := button.form or button.fields) and not permanent:
+    if (fields := button.dismissal or button.fields) and not permanent:
         queue = ctx.service.queues[group.queue]
         selection = actions.read_selection(ctx, queue, parse_qs(urlencode(fields)))
         offer = urlencode({**fields, "queue": group.queue, "until": selection.until})

@@ -77,7 +77,8 @@ def conversion(world: World, code: str = "", category: str = "") -> str:
 
 
 def test_a_task_offers_what_its_lifecycle_allows_and_destroys_last(world):
-    assert labels(world, world.broken()) == [("Retry", "first"), ("Dismiss", "ends")]
+    broken = [("Fix data", "first"), ("Retry", ""), ("Dismiss", "ends")]
+    assert labels(world, world.broken()) == broken
     assert labels(world, world.failed()) == [("Retry", "")]  # a decision: nothing is urged
     waiting = world.job()
     assert labels(world, waiting) == [("Cancel", "ends")]

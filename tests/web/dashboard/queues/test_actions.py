@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from kesin import Queue, task_lifecycle
+from kesin.engine.results import Failed
+from kesin.engine.worker import Worker
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import RequestConflict
 from kesin.lifecycle.moves import prioritize
@@ -395,7 +397,8 @@ def test_a_form_without_a_priority_is_refused_by_its_name(fields, prior):
 
 
 def test_a_failed_job_is_not_helped_or_ended_by_another_priority(prior):
-    job = prior.broken()
+    job = prior.job()
+    Worker(prior.task, lambda _job: Failed("BAD", "it was", category="PERMANENT")).drain()
     page = prior.client.get(f"/dashboard/jobs/{job}", headers=prior.cookie("ayse")).text
     kinds = re.findall(r'class="button([^"]*)"[^>]*>(Retry|Set priority)<', page)
     assert kinds == [(" first", "Retry"), ("", "Set priority")]

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from kesin.engine.access.commands import JobDetails
+from kesin.engine.access.corrected import failed_by_data
 from kesin.foundation.logs import Logger
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.failures import decided_codes
@@ -11,6 +12,7 @@ from kesin.lifecycle.model import Job, MoveContext, failing_guard
 from kesin.lifecycle.vocabulary import STAY
 from kesin.web.dashboard.frame.page import JobAction, PageContext
 from kesin.web.dashboard.queues.actions import DESTRUCTIVE, label_of
+from kesin.web.dashboard.queues.fix import fix_path, offers_fix
 from kesin.web.dashboard.state_groups import state_group
 
 log = Logger("kesin.dashboard")
@@ -43,13 +45,18 @@ def lifecycle_actions(ctx: PageContext, history: JobDetails) -> list[JobAction]:
     helpful = [action for action, ends in possible if not (ends or sets_priority(action))]
     needs_help = state_group(queue.lifecycle, job.state) in NEEDS_HELP
     needs_help &= job.error_code not in decided_codes(queue.lifecycle)
-    return [
+    bad_data = failed_by_data(queue, job) and offers_fix(ctx, queue, job.state)
+    hint = ctx.say("It fails again until its data is fixed.") if bad_data else ""
+    path = fix_path(job.queue, ids=job.id)
+    fix = [JobAction(ctx.say("Fix data"), path, is_link=True, primary=True)] if bad_data else []
+    return fix + [
         JobAction(
             label_of(ctx, action),
             f"/dashboard/queues/{job.queue}/sheet",
             fields={"call": action, "ids": job.id},
-            primary=needs_help and action in helpful[:1],
+            primary=needs_help and not bad_data and action in helpful[:1],
             destructive=destructive,
+            hint=hint if action == "requeue" else "",
         )
         for action, destructive in possible
     ]

@@ -20,6 +20,7 @@ from kesin.web.dashboard.frame.formatting import Formatter
 from kesin.web.dashboard.frame.page import PageContext
 from kesin.web.dashboard.queues import actions
 from kesin.web.dashboard.queues.filters import read_page
+from kesin.web.dashboard.queues.fix import fix_path, offers_fix
 from kesin.web.dashboard.state_groups import StateGroup, state_group
 from kesin.web.failures import FailureGroup, Failures
 
@@ -37,7 +38,7 @@ class FailureButton(NamedTuple):
     path: str = ""
     fields: Mapping[str, str] | None = None
     asks: bool = False  # in a dialog: each site has its own page
-    form: Mapping[str, str] | None = None  # for the dialog of the queue's own page
+    dismissal: Mapping[str, str] | None = None  # where a retry is futile: what dismisses them
 
 
 class FailureLine(NamedTuple):
@@ -137,14 +138,17 @@ def _button(
     if retry and group.code and not group.futile:
         label = actions.button_of(ctx, retry, group.n, number)
         return FailureButton(label, fields={"call": retry, **fields})
-    if (group.n == 1 or group.who == AUTHOR) and (job := first_job(ctx, group, site)):
-        label = "Show the error" if group.who == AUTHOR else "Open the job"
-        return FailureButton(ctx.say(label), f"/dashboard/jobs/{job.id}")
+    if group.who == AUTHOR and (job := first_job(ctx, group, site)):
+        return FailureButton(ctx.say("Show the error"), f"/dashboard/jobs/{job.id}")
     offered = {offer.action: offer.sources for offer in actions.offered_actions(ctx, queue)}
-    if group.futile and group.state in offered.get(DISMISS, ()):
-        label = actions.button_of(ctx, DISMISS, group.n, number)
-        return FailureButton(label, href, form={"call": DISMISS, **fields})
-    return FailureButton(ctx.say("Show %(n)s jobs", n=number), href)
+    dismissible = group.futile and group.state in offered.get(DISMISS, ())
+    dismissal = {"call": DISMISS, **fields} if dismissible else None
+    if group.futile and offers_fix(ctx, queue, group.state):
+        path = fix_path(queue.name, state=group.state, code=group.code, site=site)
+        return FailureButton(ctx.say("Fix data"), path, dismissal=dismissal)
+    if group.n == 1 and (job := first_job(ctx, group, site)):
+        return FailureButton(ctx.say("Open the job"), f"/dashboard/jobs/{job.id}")
+    return FailureButton(ctx.say("Show %(n)s jobs", n=number), href, dismissal=dismissal)
 
 
 def first_job(ctx: PageContext, group: FailureGroup, site: str = "") -> Job | None:
