@@ -42,6 +42,7 @@ _decimal: Final = lru_cache(maxsize=4096)(format_decimal)
 _timedelta: Final = lru_cache(maxsize=4096)(format_timedelta)
 _unit: Final = lru_cache(maxsize=4096)(format_unit)
 _months: Final = cache(get_month_names)
+_city: Final = lru_cache(maxsize=512)(get_timezone_location)
 
 
 class Formatter:
@@ -122,7 +123,7 @@ class Formatter:
 
     def city(self, zone: ZoneInfo) -> str:
         """A short name of a time zone: its city."""
-        return get_timezone_location(zone, locale=self.locale, return_city=True)
+        return _city(zone, locale=self.locale, return_city=True)
 
     def unit(self, micros: int) -> str:
         """A round duration, exact in its largest unit."""

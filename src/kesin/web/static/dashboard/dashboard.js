@@ -270,7 +270,7 @@
   });
 
   // The first page in a zone the server did not know yet: the same page again, in its place.
-  document.addEventListener("DOMContentLoaded", async () => {
+  addEventListener("load", () => setTimeout(async () => {
     const { zone, ownTime } = document.documentElement.dataset;
     const own = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
     const stored = document.cookie.split("; ").includes(`kesin_zone=${own}`);
@@ -284,7 +284,7 @@
       Idiomorph.morph(now, then);
       htmx.process(document.querySelector(part));
     }
-  });
+  }));
 
   // Numbers that are counted here are grouped like those of the page.
   const grouped = (n) => new Intl.NumberFormat(document.documentElement.lang).format(n);
