@@ -79,6 +79,13 @@ def test_the_inbox_has_a_line_for_each_code_with_count_time_and_button(world):
     assert "3 jobs" in overview(world)  # they need someone until they are gone
 
 
+def test_a_retry_that_is_due_promises_no_worker(world):
+    """A site's script may not run for hours."""
+    fail(world, 1, "GREYLISTED", Category.TRANSIENT)
+    world.clock.advance(3_600)
+    assert "1 retry by themselves, the first is due" in re.sub(r"<[^>]+>", "", overview(world))
+
+
 def test_what_may_work_the_next_time_can_be_retried_from_the_inbox(world):
     fail(world, 4, "SMTP_DOWN", Category.PERMANENT)
     [line] = inbox(overview(world))

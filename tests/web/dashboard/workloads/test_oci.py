@@ -297,6 +297,17 @@ def test_a_typed_address_is_hashed_and_not_shown_again(control):
     assert "example.com" not in audit
 
 
+def test_a_sent_row_is_asked_for_its_value_first(control):
+    """Google changes nothing else of a conversion that it took."""
+    [job_id] = control.rows(1)
+    script.export(control.site(), limit=1, actor="tests")
+    script.ack(control.site(), [f"seal_{job_id}"], actor="tests")
+    dialog = control.get(f"/rows/{job_id}/fix").text
+    names = re.findall(r' name="(\w+)"', dialog)
+    assert names[:5] == ["taken", "taken", "conversionValue", "conversionCurrency", "gclid"]
+    assert "autofocus" not in dialog  # a phone would scroll past the question
+
+
 SECRET = "GOCSPX-a-secret-of-the-tests"
 CREDENTIALS = {
     "customer_id": "123-456-7890",

@@ -37,7 +37,7 @@ from kesin.workloads.oci.lifecycle import DECISIONS
 from kesin.workloads.oci.site import SiteContext
 
 FIX_BATCH: Final = 500  # rows per transaction
-_NOT_ITS_DATA: Final = "it did not fail because of its data: RETRY_SELECTED sends it again"
+_NOT_ITS_DATA: Final = "it did not fail because of its data: retry it instead (RETRY_SELECTED)"
 
 
 def fix_rows(

@@ -56,5 +56,7 @@ def _fix_values(ctx: PageContext, site: SiteContext, job_id: str) -> dict[str, A
     if row is None or not isinstance(row.payload, dict):
         raise NotFound("there is no such job")
     names = [n for n in FIXABLE if site.settings.enhanced or n not in _OF_PERSONS]
+    if row.state == "COMPLETED":  # Google takes a new value of these alone
+        names.sort(key=lambda name: name not in {"conversionValue", "conversionCurrency"})
     values = {"row": row, "payload": row.payload, "names": names, "advice": row_advice(ctx, row)}
     return values | frame(ctx, site)
