@@ -349,6 +349,13 @@ def test_an_open_breaker_is_told_with_what_to_do(control):
     assert "waits for the breaker" not in text
 
 
+def test_a_due_row_of_a_script_waits_for_its_next_run_and_for_no_worker(control):
+    control.post("/settings", "ayse", data={"channel": "script"})
+    [row] = control.rows(1)
+    page = control.world.client.get(f"/dashboard/jobs/{row}", headers=control._as("can")).text
+    assert "the next run of the site&#39;s script takes it" in page
+
+
 def test_no_page_shows_a_phone_that_a_message_holds(control):
     phone, order = "+905321112233", held_order(control.world.service)
     control.world.person("nur", "operator", all_sites=True)

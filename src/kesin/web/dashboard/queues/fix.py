@@ -154,22 +154,18 @@ def _row(ctx: PageContext, job: Job, shared: Mapping[str, Any], *, as_json: bool
 
 def _corrected(job: Job, written: Mapping[str, str]) -> Any:
     """The payload as it was written; raises BadInput, which names the field of the form."""
-    if job.id in written:
-        return _value(job.id, written[job.id], job.payload)
-    if not isinstance(job.payload, dict):
-        return job.payload
-    payload = dict(job.payload)
+    if job.id in written or not isinstance(job.payload, dict):
+        return _value(job.id, written, job.payload)
+    payload = {}
     for name, value in job.payload.items():
-        for place in (f"{job.id}|{name}", f"all|{name}"):
-            if place in written:
-                payload[name] = _value(place, written[place], value)
-                break
+        own, shared = f"{job.id}|{name}", f"all|{name}"
+        payload[name] = _value(own if own in written else shared, written, value)
     return payload
 
 
-def _value(place: str, text: str, old: Any) -> Any:
+def _value(place: str, written: Mapping[str, str], old: Any) -> Any:
     """What a field holds: a text stays a text, anything else is JSON."""
-    text = text.replace("\r\n", "\n")
+    text = written.get(place, _text(old)).replace("\r\n", "\n")
     if text == _text(old):
         return old
     if isinstance(old, str):

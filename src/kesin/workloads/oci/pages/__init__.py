@@ -17,7 +17,7 @@ PAGES: Final = WorkloadPages(
     job_panel=job_panel,
     job_actions=job_actions,
     warnings=site_links.breaker_warnings,
-    stopped=site_links.stopped_by_breaker,
+    stopped=site_links.stopped_by_site,
     triage=site_links.triage,
     overdue_after_s=3 * HOUR_S,  # Google's scripts come once an hour at most
     polling_elements=frozenset({"oci-rows", "oci-summary"}),
@@ -27,6 +27,6 @@ ADJUSTMENT_PAGES: Final = WorkloadPages(
     job_panel=adjustment_panel,
     job_link=sale_link,
     warnings=site_links.breaker_warnings,
-    stopped=site_links.stopped_by_breaker,
+    stopped=site_links.stopped_by_site,
     overdue_after_s=WINDOW_S,  # those of a script's site wait for a person
 )

@@ -63,11 +63,13 @@ def breaker_states(ctx: PageContext, now: int, queue: str = WORKLOAD) -> dict[st
     return {entry.site: Breaker.from_dict(json.loads(entry.value)).state(now) for entry in entries}
 
 
-def stopped_by_breaker(ctx: PageContext, job: Job) -> str:
-    """Why a row that is due is not uploaded: the breaker of its site is open."""
+def stopped_by_site(ctx: PageContext, job: Job) -> str:
+    """Why no worker takes a row that is due: its site has a script, or an open breaker."""
     site = ctx.accounts.directory.site(job.tenant)
-    if site is None or site.channel == "script":
+    if site is None:
         return ""
+    if site.channel == "script":
+        return ctx.say("It is due: the next run of the site's script takes it.")
     now = ctx.workload(WORKLOAD).queue.now()
     states = [breaker_states(ctx, now, queue).get(site.id) for queue in {WORKLOAD, job.queue}]
     is_open = "open" in states
