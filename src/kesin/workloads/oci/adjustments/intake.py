@@ -46,6 +46,7 @@ from kesin.workloads.oci.site import SiteContext
 
 CHUNK: Final = 500  # rows per transaction
 FIELDS: Final = ("externalId", "adjustmentId", "type", "value", "currency", "adjustedAt")
+_KNOWN_FIELDS: Final = frozenset(FIELDS)
 _DIFFERS: Final = "the stored adjustment differs in %(fields)s and stays: send another adjustmentId"
 
 
@@ -154,7 +155,7 @@ def _compare(
 
 def _parse(row: ParsedRow) -> dict[str, Any]:
     """The fields of a row that need no conversion; raises Unsendable with the first problem."""
-    row = known_fields(row, FIELDS, "%(field)s is no field of an adjustment")
+    row = known_fields(row, _KNOWN_FIELDS, "%(field)s is no field of an adjustment")
     given = {name: row[name] for name in FIELDS if row.get(name) is not None}
     given["externalId"] = parse_id(row.get("externalId"))
     given["adjustmentId"] = parse_id(row.get("adjustmentId"), "adjustmentId", "ADJUSTMENT_ID")

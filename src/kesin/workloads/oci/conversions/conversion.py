@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime, timezone, tzinfo
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from typing import Any, Final, Literal, Self
 
@@ -56,6 +56,7 @@ MAX_LISTED_NAMES: Final = 10  # of a site's actions, in a message
 MAX_SHOWN_NAME: Final = 80  # characters of an unknown field's name
 MAX_REVISION: Final = 99
 CLICK_ID: Final = re.compile(r"[A-Za-z0-9_-]{6,512}")
+_CONTROL: Final = re.compile(r"[\x00-\x1f]")
 _HASH_OF_NOTHING: Final = hashlib.sha256().hexdigest()  # of a customer without that value
 _LONG: Final = "%(field)s must be 6…512 letters, digits, '-' and '_', exactly as Google gave it"
 _HASHED: Final = "%(field)s must be the SHA-256 of a value, in 64 hexadecimal digits"
@@ -66,7 +67,10 @@ _TEXTS: Final[dict[str, tuple[re.Pattern[str], str, str]]] = {
     **dict.fromkeys(HASH_FIELDS, (re.compile(r"[0-9a-f]{64}"), "INVALID_HASH", _HASHED)),
     **dict.fromkeys(CONSENT_FIELDS, (re.compile("|".join(CONSENTS)), "INVALID_CONSENT", _SAID)),
 }
-_OPTIONAL: Final = (*CONSENT_FIELDS, *HASH_FIELDS)
+_STORED: Final = (
+    *("externalId", "orderId", *CLICK_KINDS, "conversionName", "conversionTime"),
+    *("conversionValue", "conversionCurrency", *CONSENT_FIELDS, *HASH_FIELDS),
+)
 _OLDEST_YEAR: Final = 2000
 _NEWEST_YEAR: Final = 2999
 
@@ -79,6 +83,12 @@ class Unsendable(MessageError):
         self.code = code
         self.field = field
         self.message = str(self)
+
+
+class Digest(str):
+    """A hash in hexadecimal that was made here."""
+
+    __slots__ = ()
 
 
 Row = Mapping[str, Any]  # as a producer sends it
@@ -139,7 +149,7 @@ class Conversion:
         clicks = {kind: _parse_text(row, kind) for kind in CLICK_KINDS}
         hashes = ("", "")
         if defaults.enhanced:
-            hashes = _parse_text(row, "hashedEmail"), _parse_text(row, "hashedPhone")
+            hashes = _parse_hash(row, "hashedEmail"), _parse_hash(row, "hashedPhone")
         if not any(clicks.values()) and (defaults.needs_click or not any(hashes)):
             if defaults.needs_click:
                 why = Message("one of gclid, wbraid, gbraid is needed")
@@ -226,17 +236,13 @@ class Conversion:
 
     def payload(self) -> dict[str, Any]:
         """The conversion as it is stored."""
-        payload: dict[str, Any] = {
-            "externalId": self.external_id,
-            "orderId": self.order_id,
-            **{kind: getattr(self, kind) for kind in CLICK_KINDS if getattr(self, kind)},
-            "conversionName": self.name,
-            "conversionTime": self.at.isoformat(),
-            "conversionValue": json_number(self.value),
-            "conversionCurrency": self.currency,
-        }
-        optional = zip(_OPTIONAL, self.said + self.hashes, strict=True)
-        payload |= {name: text for name, text in optional if text}
+        values = (
+            *(self.external_id, self.order_id, self.gclid, self.wbraid, self.gbraid, self.name),
+            *(self.at.isoformat(), json_number(self.value), self.currency),
+            *self.said,
+            *self.hashes,
+        )
+        payload = {name: it for name, it in zip(_STORED, values, strict=True) if it != ""}
         return payload if self.revision == 1 else {**payload, "revision": self.revision}
 
     def script_item(self, job_id: str, zone: tzinfo, *, more: bool = False) -> dict[str, Any]:
@@ -282,28 +288,26 @@ def parse_time(value: Any, zone: tzinfo | None) -> datetime:
     field = "conversionTime"
     if value is None or value == "":
         raise Unsendable("MISSING_TIME", field, "conversionTime is missing")
-    why = Message("conversionTime must be ISO 8601 with a time of day, 2026-03-01T14:05:00+03:00")
-    invalid = Unsendable("INVALID_TIME_FORMAT", field, why)
-    text = value.strip() if isinstance(value, str) else ""
+    at = _read_time(value.strip(), zone) if isinstance(value, str) else None
+    if at is None:
+        why = "conversionTime must be ISO 8601 with a time of day, 2026-03-01T14:05:00+03:00"
+        raise Unsendable("INVALID_TIME_FORMAT", field, why)
+    return at
+
+
+def _read_time(text: str, zone: tzinfo | None) -> datetime | None:
+    """The time with a fixed offset; None if it is none, or has none."""
     if not 12 <= len(text) <= 40 or not text.isascii():  # noqa: PLR2004  # a date alone is too short
-        raise invalid
+        return None
     try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        raise invalid from None
-    if at.tzinfo is None:
-        if zone is None:
-            raise invalid
-        at = at.replace(tzinfo=zone)
-    at = at.replace(microsecond=0)
-    try:
-        offset = at.utcoffset()
-        year = at.astimezone(UTC).year
+        at = datetime.fromisoformat(text).replace(microsecond=0)
+        at = at if at.tzinfo else at.replace(tzinfo=zone)
+        offset, year = at.utcoffset(), at.astimezone(UTC).year
     except (OverflowError, ValueError):
-        raise invalid from None
+        return None
     if not _OLDEST_YEAR <= year <= _NEWEST_YEAR or offset is None or offset.total_seconds() % 60:
-        raise invalid
-    return datetime.fromisoformat(at.isoformat())  # a fixed offset in place of a zone
+        return None
+    return at.replace(tzinfo=timezone(offset), fold=0)
 
 
 def parse_value(raw: Any, currency: str) -> Decimal:
@@ -337,9 +341,17 @@ def _parse_text(row: Row, name: str) -> str:
     return text
 
 
+def _parse_hash(row: Row, name: str) -> str:
+    value = row.get(name)
+    return value if type(value) is Digest else _parse_text(row, name)
+
+
 def _parse_consent(row: Row, defaults: RowDefaults) -> tuple[str, str]:
     """What the row says, or else the site; nothing is taken for granted that neither says."""
-    user_data, personalization = (_parse_text(row, name) for name in CONSENT_FIELDS)
+    user_data, personalization = (
+        said if (said := row.get(name)) in CONSENTS else _parse_text(row, name)
+        for name in CONSENT_FIELDS
+    )
     said = user_data or defaults.consent, personalization or defaults.consent
     if defaults.consent_required and not all(said) and said[0] != "denied":
         name = CONSENT_FIELDS[said.index("")]
@@ -350,8 +362,8 @@ def _parse_consent(row: Row, defaults: RowDefaults) -> tuple[str, str]:
 
 def _refuse_masked(row: Row) -> None:
     """Refuse a value that was masked when it was read: it would overwrite the real one."""
-    for name in CONVERSION_FIELDS:
-        if isinstance(value := row.get(name), str) and MASK in value:
+    for name, value in row.items():
+        if isinstance(value, str) and MASK in value and name in CONVERSION_FIELDS:
             why = "%(field)s is masked: send the value itself, or leave it out"
             raise Unsendable("MASKED_VALUE", name, why, field=name)
 
@@ -382,7 +394,7 @@ def parse_id(value: Any, field: str = "externalId", code: str = "EXTERNAL_ID") -
         raise Unsendable(f"MISSING_{code}", field, "%(field)s is missing", field=field)
     text = value.strip() if isinstance(value, str) else ""
     fits = 1 <= len(text) <= MAX_EXTERNAL_ID and storable(text) == text
-    if not fits or any(ord(char) < 32 for char in text):  # noqa: PLR2004  # control characters
+    if not fits or _CONTROL.search(text):
         why = "%(field)s must be one line of 1…%(most)s characters"
         raise Unsendable(f"INVALID_{code}", field, why, field=field, most=MAX_EXTERNAL_ID)
     return text

@@ -20,6 +20,7 @@ from kesin.workloads.oci.conversions.conversion import (
     INPUT_FIELDS,
     MAX_SHOWN_NAME,
     PLAIN_FIELDS,
+    Digest,
     ParsedRow,
     Row,
     RowDefaults,
@@ -42,13 +43,11 @@ _BY_CODE: Final = {code: plan for code, *plan in PHONE_COUNTRIES.values()}
 _CLICK_IN_TEXT: Final = re.compile(r"[A-Za-z0-9_-]{6,}")
 _ZERO_KEPT: Final = "39"  # in Italy a number may begin with a zero, also after +39
 # What people and programs put into numbers: blanks, dashes, and marks of the writing direction.
+_ASCII_SEPARATORS: Final = b" \t\r\n()-./"
 _SEPARATORS: Final = dict.fromkeys(
-    [
-        *map(ord, " \t\r\n()-./\u00a0\u202f\u2060\ufeff"),
-        *range(0x2000, 0x2016),
-        *range(0x202A, 0x202F),
-    ]
+    [*map(ord, "\u00a0\u202f\u2060\ufeff"), *range(0x2000, 0x2016), *range(0x202A, 0x202F)]
 )
+_NO_PLAN: Final = ("", "", range(0))  # without a country
 _INTERNATIONAL: Final = re.compile(r"[1-9][0-9]{7,14}")
 _EMAIL: Final = re.compile(r"[a-z0-9!#$%&'*+/=?^_`{|}~.-]+@[a-z0-9-]+(\.[a-z0-9-]+)+")
 _MAX_EMAIL: Final = 254
@@ -79,12 +78,12 @@ def checked_row(row: ParsedRow, defaults: RowDefaults) -> Row:
     return fields
 
 
-def known_fields(row: ParsedRow, known: Collection[str], why: str) -> Row:
+def known_fields(row: ParsedRow, known: frozenset[str], why: str) -> Row:
     """Return the row if it is one, and has no other fields; raises Unsendable."""
     if isinstance(row, Unsendable):
         raise row
-    if unknown := next((str(name) for name in row if name not in known), None):
-        shown = storable(unknown)[:MAX_SHOWN_NAME]
+    if not known.issuperset(row):
+        shown = storable(next(str(name) for name in row if name not in known))[:MAX_SHOWN_NAME]
         raise Unsendable("UNKNOWN_FIELD", shown, why, field=repr(shown))
     return row
 
@@ -109,7 +108,7 @@ def _put_hash(fields: dict[str, Any], name: str, found: str) -> None:
     if given and str(given).strip().lower() != found:
         why = "%(field)s is not the hash of the plain value beside it: send one of them"
         raise Unsendable("INVALID_HASH", name, why, field=name)
-    fields[name] = found
+    fields[name] = Digest(found)
 
 
 def hash_email(value: Any) -> str:
@@ -132,7 +131,8 @@ def hash_phone(value: Any, country: str) -> str:
     """Hash a number in international form; one without + or 00 is of this country."""
     if not isinstance(value, str):
         value = str(value) if isinstance(value, int) and not isinstance(value, bool) else ""
-    digits = value.translate(_SEPARATORS)
+    text = value if value.isascii() else value.translate(_SEPARATORS)
+    digits = text.encode("ascii", "replace").translate(None, _ASCII_SEPARATORS).decode()
     if digits.startswith(("+", "00")):
         number = _international(digits[1:] if digits[0] == "+" else digits[2:])
     else:
@@ -159,8 +159,8 @@ def _international(digits: str) -> str | None:
 
 def _national(digits: str, country: str) -> str | None:
     """The number with the code of its country; None if it is none, or reads two ways."""
-    code, trunk, lengths = PHONE_COUNTRIES.get(country, ("", "", range(0)))
-    if not digits.isdecimal() or not digits.isascii():
+    code, trunk, lengths = PHONE_COUNTRIES.get(country, _NO_PLAN)
+    if not digits.isdecimal():
         return None
     if trunk and digits.startswith(trunk):
         within = digits.removeprefix(trunk)

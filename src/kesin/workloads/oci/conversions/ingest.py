@@ -206,9 +206,9 @@ def enqueue_rows(site: SiteContext, jobs: Mapping[int, NewJob], actor: str) -> R
 
 
 def new_job(site: SiteContext, conversion: Conversion, hold_us: int, note: Any = None) -> NewJob:
-    job = NewJob(conversion.payload(), conversion.key, site.id, max_attempts=site.max_attempts)
     run_at = _due_at(conversion, site.queue.now(), hold_us) if hold_us else None
-    return replace(job, run_at=run_at, stamps=conversion.stamps, note=note)
+    row = (conversion.payload(), conversion.key, site.id, run_at, site.max_attempts)
+    return NewJob(*row, conversion.stamps, note)
 
 
 def _due_at(new: Conversion, now: int, hold_us: int) -> int:
