@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kesin.lifecycle.failures import decided_codes, failure_states, revivals
+from kesin.lifecycle.failures import decided_codes, decided_moves, failure_states, revivals
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.records import FailureCount
 from kesin.workloads.oci.lifecycle import oci_lifecycle
@@ -75,7 +75,8 @@ def test_the_declaration_says_what_the_sweeper_takes_back():
     assert failure_states(task_lifecycle(parents=True)) == ("failed",)  # not ``blocked``
 
 
-def test_codes_that_only_an_operator_records_are_decisions():
-    assert decided_codes(oci_lifecycle()) == {"MANUAL_FAIL"}
+def test_codes_that_only_an_operator_records_or_declared_so_are_decisions():
+    assert decided_codes(oci_lifecycle()) == {"MANUAL_FAIL", "CONSENT_DENIED", "RETRACTED"}
+    assert decided_moves(oci_lifecycle()) == {"withhold", "retract"}  # not in the chart of failures
     assert decided_codes(optiplan_lifecycle()) == {"E_CANCELLED", "E_REISSUED"}
     assert decided_codes(task_lifecycle()) == {"CANCELLED", "DISMISSED"}

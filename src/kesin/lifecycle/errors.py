@@ -48,6 +48,7 @@ class Code:
     verdict: Verdict | None = None
     move: str | None = None
     channels: tuple[str, ...] = ()
+    decision: bool = False  # a person decided so: it is no failure, and needs no one
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "category", Category(self.category))

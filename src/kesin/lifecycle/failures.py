@@ -40,15 +40,16 @@ def revivals(lifecycle: Lifecycle) -> tuple[Move, ...]:
 
 
 def decided_codes(lifecycle: Lifecycle) -> frozenset[str]:
-    """The error codes that only a decision of a person records, such as a cancellation."""
+    """The error codes of a decision: declared so, or recorded by a person only, as on a cancel."""
     fixed = [(move, move.error.code) for move in lifecycle.moves if isinstance(move.error, Fixed)]
     decided = {code for move, code in fixed if "operator" in move.by}
     decided |= {error.code for _, error in lifecycle.default_errors}
-    return frozenset(decided - {code for move, code in fixed if "operator" not in move.by})
+    decided -= {code for move, code in fixed if "operator" not in move.by}
+    return frozenset(decided | {code.name for code in lifecycle.errors.codes if code.decision})
 
 
 def decided_moves(lifecycle: Lifecycle) -> frozenset[str]:
-    """The moves that only record such a decision."""
+    """The moves that only record a decision."""
     codes = decided_codes(lifecycle)
     others = {m.name for m in lifecycle.moves if getattr(m.error, "code", None) not in codes}
     return frozenset(move.name for move in lifecycle.moves) - others

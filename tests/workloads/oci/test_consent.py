@@ -114,10 +114,6 @@ def test_a_refused_row_is_kept_and_never_sent(site: OwnSite):
         "VALIDATION",
     )
     assert [event.move for event in site.events(job.id)] == ["enqueue", "withhold"]
-    for action in ("RETRY_SELECTED", "RESET_TO_QUEUED"):
-        site.act(action, [job.id])
-        assert site.export() == []
-        assert (site.state(job.id), site.job(job.id).attempt_count) == ("FAILED", 0)
     moves = len(site.events(job.id))
     [again] = site.post([site.row(1, consent=DENIED)])
     assert (again["result"], again["code"]) == ("duplicate", "CONSENT_DENIED")
@@ -224,24 +220,28 @@ def test_a_refusal_reaches_every_revision(site: OwnSite):
     assert sorted(job.state for job in site.jobs()) == ["COMPLETED", "FAILED"]
 
 
-@pytest.mark.parametrize("action", ["RETRY_SELECTED", "RESET_TO_QUEUED"])
-def test_no_operator_sends_a_refused_row(site: OwnSite, action: str):
+def test_no_operator_sends_a_refused_row_or_makes_a_failure_of_it(site: OwnSite):
     [row] = site.post([site.row(1, consent=DENIED)])
     assert site.act("CORRECT", [row["id"]], conversion={"adUserData": " "})["affected"] == 0
-    site.act(action, [row["id"]])
-    assert site.export() == []
-    assert site.job(row["id"]).error_code == "CONSENT_DENIED"
+    for action in ("RETRY_SELECTED", "RESET_TO_QUEUED", "MARK_FAILED"):
+        for clear in (False, True):
+            done = site.act(action, [row["id"]], clearErrors=clear)
+            assert (done["affected"], done["already"]) == (0, action == "MARK_FAILED")
+            assert all("no retry sends it" in refused["reason"] for refused in done["refused"])
+    site.wait(91 * 86_400)
+    site.sweep()
+    assert (site.state(row["id"]), site.job(row["id"]).error_code) == ("FAILED", "CONSENT_DENIED")
+    assert site.stats()["withheld"] == 1
 
 
 def test_a_refusal_counts_though_its_row_is_rejected_for_something_else(site: OwnSite):
     [row] = site.post([site.row(1, consent=GRANTED)])
-    [result] = site.post([site.row(1, consent=DENIED, conversionValue="much")])
+    refusal = site.row(1, consent=DENIED, conversionValue="much", externalId=" sale-1\t")
+    [result] = site.post([refusal])
     assert (result["result"], result["code"]) == ("rejected", "INVALID_CONVERSION_VALUE")
     assert "a sale of this externalId is stopped" in result["message"]
-    for _ in range(2):
-        assert site.export() == []
-        assert site.job(row["id"]).error_code == "CONSENT_DENIED"
-        site.act("RETRY_SELECTED", [row["id"]])
+    assert site.export() == []
+    assert site.job(row["id"]).error_code == "CONSENT_DENIED"
 
 
 def test_a_default_that_comes_later_changes_no_row_that_is_there(site: OwnSite):

@@ -13,6 +13,7 @@ from kesin.lifecycle.vocabulary import (
     budget_left,
     budget_spent,
     category_in,
+    code_not_in,
     holds_claim,
     lease_over,
     option,
@@ -265,11 +266,12 @@ def _scheduled_moves(limits: OciLimits) -> tuple[Move, ...]:
 
 
 def _operator_moves() -> tuple[Move, ...]:
+    undecided = code_not_in(*DECISIONS)  # no operator sends what a person decided not to send
     reset = moves.requeue(
         ("QUEUED", "RETRY", "PROCESSING", "FAILED"),
         "QUEUED",
         name="RESET_TO_QUEUED",
-        when=(option("clearErrors", is_set=False),),
+        when=(undecided, option("clearErrors", is_set=False)),
         claim="drop",
         timer="clear",
         unstamp=ENDED,
@@ -290,10 +292,15 @@ def _operator_moves() -> tuple[Move, ...]:
     )
     return (
         moves.requeue(
-            ("FAILED", "RETRY"), "QUEUED", name="RETRY_SELECTED", timer="clear", unstamp=ENDED
+            ("FAILED", "RETRY"),
+            "QUEUED",
+            name="RETRY_SELECTED",
+            when=(undecided,),
+            timer="clear",
+            unstamp=ENDED,
         ),
         reset,
-        replace(reset, when=(option("clearErrors", is_set=True),), error="clear"),
+        replace(reset, when=(undecided, option("clearErrors", is_set=True)), error="clear"),
         mark_failed_move(("PROCESSING", "QUEUED", "RETRY")),
         correct,
         replace(
@@ -308,7 +315,9 @@ def _operator_moves() -> tuple[Move, ...]:
 
 def oci_errors() -> Taxonomy:
     return oci_taxonomy(
-        *(Code(each.code, each.category) for each in (EXPIRED, CONSENT_DENIED, RETRACTED)), *CODES
+        Code(EXPIRED.code, EXPIRED.category),
+        *(Code(each.code, each.category, decision=True) for each in (CONSENT_DENIED, RETRACTED)),
+        *CODES,
     )
 
 

@@ -46,6 +46,7 @@ _REFUSALS: Final = {
     "unknown": "no such row of this site",
     "was_claimed": "it was never exported since its data last changed",
     "state": "it is %(state)s already",
+    "code_not_in": "consent is denied, or the sale was retracted: no retry sends it",
 }
 
 

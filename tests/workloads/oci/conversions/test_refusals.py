@@ -162,7 +162,6 @@ def test_a_refusal_in_the_same_call_wins_over_what_lifts_it(site: OwnSite):
     for order in ([DENIED, GRANTED], [GRANTED, DENIED]):
         site.post([{**old, "consent": consent} for consent in order])
         assert site.export() == []
-        site.act("RESET_TO_QUEUED", [job_id], clearErrors=True)
 
 
 def test_an_operator_lifts_a_refusal_in_flight_with_the_word_granted(site: OwnSite):

@@ -111,7 +111,7 @@ def _ingest(site: SiteContext, rows: Sequence[ParsedRow], actor: Actor) -> list[
     results |= {
         it.index: replace(it, message=Message(_STOPPED, problem=it.message)) for it in refused
     }
-    refusals = {it.external_id for it in refused}
+    refusals = {(it.external_id or "").strip() for it in refused}
     hold_us = site.hold_us
     jobs = {index: new_job(site, each, hold_us) for index, each in first.items()}
     results |= enqueue_rows(site, jobs, actor.name)
@@ -316,10 +316,11 @@ def is_retracted(job: Job) -> bool:
 
 def _said(row: ParsedRow, name: str) -> str:
     """What the row itself says of a consent, not its site."""
-    given: Any = row if isinstance(row, Mapping) else {}
-    consent = given.get("consent")
-    inner = consent.get(name) if isinstance(consent, Mapping) else None
-    return str(given.get(name) or inner or "").strip().lower()
+    if isinstance(row, Unsendable):
+        return ""
+    consent = row.get("consent")
+    inner = consent.get(name) if isinstance(consent, dict) else None
+    return str(row.get(name) or inner or "").strip().lower()
 
 
 def _says(row: ParsedRow, what: Literal["granted", "denied"]) -> bool:
