@@ -71,9 +71,9 @@ def checked_row(row: ParsedRow, defaults: RowDefaults) -> Row:
     email, phone = fields.pop("email", None), fields.pop("phone", None)
     if not defaults.enhanced:
         return {name: value for name, value in fields.items() if name not in HASH_FIELDS}
-    if email is not None and str(email).strip():
+    if not _is_blank(email):
         _put_hash(fields, "hashedEmail", hash_email(email))
-    if phone is not None and str(phone).strip():
+    if not _is_blank(phone):
         _put_hash(fields, "hashedPhone", hash_phone(phone, defaults.phone_country))
     return fields
 
@@ -86,6 +86,10 @@ def known_fields(row: ParsedRow, known: frozenset[str], why: str) -> Row:
         shown = storable(next(str(name) for name in row if name not in known))[:MAX_SHOWN_NAME]
         raise Unsendable("UNKNOWN_FIELD", shown, why, field=repr(shown))
     return row
+
+
+def _is_blank(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and not value.strip())
 
 
 def _flatten_consent(fields: dict[str, Any]) -> None:

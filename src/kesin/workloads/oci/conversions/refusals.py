@@ -27,13 +27,15 @@ def stop(site: SiteContext, external_ids: Sequence[str], actor: Actor) -> None:
     for start in range(0, len(external_ids), _STOPPED_AT_ONCE):
         names = external_ids[start : start + _STOPPED_AT_ONCE]
         with site.queue.store.transaction():
-            keys = [
+            latest = latest_revisions(site, names)
+            earlier = [
                 key_of(name, number)
-                for name, job in latest_revisions(site, names).items()
-                for number in range(1, int((job.dedup_key or "").partition("\x1f")[2] or 1) + 1)
+                for name, job in latest.items()
+                for number in range(1, int((job.dedup_key or "").partition("\x1f")[2] or 1))
             ]
-            ids = list(site.queue.holders(site.id, keys).values()) if keys else []
-            jobs = site.queue.find(ids).values() if ids else ()
+            ids = [job.id for job in latest.values()]
+            ids += site.queue.holders(site.id, earlier).values() if earlier else ()
+            jobs = site.queue.find(ids).values() if earlier else latest.values()
             refused = find_refused(site, jobs)
             moving = [job for job in jobs if job.state not in _SENT and job.id not in refused]
             again = [Change(job.id) for job in moving if job.state != "QUEUED"]
@@ -42,9 +44,10 @@ def stop(site: SiteContext, external_ids: Sequence[str], actor: Actor) -> None:
             denied = [amended(job, **{CONSENT_FIELDS[0]: "denied"}) for job in unsent]
             site.apply("correct", denied, role="producer", actor=actor.name)
             withhold(site, [job.id for job in moving], actor)
-            after = site.queue.find(ids) if ids else {}  # one may have been claimed meanwhile
-            said = _last_said(site, after.values())
-            unsaid = [job for job in after.values() if said.get(job.id) != DENIED_NOTE]
+            if moving:  # one may have been claimed meanwhile
+                jobs = site.queue.find(ids).values()
+            said = _last_said(site, jobs)
+            unsaid = [job for job in jobs if said.get(job.id) != DENIED_NOTE]
             note_consents(site, unsaid, DENIED_NOTE, actor)
 
 
