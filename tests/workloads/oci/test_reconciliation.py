@@ -205,11 +205,12 @@ def test_a_day_that_is_over_is_counted_once_and_only_rows_of_new_days_are_read(f
     assert [numbers[0] for numbers in figures(fresh).values()] == [2, 4, 4, 4]
 
 
-def test_a_row_that_waited_for_days_is_counted_on_the_day_of_its_upload(fresh: ApiSite):
+@pytest.mark.parametrize("days", [5, 40])
+def test_a_row_that_waited_for_days_is_counted_on_the_day_of_its_upload(fresh: ApiSite, days: int):
     [late] = fresh.enqueue(1)
     fresh.pause()
     copy(fresh)
-    fresh.clock.advance(5 * DAY)
+    fresh.clock.advance(days * DAY)
     copy(fresh)
     fresh.resume()
     fresh.turn()

@@ -38,7 +38,7 @@ UPLOAD_DAYS: Final = 7  # that Google's upload summaries reach back
 ATTRIBUTED_DAYS: Final = 30  # copied again each day, since the figure grows
 JUDGED_AFTER_DAYS: Final = 2  # Google may take that long
 LEAST_TAKEN_PERCENT: Final = 90  # of what was sent; below it, a warning
-EARLIER_DAYS: Final = 14  # a row that arrived longer before its upload is not counted
+EARLIER_DAYS: Final = 14  # before the days of the first copy: rows of those may be sent in them
 MAX_MONTHS: Final = 13
 # Under which client Google counts the uploads of other channels is not known: all of them count.
 _API: Final = ("GOOGLE_ADS_API",)
@@ -214,14 +214,16 @@ def _count_sent(
     """Count the rows sent on the days that are over and were not counted yet, by day and action.
 
     The newest rows are read first, and no more of them than were sent since: the queue's counters
-    say how many. Only if some were sent long after their arrival, older rows are read too.
+    say how many. Only if some were sent long after their arrival, all older rows are read too; the
+    first time that is not known, and the rows of some days are read.
     """
     now, queue, since = site.queue.now(), site.queue, today - timedelta(days=UPLOAD_DAYS - 1)
     moves = queue.store.move_counts(queue.name)
     entered = sum(m.n for m in moves if m.tenant == site.id and m.to_state == "COMPLETED")
     begin = before.get("at", _time_of(since, zone))  # the account's zone may have changed
     end, found, later, cursor = _time_of(today, zone), 0, 0, None
-    oldest, sent = begin - EARLIER_DAYS * DAY_S * SECOND_US, Counter[tuple[str, str, str]]()
+    oldest = None if "entered" in before else begin - EARLIER_DAYS * DAY_S * SECOND_US
+    sent = Counter[tuple[str, str, str]]()
     where = Filter(states=("COMPLETED",), tenants=(site.id,), created_from=oldest)
     while begin < end:
         page = queue.jobs(where, limit=MAX_PAGE, cursor=cursor)
