@@ -308,7 +308,7 @@ def test_a_list_chooses_no_default_where_an_operator_left_it_open():
         assert [one.default for one in changes.actions] == [False]
 
 
-def test_what_cannot_be_kept_is_omitted_and_said_and_too_many_are_refused():
+def test_what_cannot_be_kept_is_omitted_and_said():
     bad: list[dict[str, Any]] = [
         {"name": "x" * 101, "id": "1"},
         {"name": "b", "id": "2", "lookback_days": 120},
@@ -317,8 +317,17 @@ def test_what_cannot_be_kept_is_omitted_and_said_and_too_many_are_refused():
     changes = merge_actions((), listed(*bad, *twice), ())
     assert [one.id for one in changes.actions] == ["3"]
     assert [text.rpartition(" ")[2] for text in changes.omitted] == ["(UNUSABLE)"] * 3
-    with pytest.raises(Invalid):
-        merge_actions((), listed(*({"name": f"n{n}", "id": "1"} for n in range(101))), ())
+
+
+def test_of_a_list_that_is_too_long_what_has_room_is_taken_and_what_is_there_stays_up_to_date():
+    every = [{"name": f"n{n}", "id": str(n)} for n in range(102)]
+    first = merge_actions((), listed(*every), ())
+    assert len(first.actions) == len(first.added) == 100
+    assert first.omitted == ("n100 (TOO_MANY)", "n101 (TOO_MANY)")
+    every[99] |= {"lookback_days": 90}
+    again = merge_actions(first.actions, listed(*reversed(every)), ())
+    assert (again.added, again.changed, again.gone) == ((), ("n99",), ())
+    assert {text[-10:] for text in again.omitted} == {"(TOO_MANY)"}
 
 
 # The script's list
@@ -378,8 +387,6 @@ def test_a_list_is_bounded_and_comes_from_the_script_of_the_site(site: OwnSite, 
     assert refused(site.report("actions", actions=[entry] * 501), 422)
     assert refused(site.report("actions", actions=[{**entry, "colour": 1}]), 422)
     assert refused(site.report("actions", actions=[{**entry, "lookbackDays": -1}]), 422)
-    many = [{**entry, "name": f"n{n}"} for n in range(101)]
-    assert refused(site.report("actions", actions=many), 422)["details"] == {"field": "actions"}
     site.change(channel="api")
     assert refused(site.report("actions", **body), 409)["code"] == "wrong_channel"
     assert names(site) == []

@@ -95,7 +95,7 @@ class ActionChanges(NamedTuple):
 def merge_actions(
     current: Actions, listed: Iterable[ListedAction], usual: Iterable[str], *, shortens: bool = True
 ) -> ActionChanges:
-    """Bring actions up to date with Google's list; raises Invalid if they are too many.
+    """Bring actions up to date with Google's list, as far as there is room for new ones.
 
     The default stays as it is. In a first list it is the only action, or the one with a name or id
     of ``usual``: what rows without a name went to before. ``shortens``: look-backs as well.
@@ -106,8 +106,10 @@ def merge_actions(
         name, new = str(entry.get("name")), None
         with suppress(Invalid):
             new = ConversionAction.parse(entry) if status == "ENABLED" else None
-        if new is None or name in seen:
-            why = "UNUSABLE" if status == "ENABLED" else status  # there twice, or cannot be kept
+        is_full = name not in actions and len(actions) == MAX_ACTIONS
+        if new is None or name in seen or is_full:
+            fault = "TOO_MANY" if is_full else "UNUSABLE"  # there twice, or cannot be kept
+            why = fault if status == "ENABLED" else status
             names["omitted"].append(f"{storable(name)[:MAX_NAME]} ({why})")
             continue
         seen.add(name)
