@@ -6,9 +6,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime
+from datetime import date, datetime, time
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kesin.engine.access.action_preview import ActionPreview
 from kesin.engine.access.commands import MAX_BULK_JOBS, MAX_LISTED_OUTCOMES
@@ -48,6 +48,7 @@ CRITERIA: Final = ("status", "code", "category")  # what rows are chosen by
 FAILED_SHARE_LIMIT: Final = 0.2  # above it, a warning
 MIN_FINISHED_ROWS: Final = 10  # fewer say nothing about a share
 EXPIRES_SOON_DAYS: Final = 7
+MAX_SUMMED_ROWS: Final = 50_000
 _ORDER_ID: Final = re.compile(r"k[0-9a-f]{40}")
 
 
@@ -217,20 +218,42 @@ def _is_silent(site: SiteContext, stats: SiteStats, now: int) -> bool:
     return now - last > site.silent_hours * HOUR_S * SECOND_US
 
 
+class DailySums(NamedTuple):
+    """Rows and sums by day of arrival and currency, the newest day first."""
+
+    sums: Mapping[tuple[date, str], tuple[int, Decimal]]
+    before: date | None = None  # there are rows of earlier days, or of this one if it is not whole
+    is_whole: bool = True
+
+
 def daily_sums(
-    site: SiteContext, criteria: Mapping[str, Sequence[str]]
-) -> tuple[dict[tuple[date, str], tuple[int, Decimal]], bool]:
-    """Rows and sums by day of arrival and currency, of the newest rows; whether there are more."""
-    page = site.queue.jobs(build_filter(site, criteria), limit=MAX_PAGE)
+    site: SiteContext, criteria: Mapping[str, Sequence[str]], before: date | None = None
+) -> DailySums:
+    """The sums of the newest days, or of those before a day: each of all its rows.
+
+    Only of a day that alone has too many rows are the newest summed.
+    """
+    where, zone = build_filter(site, criteria), site.zone
+    if before:
+        where = replace(where, created_before=datetime.combine(before, time(), zone))
     sums: dict[tuple[date, str], tuple[int, Decimal]] = {}
-    for job in page.jobs:
-        payload = job.payload if isinstance(job.payload, dict) else {}
-        value, currency = (payload.get(f"conversion{part}") for part in ("Value", "Currency"))
-        day = datetime.fromtimestamp(job.created_at / SECOND_US, site.zone).date()
-        n, total = sums.get((day, str(currency)), (0, Decimal()))
-        worth = Decimal(str(value)) if isinstance(value, int | float) else Decimal()
-        sums[day, str(currency)] = n + 1, total + worth
-    return sums, page.cursor is not None
+    cursor: str | None = None
+    for _ in range(0, MAX_SUMMED_ROWS, MAX_PAGE):
+        page = site.queue.jobs(where, limit=MAX_PAGE, cursor=cursor)
+        for job in page.jobs:
+            payload = job.payload if isinstance(job.payload, dict) else {}
+            value, currency = (payload.get(f"conversion{part}") for part in ("Value", "Currency"))
+            day = datetime.fromtimestamp(job.created_at / SECOND_US, zone).date()
+            n, total = sums.get((day, str(currency)), (0, Decimal()))
+            worth = Decimal(str(value)) if isinstance(value, int | float) else Decimal()
+            sums[day, str(currency)] = n + 1, total + worth
+        cursor = page.cursor
+        if cursor is None:
+            return DailySums(sums)
+    oldest, *whole = sorted({day for day, _ in sums})
+    if not whole:
+        return DailySums(sums, oldest, is_whole=False)
+    return DailySums({key: each for key, each in sums.items() if key[0] != oldest}, whole[0])
 
 
 def search_rows(

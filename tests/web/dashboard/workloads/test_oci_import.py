@@ -4,10 +4,12 @@ import hashlib
 import json
 import re
 from datetime import datetime, timedelta
+from html import unescape
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from kesin.foundation.clock import iso
+from kesin.workloads.oci import operations
 from tests.web.dashboard.workloads.control_page import PAGE, ROOT, ControlPage
 
 ISTANBUL = ZoneInfo("Europe/Istanbul")
@@ -102,6 +104,23 @@ def test_plain_identifiers_of_a_file_are_shown_nowhere_and_kept_nowhere(control)
     for text in (shown, done, stored):
         assert "ece@example.com" not in text
         assert "111 22 33" not in text
+
+
+def test_sums_by_day_are_of_whole_days_and_earlier_ones_follow(control, monkeypatch):
+    for name, value in (("MAX_PAGE", 1), ("MAX_SUMMED_ROWS", 3)):
+        monkeypatch.setattr(operations, name, value)
+    for n, what in ((2, "a"), (2, "b")):
+        control.rows(n, what)
+        control.world.clock.advance(86_400)
+        control.forget_sessions()
+    newest = control.get("?part=sums").text
+    assert re.findall(r'<td class="number">(.)</td>', newest) == ["2"]
+    [following] = re.findall(r'hx-get="([^"]+)"', newest)
+    earlier = control.get(unescape(following).removeprefix(PAGE)).text
+    assert re.findall(r'<td class="number">(.)</td>', earlier) == ["2"]
+    assert "hx-get" not in earlier
+    monkeypatch.setattr(operations, "MAX_SUMMED_ROWS", 1)
+    assert "may be incomplete" in control.get("?part=sums").text
 
 
 def test_without_a_script_in_the_browser_the_page_comes_whole(control):

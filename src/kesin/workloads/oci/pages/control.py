@@ -22,7 +22,6 @@ from kesin.foundation.text import csv_text
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
-from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter
 from kesin.web.dashboard.forms.uploads import Upload, Uploaded
 from kesin.web.dashboard.frame.page import Context, PageContext, page_router
@@ -116,13 +115,17 @@ def frame(ctx: PageContext, site: SiteContext) -> dict[str, Any]:
 
 @router.get(PATH, response_class=HTMLResponse)
 def oci_control(
-    ctx: Context, site_id: str, part: Literal["", "summary", "sums", "rows", "more"] = ""
+    ctx: Context,
+    site_id: str,
+    part: Literal["", "summary", "sums", "rows", "more"] = "",
+    before: DayField = "",
 ) -> HTMLResponse:
     """The page, or a part of it: the summary, sums by day, the rows, the rows that follow."""
     site, chosen = find_site(ctx, site_id, "read", "oci.control"), _chosen(ctx)
     if part == "sums":
-        sums, more = operations.daily_sums(site, chosen.criteria)
-        return ctx.page("oci/part_sums.html", sums=sums, more=more, most=MAX_PAGE)
+        found = operations.daily_sums(site, chosen.criteria, before or None)
+        shown = {"found": found, "chosen": chosen, "path": control_path(site.id)}
+        return ctx.page("oci/part_sums.html", most=operations.MAX_SUMMED_ROWS, **shown)
     values: dict[str, Any] = {"chosen": chosen, "categories": list(Category.__members__)}
     if part in {"", "summary"}:
         stats = operations.site_stats(site)
