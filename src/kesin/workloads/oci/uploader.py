@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import Any, Final
+from typing import Final
 
 from kesin.engine.results import Act, HandlerResult
 from kesin.engine.worker import Worker
@@ -39,7 +39,7 @@ from kesin.workloads.oci.google.channel import (
 from kesin.workloads.oci.google.circuit_breaker import WORKER_ACTOR, Breaker, Trouble
 from kesin.workloads.oci.google.credentials import vault_name
 from kesin.workloads.oci.google.error_table import CIRCUIT_OPEN
-from kesin.workloads.oci.google.json_paths import dig
+from kesin.workloads.oci.google.json_paths import dig, text_at
 from kesin.workloads.oci.lifecycle import limits_of
 from kesin.workloads.oci.script import WAITING_STATES, reject_unsendable, split_sendable
 from kesin.workloads.oci.site import WORKLOAD, SiteContext
@@ -267,14 +267,15 @@ class Uploader:
         self, site: SiteContext, job: Job, outcome: RowAccepted | RowRefused, conversion: Conversion
     ) -> HandlerResult:
         act = partial(Act, code=outcome.code, message=outcome.message, note=outcome.note)
+        # Adjustments go to the same action, whatever becomes of the site's list.
+        sent = {"channel": site.channel, "actionId": conversion.action_id}
+        sent["requestId"] = text_at(outcome.note, "requestId")
+        result = {name: text for name, text in sent.items() if text}
         if isinstance(outcome, RowAccepted):
             if self._is_twin(site, outcome, job, conversion):
                 why = "another conversion has this click and this second: %(problem)s"
                 message = Message(why, problem=outcome.message)
                 return act("ack_failed", message=message, category=Category.VALIDATION)
-            result: dict[str, Any] = {"channel": site.channel}
-            if outcome.note and "requestId" in outcome.note:
-                result["requestId"] = outcome.note["requestId"]
             if outcome.code is None:  # Google has it
                 return Act("ack", result=result, note=outcome.note, fenced=False)
             return act("ack_duplicate", result=result, category=Category.PERMANENT)
@@ -282,8 +283,7 @@ class Uploader:
             return self._release(job, outcome)
         if outcome.code == "CLICK_NOT_FOUND" and conversion.click is None:
             # Google has it; the person came without a click on an ad, as most people do.
-            done = {"channel": site.channel}
-            return act("ack_duplicate", result=done, category=Category.PERMANENT)
+            return act("ack_duplicate", result=result, category=Category.PERMANENT)
         errors = self._context.queue.lifecycle.errors
         verdict = errors.resolve(outcome.code, channel=site.channel, category=outcome.category)
         move, category = verdict.move, verdict.category

@@ -5,7 +5,7 @@ import pytest
 from kesin.lifecycle.budget import SECOND_US
 from kesin.workloads.oci.adjustments import intake
 from tests.workloads.oci.adjustments.adjusting import job, post, queued, row, settle, states, turn
-from tests.workloads.oci.own_site import DAY, HOUR, MINUTE, OwnSite
+from tests.workloads.oci.own_site import DAY, HOUR, MINUTE, OwnSite, bare
 
 
 @pytest.fixture
@@ -108,10 +108,7 @@ def test_a_conversion_never_claimed_is_retracted_and_never_sent(site: OwnSite):
     assert states(site, [job_id]) == ["COMPLETED"]
     assert (site.state(sale), site.job(sale).error_code) == ("FAILED", "RETRACTED")
     for action in ("RETRY_SELECTED", "RESET_TO_QUEUED"):
-        site.act(action, [sale])
-        assert site.state(sale) == "QUEUED"
-        assert site.export() == []
-        assert (site.state(sale), site.job(sale).error_code) == ("FAILED", "RETRACTED")
+        assert site.act(action, [sale])["affected"] == 0
     [again] = site.post([site.row(conversionValue=1)])
     assert (again["result"], again["differs"]) == ("duplicate", ["conversionValue"])
     assert "retracted" in again["message"]
@@ -161,6 +158,16 @@ def test_one_that_was_claimed_is_waited_for(site: OwnSite, state: str):
     assert states(site, [job_id]) == ["WAITING"]
     assert site.state(sale) == state
     site.ack([sale])
+    settle(site)
+    assert states(site, [job_id]) == ["READY"]
+
+
+def test_one_that_was_claimed_is_waited_for_though_its_data_changed_since(site: OwnSite):
+    [sale] = site.fail(1)
+    assert site.post([site.row(1, conversionValue=7)])[0]["result"] == "corrected"
+    assert site.state(sale) == "QUEUED"
+    [job_id] = queued(site, row(kind="RETRACT"), outcome="waits")
+    assert site.ack(bare(site.export()))["updated"] == 1
     settle(site)
     assert states(site, [job_id]) == ["READY"]
 

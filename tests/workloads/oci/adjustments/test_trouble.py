@@ -290,3 +290,19 @@ def test_each_restatement_goes_to_the_action_of_its_sale(
         actions = [{*map(str, google.recorded_for[order])} for order in orders]
         assert len(actions[0] | actions[1]) == 2
         assert actions[0].isdisjoint(actions[1])
+
+
+def test_an_adjustment_goes_to_the_action_of_its_sale_though_the_site_has_it_no_more(
+    make_api: Callable[..., ApiSite], google: GoogleServer
+):
+    google.actions = [{"id": "11", "name": "Lead"}]
+    site = make_api("api")
+    give(site, SALE, {"name": "Lead", "id": "11"})
+    [sale] = site.enqueue(conversionName="Lead")
+    assert site.turn() == {"COMPLETED": 1}
+    give(site, SALE)
+    queued(site, row(value=2), outcome="waits")
+    settle(site)
+    assert google.adjusted[-1]["conversionAction"].endswith("/11")
+    fix = {"conversionValue": 3}
+    assert site.act("ENQUEUE_FIX", [sale], conversion=fix, taken=True)["affected"] == 1

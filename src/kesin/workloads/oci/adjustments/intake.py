@@ -40,7 +40,6 @@ from kesin.workloads.oci.conversions.ingest import (
     enqueue_rows,
     is_retracted,
 )
-from kesin.workloads.oci.conversions.refusals import awaits_first_claim
 from kesin.workloads.oci.conversions.revisions import external_id_of, latest_revisions
 from kesin.workloads.oci.site import SiteContext
 
@@ -133,7 +132,7 @@ def _plan(
     if at.timestamp() * SECOND_US <= sold_at:
         why = "adjustedAt must be later than the conversion"
         raise Unsendable("ADJUSTMENT_PRECEDES_CONVERSION", "adjustedAt", why)
-    if not awaits_first_claim(conversion):
+    if conversion.claim_seq:
         settling.check(site, conversion, given["type"])
         if given["type"] == "RESTATE" and at <= last:  # Google would not tell it from the last one
             why = "adjustedAt must be later than that of the last adjustment"

@@ -85,7 +85,7 @@ def _row(site: SiteContext, job: Job, conversions: Mapping[str, Job]) -> UploadR
     if conversion is None or conversion.tenant != job.tenant:
         raise Unsendable("UNKNOWN_CONVERSION", "externalId", settling.GONE)
     settling.check(site, conversion, payload["type"])
-    sent = Conversion.from_payload(conversion.payload, site.defaults.as_sent())
+    sent = Conversion.from_payload(conversion.payload, settling.rules_of(site, conversion))
     if "value" in payload:
         value = Decimal(str(payload["value"]))
         sent = replace(sent, value=value, currency=payload["currency"])

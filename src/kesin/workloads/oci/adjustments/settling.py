@@ -16,7 +16,9 @@ from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change, Job
 from kesin.workloads.oci.adjustments.lifecycle import QUEUE, TOO_LATE, UNFINISHED, WINDOW_S
 from kesin.workloads.oci.conversions import ingest, refusals
-from kesin.workloads.oci.conversions.conversion import Unsendable
+from kesin.workloads.oci.conversions.actions import ConversionAction
+from kesin.workloads.oci.conversions.conversion import RowDefaults, Unsendable
+from kesin.workloads.oci.google.json_paths import dig, text_at
 from kesin.workloads.oci.script import rejections
 from kesin.workloads.oci.site import SiteContext
 
@@ -81,6 +83,13 @@ def check(site: SiteContext, conversion: Job, kind: str) -> None:
         raise Unsendable("CONSENT_DENIED", "externalId", _REFUSED)
 
 
+def rules_of(site: SiteContext, conversion: Job) -> RowDefaults:
+    """The rules of a conversion that Google has: its action is the one that it was sent to."""
+    rules, name = site.defaults.as_sent(), str(dig(conversion.payload, "conversionName"))
+    action = ConversionAction(name, text_at(conversion.result, "actionId"))
+    return replace(rules, actions={**rules.actions, name: action}) if action.id else rules
+
+
 def check_unadjusted(site: SiteContext, conversion: Job) -> None:
     """Raise Unsendable if an adjustment of the conversion was sent, or may be."""
     if any(map(_may_arrive, siblings(site, [conversion.id])[conversion.id].values())):
@@ -112,7 +121,7 @@ def conversion_id(job: Job) -> str:
 def is_under_way(conversion: Job | None) -> bool:
     """Whether Google may get the conversion, or have it: its adjustments wait for the outcome."""
     is_open = conversion and conversion.state != "COMPLETED" and not ingest.is_retracted(conversion)
-    return bool(conversion and is_open and not refusals.awaits_first_claim(conversion))
+    return bool(conversion and is_open and conversion.claim_seq)
 
 
 def settle_waiting(site: SiteContext, jobs: Sequence[Job], actor: str) -> dict[str, Settled]:

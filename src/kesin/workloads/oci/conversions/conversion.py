@@ -204,6 +204,11 @@ class Conversion:
         return {name: text for name, text in given if text}
 
     @property
+    def action_id(self) -> str:
+        """The id of its action; "": that of the credentials."""
+        return self.action.id if self.action else ""
+
+    @property
     def traces(self) -> tuple[str, ...]:
         """What Google recognises the click by: its id, or else the identifiers."""
         return (self.click[1],) if self.click else tuple(filter(None, self.hashes))

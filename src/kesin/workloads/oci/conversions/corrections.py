@@ -120,7 +120,8 @@ class _FixBatch:
         }
         old, number, rules, at = job.payload, 0, defaults, {"now_us": self.site.queue.now()}
         if self.taken and job.state == "COMPLETED":
-            (old, number), rules, at = settling.restated(self.site, job), defaults.as_sent(), {}
+            (old, number), at = settling.restated(self.site, job), {}
+            rules = settling.rules_of(self.site, job)
         merged = {**old, **filled, "revision": old.get("revision")}
         says = str(filled.get("adUserData", "")).strip().lower()
         if says != "granted" and find_refused(self.site, [job]):

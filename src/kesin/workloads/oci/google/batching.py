@@ -54,8 +54,8 @@ def separate_twins(rows: Sequence[UploadRow]) -> list[Positions]:
     layers: list[list[int]] = []
     for position, row in enumerate(rows):
         conversion = row.conversion
-        action = conversion.action.id if conversion.action else ""  # each has its own conversions
-        click = (*conversion.traces, str(conversion.at_us), action)
+        # Each action has its own conversions.
+        click = (*conversion.traces, str(conversion.at_us), conversion.action_id)
         layer = max(seen.get(click, 0), seen.get(conversion.order_id, 0))
         seen[click] = seen[conversion.order_id] = layer + 1
         if layer == len(layers):

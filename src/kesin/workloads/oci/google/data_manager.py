@@ -111,8 +111,7 @@ class DataManager(GoogleChannel):
 
 
 def _action_ids(conversions: Iterable[Conversion]) -> list[str]:
-    """The id of the action of each; "" is the one of the credentials."""
-    return [conversion.action.id if conversion.action else "" for conversion in conversions]
+    return [conversion.action_id for conversion in conversions]
 
 
 def _split_by_action(rows: Sequence[UploadRow]) -> list[Positions]:

@@ -51,8 +51,8 @@ def job_panel(ctx: PageContext, history: JobDetails) -> Panel:
         if channel == "data_manager":
             body: dict[str, Any] = {"events": [event(conversion)]}
         else:
-            action = conversion.action.id if conversion.action else "…"
-            row = click_conversion(conversion, f"customers/…/conversionActions/{action}")
+            action = f"customers/…/conversionActions/{conversion.action_id or '…'}"
+            row = click_conversion(conversion, action)
             body = {"conversions": [row], "partialFailure": True}
         request = pretty(context.commands.masking("oci").value(body))
     version = ctx.service.settings.oci_google_version
