@@ -244,6 +244,16 @@ def test_a_refusal_counts_though_its_row_is_rejected_for_something_else(site: Ow
     assert site.job(row["id"]).error_code == "CONSENT_DENIED"
 
 
+def test_a_refusal_in_a_file_counts_though_its_amount_reads_two_ways(site: OwnSite):
+    [row] = site.post([site.row(1, consent=GRANTED)])
+    head = "externalId;gclid;conversionName;conversionTime;conversionValue;Ad User Data"
+    line = f"sale-1;Cj0KCQiA_click-000001;Phone sale;{site.oci.ago(60)};1.500;Denied"
+    [result] = ok(site.ingest(f"{head}\n{line}\n", "text/csv"))["results"]
+    assert (result["externalId"], result["result"]) == ("sale-1", "rejected")
+    assert "a sale of this externalId is stopped" in result["message"]
+    assert site.job(row["id"]).error_code == "CONSENT_DENIED"
+
+
 def test_a_default_that_comes_later_changes_no_row_that_is_there(site: OwnSite):
     unsaid, granted = site.fail(1)[0], site.post([site.row(9, consent=GRANTED)])[0]["id"]
     old = {name: value for name, value in site.job(unsaid).payload.items() if name != "orderId"}

@@ -78,6 +78,8 @@ _NEWEST_YEAR: Final = 2999
 class Unsendable(MessageError):
     """A row that cannot be sent to Google: the field, and what is wrong with it."""
 
+    row: Mapping[str, Any] = {}  # what it says, if that was read
+
     def __init__(self, code: str, field: str, message: str, /, **values: object) -> None:
         super().__init__(message, **values)
         self.code = code
@@ -93,6 +95,11 @@ class Digest(str):
 
 Row = Mapping[str, Any]  # as a producer sends it
 ParsedRow = Row | Unsendable  # a row, or why it cannot be read
+
+
+def fields_of(row: ParsedRow) -> Row:
+    """What the row says, as far as it can be read."""
+    return row.row if isinstance(row, Unsendable) else row
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from kesin.workloads.oci.conversions.conversion import (
     Conversion,
     ParsedRow,
     Unsendable,
+    fields_of,
     parse_time,
 )
 from kesin.workloads.oci.conversions.identifiers import checked_row
@@ -179,7 +180,7 @@ class _Undone(Exception):
 
 def build_rejection(index: int, row: ParsedRow, problem: Unsendable) -> IngestResult:
     """The result of a rejected row, with its external id if it has one."""
-    given: Any = row if isinstance(row, Mapping) else {}
+    given = fields_of(row)
     external_id, adjustment_id = (
         storable(str(value))[:MAX_EXTERNAL_ID] if isinstance(value, str | int) else None
         for value in (given.get("externalId"), given.get("adjustmentId"))
@@ -316,11 +317,10 @@ def is_retracted(job: Job) -> bool:
 
 def _said(row: ParsedRow, name: str) -> str:
     """What the row itself says of a consent, not its site."""
-    if isinstance(row, Unsendable):
-        return ""
-    consent = row.get("consent")
+    given = fields_of(row)
+    consent = given.get("consent")
     inner = consent.get(name) if isinstance(consent, dict) else None
-    return str(row.get(name) or inner or "").strip().lower()
+    return str(given.get(name) or inner or "").strip().lower()
 
 
 def _says(row: ParsedRow, what: Literal["granted", "denied"]) -> bool:

@@ -189,9 +189,16 @@ class CsvFile:
     def rows(self) -> Iterator[tuple[int, ParsedRow]]:
         """Yield each row with the line it begins on; raises Problem where the file is no CSV."""
         for line, cells in self._records():
+            if len(cells) > len(self._fields):
+                why = "this line has more cells than the header"
+                yield line, Unsendable("NOT_AN_OBJECT", "", why)
+                continue
+            row = self._cells(cells)
             try:
-                yield line, self._row(cells)
+                self._normalise(row)
+                yield line, row
             except Unsendable as problem:
+                problem.row = row
                 yield line, problem
 
     def _records(self) -> Iterator[tuple[int, list[str]]]:
@@ -251,10 +258,7 @@ class CsvFile:
         named = zip(self._fields, cells, strict=False)
         return {name: unescape_cell(cell) for name, cell in named if name}
 
-    def _row(self, cells: list[str]) -> ParsedRow:
-        if len(cells) > len(self._fields):
-            return Unsendable("NOT_AN_OBJECT", "", "this line has more cells than the header")
-        row = self._cells(cells)
+    def _normalise(self, row: dict[str, str]) -> None:
         for plain, hashed in zip(PLAIN_FIELDS, HASH_FIELDS, strict=True):
             if plain in row and hashed not in row and _HASH.fullmatch(row[plain]):
                 row[hashed] = row.pop(plain)  # as Google's template wants it
@@ -267,7 +271,6 @@ class CsvFile:
                 row["conversionTime"] = at.isoformat()
         if self._defaults and "externalId" not in self._fields:
             row["externalId"] = _derive_id(row, self._defaults)
-        return row
 
 
 def _parse_zone(text: str) -> tzinfo | None:

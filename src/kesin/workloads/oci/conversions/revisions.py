@@ -1,10 +1,15 @@
 """Looks up the last revision of conversions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from kesin.lifecycle.model import Job
-from kesin.workloads.oci.conversions.conversion import MAX_REVISION, ParsedRow, key_of
+from kesin.workloads.oci.conversions.conversion import (
+    MAX_REVISION,
+    ParsedRow,
+    fields_of,
+    key_of,
+)
 from kesin.workloads.oci.site import SiteContext
 
 USUAL_REVISIONS: Final = 4  # looked up first
@@ -13,7 +18,7 @@ LOOKUP_BATCH: Final = 100  # conversions per lookup of later revisions
 
 def external_id_of(row: ParsedRow) -> str:
     """The external id of a row, as far as it has one."""
-    value = row.get("externalId") if isinstance(row, Mapping) else None
+    value = fields_of(row).get("externalId")
     return str(value).strip() if isinstance(value, str | int) else ""
 
 
