@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, time
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from kesin.engine.access.action_preview import ActionPreview
 from kesin.engine.access.commands import MAX_BULK_JOBS, MAX_LISTED_OUTCOMES
@@ -48,7 +48,7 @@ CRITERIA: Final = ("status", "code", "category")  # what rows are chosen by
 FAILED_SHARE_LIMIT: Final = 0.2  # above it, a warning
 MIN_FINISHED_ROWS: Final = 10  # fewer say nothing about a share
 EXPIRES_SOON_DAYS: Final = 7
-MAX_SUMMED_ROWS: Final = 50_000
+SUMMED_ROWS: Final = 20_000  # of several days; a single day may have more
 _ORDER_ID: Final = re.compile(r"k[0-9a-f]{40}")
 
 
@@ -218,28 +218,25 @@ def _is_silent(site: SiteContext, stats: SiteStats, now: int) -> bool:
     return now - last > site.silent_hours * HOUR_S * SECOND_US
 
 
-class DailySums(NamedTuple):
-    """Rows and sums by day of arrival and currency, the newest day first."""
-
-    sums: Mapping[tuple[date, str], tuple[int, Decimal]]
-    before: date | None = None  # there are rows of earlier days, or of this one if it is not whole
-    is_whole: bool = True
+DailySums = dict[tuple[date, str], tuple[int, Decimal]]  # rows and sum, by day and currency
 
 
 def daily_sums(
     site: SiteContext, criteria: Mapping[str, Sequence[str]], before: date | None = None
-) -> DailySums:
-    """The sums of the newest days, or of those before a day: each of all its rows.
+) -> tuple[DailySums, date | None]:
+    """The sums of the newest days of arrival, each of all its rows, or of days before one.
 
-    Only of a day that alone has too many rows are the newest summed.
+    With them the day before which there are more.
     """
-    where, zone = build_filter(site, criteria), site.zone
+    where, zone, sums = build_filter(site, criteria), site.zone, DailySums()
     if before:
         where = replace(where, created_before=datetime.combine(before, time(), zone))
-    sums: dict[tuple[date, str], tuple[int, Decimal]] = {}
-    cursor: str | None = None
-    for _ in range(0, MAX_SUMMED_ROWS, MAX_PAGE):
-        page = site.queue.jobs(where, limit=MAX_PAGE, cursor=cursor)
+    cursor: str | None = ""
+    while cursor is not None:
+        days = sorted({day for day, _ in sums})
+        if len(days) > 1 and sum(n for n, _ in sums.values()) >= SUMMED_ROWS:
+            return {key: each for key, each in sums.items() if key[0] != days[0]}, days[1]
+        page = site.queue.jobs(where, limit=MAX_PAGE, cursor=cursor or None)
         for job in page.jobs:
             payload = job.payload if isinstance(job.payload, dict) else {}
             value, currency = (payload.get(f"conversion{part}") for part in ("Value", "Currency"))
@@ -248,12 +245,7 @@ def daily_sums(
             worth = Decimal(str(value)) if isinstance(value, int | float) else Decimal()
             sums[day, str(currency)] = n + 1, total + worth
         cursor = page.cursor
-        if cursor is None:
-            return DailySums(sums)
-    oldest, *whole = sorted({day for day, _ in sums})
-    if not whole:
-        return DailySums(sums, oldest, is_whole=False)
-    return DailySums({key: each for key, each in sums.items() if key[0] != oldest}, whole[0])
+    return sums, None
 
 
 def search_rows(

@@ -123,9 +123,9 @@ def oci_control(
     """The page, or a part of it: the summary, sums by day, the rows, the rows that follow."""
     site, chosen = find_site(ctx, site_id, "read", "oci.control"), _chosen(ctx)
     if part == "sums":
-        found = operations.daily_sums(site, chosen.criteria, before or None)
-        shown = {"found": found, "chosen": chosen, "path": control_path(site.id)}
-        return ctx.page("oci/part_sums.html", most=operations.MAX_SUMMED_ROWS, **shown)
+        sums, following = operations.daily_sums(site, chosen.criteria, before or None)
+        more = chosen.query(part="sums", before=following.isoformat()) if following else ""
+        return ctx.page("oci/part_sums.html", sums=sums, more=more, path=control_path(site.id))
     values: dict[str, Any] = {"chosen": chosen, "categories": list(Category.__members__)}
     if part in {"", "summary"}:
         stats = operations.site_stats(site)
