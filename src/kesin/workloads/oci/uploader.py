@@ -338,25 +338,15 @@ def _rotate(sites: Sequence[SiteContext], turn: int) -> Sequence[SiteContext]:
 def fair_shares(waiting: Mapping[str, int], limit: int | None) -> dict[str, int]:
     """Share a limit between sites in proportion to their backlogs, at least one row each.
 
-    The remainder of rounding is handed out in turn. With more sites than rows, the longest
-    backlogs come first.
+    Each row goes to the site with the smallest part of its backlog so far, the longest first.
     """
     backlog = {site: count for site, count in waiting.items() if count > 0}
-    total = sum(backlog.values())
-    if limit is None or total <= limit:
+    if limit is None or sum(backlog.values()) <= limit:
         return {site: min(count, MAX_ROWS) for site, count in backlog.items()}
-    longest = sorted(backlog, key=lambda site: (-backlog[site], site))[:limit]
-    total = sum(backlog[site] for site in longest)
-    shares = {site: max(1, limit * backlog[site] // total) for site in longest}
-    while sum(shares.values()) > limit:
-        shares[max(shares, key=lambda site: (shares[site], site))] -= 1
-    remaining = limit - sum(shares.values())
-    while remaining:
-        for site in longest:
-            if remaining and shares[site] < backlog[site]:
-                shares[site] += 1
-                remaining -= 1
-    return {site: min(count, MAX_ROWS) for site, count in shares.items()}
+    shares = dict.fromkeys(sorted(backlog, key=lambda site: (-backlog[site], site)), 0)
+    for _ in range(limit):
+        shares[min(shares, key=lambda site: shares[site] / backlog[site])] += 1
+    return {site: min(count, MAX_ROWS) for site, count in shares.items() if count}
 
 
 def build_worker(
