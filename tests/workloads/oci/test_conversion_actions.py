@@ -320,7 +320,7 @@ def test_what_cannot_be_kept_is_omitted_and_said():
 
 
 def test_of_a_list_that_is_too_long_what_has_room_is_taken_and_what_is_there_stays_up_to_date():
-    every = [{"name": f"n{n}", "id": str(n)} for n in range(102)]
+    every: list[dict[str, Any]] = [{"name": f"n{n}", "id": str(n)} for n in range(102)]
     first = merge_actions((), listed(*every), ())
     assert len(first.actions) == len(first.added) == 100
     assert first.omitted == ("n100 (TOO_MANY)", "n101 (TOO_MANY)")

@@ -20,13 +20,13 @@ from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.model import Job
 from kesin.workloads.oci.adjustments import settling
 from kesin.workloads.oci.adjustments.lifecycle import WINDOW_S
+from kesin.workloads.oci.conversions.amounts import json_number
 from kesin.workloads.oci.conversions.conversion import (
     MAX_FUTURE_S,
     MAX_VALUE,
     Conversion,
     ParsedRow,
     Unsendable,
-    json_number,
     parse_currency,
     parse_id,
     parse_time,

@@ -26,8 +26,8 @@ from kesin.workloads.oci.conversions.conversion import (
     CONSENT_FIELDS,
     CONSENTS,
     CONVERSION_FIELDS,
-    EXPORTED_FIELDS,
 )
+from kesin.workloads.oci.conversions.identifiers import EXPORTED_FIELDS
 from kesin.workloads.oci.conversions.ingest import IngestResult, ingest
 from kesin.workloads.oci.conversions.parsing import CONTENT_TYPES, MAX_ROWS, parse_body
 from kesin.workloads.oci.site import HEARTBEAT, require_site

@@ -19,7 +19,7 @@ from kesin.foundation.messages import Message, MessageError
 from kesin.foundation.text import storable
 from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.workloads.oci.conversions.actions import MAX_NAME, ConversionAction
-from kesin.workloads.oci.conversions.amounts import DECIMALS, normalise_amount
+from kesin.workloads.oci.conversions.amounts import DECIMALS, json_number, normalise_amount
 
 ClickKind = Literal["gclid", "wbraid", "gbraid"]
 
@@ -37,11 +37,6 @@ CONVERSION_FIELDS: Final = (
 )
 # What a producer may send in their place; `checked_row` turns it into those.
 INPUT_FIELDS: Final = (*CONVERSION_FIELDS, *PLAIN_FIELDS, "consent")
-# What our own files have beside it; read back, it is ignored.
-EXPORTED_FIELDS: Final = (
-    *("id", "orderId", "errorCode", "errorCategory", "lastError", "whatToDo", "attempts"),
-    "failedAt",
-)
 MAX_FUTURE_S: Final = 3_600  # tolerates a wrong clock, not a wrong time zone
 CLICK_LIFETIME_DAYS: Final = 90
 DENIED: Final = "consent to send the data to Google is denied: the row is kept and never sent"
@@ -53,7 +48,6 @@ MAX_VALUE: Final = Decimal(10) ** 12
 MAX_EXTERNAL_ID: Final = 200
 ONE_PER_CLICK_BRAID: Final = "ONE_PER_CLICK_CONVERSION_ACTION_NOT_PERMITTED_WITH_BRAID"  # Google's
 MAX_LISTED_NAMES: Final = 10  # of a site's actions, in a message
-MAX_SHOWN_NAME: Final = 80  # characters of an unknown field's name
 MAX_REVISION: Final = 99
 CLICK_ID: Final = re.compile(r"[A-Za-z0-9_-]{6,512}")
 _CONTROL: Final = re.compile(r"[\x00-\x1f]")
@@ -154,9 +148,8 @@ class Conversion:
         external_id = parse_id(row.get("externalId"))
         revision = _parse_revision(row.get("revision"))
         clicks = {kind: _parse_text(row, kind) for kind in CLICK_KINDS}
-        hashes = ("", "")
-        if defaults.enhanced:
-            hashes = _parse_hash(row, "hashedEmail"), _parse_hash(row, "hashedPhone")
+        kept = HASH_FIELDS if defaults.enhanced else ("", "")
+        hashes = _parse_hash(row, kept[0]), _parse_hash(row, kept[1])
         if not any(clicks.values()) and (defaults.needs_click or not any(hashes)):
             if defaults.needs_click:
                 why = Message("one of gclid, wbraid, gbraid is needed")
@@ -288,11 +281,6 @@ def key_of(external_id: str, revision: int = 1) -> str:
 def format_google_time(at: datetime) -> str:
     """Format a time as ``yyyy-mm-dd HH:mm:ss+HH:mm``."""
     return at.isoformat(sep=" ", timespec="seconds")
-
-
-def json_number(value: Decimal) -> int | float:
-    """The value as a JSON number, an integer if it is whole."""
-    return int(value) if value == value.to_integral_value() else float(value)
 
 
 def parse_time(value: Any, zone: tzinfo | None) -> datetime:

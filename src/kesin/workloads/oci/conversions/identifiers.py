@@ -15,10 +15,8 @@ from kesin.foundation.messages import Message
 from kesin.foundation.text import storable
 from kesin.workloads.oci.conversions.conversion import (
     CONSENT_FIELDS,
-    EXPORTED_FIELDS,
     HASH_FIELDS,
     INPUT_FIELDS,
-    MAX_SHOWN_NAME,
     PLAIN_FIELDS,
     Digest,
     ParsedRow,
@@ -27,6 +25,12 @@ from kesin.workloads.oci.conversions.conversion import (
     Unsendable,
 )
 
+MAX_SHOWN_NAME: Final = 80  # characters of an unknown field's name
+# What our own files have beside the fields of a row; read back, it is ignored.
+EXPORTED_FIELDS: Final = (
+    *("id", "orderId", "errorCode", "errorCategory", "lastError", "whatToDo", "attempts"),
+    "failedAt",
+)
 # Country: its calling code, the prefix of calls within it, and the digits of a number without both.
 _PLANS: Final = """
 AT 43 0 6-13; BE 32 0 8-9; BG 359 0 7-9; CA 1 - 10-10; CH 41 0 9-9; CY 357 - 8-8; CZ 420 - 9-9;

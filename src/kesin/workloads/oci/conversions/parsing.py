@@ -25,9 +25,7 @@ from kesin.workloads.common import columns
 from kesin.workloads.oci.conversions.conversion import (
     CLICK_KINDS,
     CONVERSION_FIELDS,
-    EXPORTED_FIELDS,
     HASH_FIELDS,
-    MAX_SHOWN_NAME,
     PLAIN_FIELDS,
     ParsedRow,
     RowDefaults,
@@ -35,6 +33,7 @@ from kesin.workloads.oci.conversions.conversion import (
     parse_time,
 )
 from kesin.workloads.oci.conversions.forms import FileForms
+from kesin.workloads.oci.conversions.identifiers import EXPORTED_FIELDS, MAX_SHOWN_NAME
 
 MAX_ROWS: Final = 10_000
 MAX_DIGITS: Final = 18

@@ -14,7 +14,8 @@ from typing import Any, Final
 from kesin.foundation.messages import Message
 from kesin.lifecycle.errors import Category
 from kesin.store.limits import MAX_MESSAGE
-from kesin.workloads.oci.conversions.conversion import Conversion, json_number
+from kesin.workloads.oci.conversions.amounts import json_number
+from kesin.workloads.oci.conversions.conversion import Conversion
 from kesin.workloads.oci.google.batching import Positions, RequestReply, deliver
 from kesin.workloads.oci.google.channel import (
     BAD_STATES,

@@ -8,11 +8,11 @@ from typing import Any, Final
 from kesin.foundation.messages import Message
 from kesin.lifecycle.errors import Category
 from kesin.workloads.oci.conversions.actions import ListedAction
+from kesin.workloads.oci.conversions.amounts import json_number
 from kesin.workloads.oci.conversions.conversion import (
     CLICK_KINDS,
     Conversion,
     format_google_time,
-    json_number,
 )
 from kesin.workloads.oci.google import error_table as table
 from kesin.workloads.oci.google.batching import RequestReply, deliver, separate_twins
