@@ -113,8 +113,8 @@ def test_a_proof_says_what_it_found():
 
 
 def test_every_process_proves_all_real_lifecycles_by_a_short_walk():
-    """Measured: 14 117 configurations, two seconds."""
-    assert sum(prove(lifecycle).configurations for lifecycle in REAL.values()) < 15_000
+    """Measured: 16 448 configurations, two seconds."""
+    assert sum(prove(lifecycle).configurations for lifecycle in REAL.values()) < 17_000
 
 
 # The broken ones
