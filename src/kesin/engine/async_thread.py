@@ -7,7 +7,7 @@ renewed in a thread of their own: a handler that blocks the loop delays the othe
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +45,7 @@ class AsyncWorkerThread(WorkerThread):
         results, self._results = self._results, []
         self._write_results(results)
 
-    async def _serve(self, pool: ThreadPoolExecutor) -> None:
+    async def _serve(self, pool: Executor) -> None:
         """Keep as many jobs running as there are places, until the worker stops."""
         worker, beside = self.worker, partial(asyncio.get_running_loop().run_in_executor, pool)
         claiming: asyncio.Future[list[Job]] | None = None

@@ -1,19 +1,25 @@
 """The simulator: promises hold, a run is a pure function of its seed, and bugs are caught."""
 
 import os
+import sqlite3
 import subprocess
 import sys
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from itertools import product
+from typing import Any
 
+import psycopg
 import pytest
 
 from kesin.engine import results
 from kesin.engine.simulation.schedule import FAULTS, ScheduledStep, scheduled_steps
 from kesin.engine.simulation.simulate import SimulationResult, simulate
+from kesin.engine.simulation.workers import SimulatedWorker
 from kesin.engine.simulation.world import World
 from kesin.foundation.logs import silence
 from kesin.lifecycle.drawing.table import page
+from kesin.lifecycle.model import Job
 from kesin.lifecycle.proof.rules import prove
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.contract import Store
@@ -73,11 +79,16 @@ def test_a_transaction_is_all_or_nothing_wherever_its_worker_fails(
     kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ):
     """At its claim, its effect, its follow-up jobs, the end of its job, the commit, or later."""
-    monkeypatch.setattr(World, "_run_handler", World._complete)
+
+    async def complete(self: World, worker: SimulatedWorker, job: Job) -> None:
+        self._complete(worker, job)
+
+    monkeypatch.setattr(World, "_run_handler", complete)
     ended: dict[str, list[bool]] = {}
     with silence(), opened(kind, request) as store:
         for number, (fault, call) in enumerate(product(FAULTS, range(6))):
             world = World(task_lifecycle(f"task_{number}"), store, number, None, traced=False)
+            del world._workers[1]  # it awaits, and its calls come in another order
             with world._process("producer", ScheduledStep("enqueue", 0)) as queue:
                 job_id = queue.enqueue({}).id
             world.run_step(ScheduledStep("work", number, fault, call))
@@ -185,16 +196,42 @@ def test_a_failure_shrinks_to_a_history_a_person_can_read():
 # The same on the other stores (long tests)
 
 
+@contextmanager
+def connected(store: Any, url: str | None) -> Iterator[Any]:
+    """A transaction of an application's own connection, committed at the end."""
+    if url:
+        with psycopg.connect(url, options=f"-c search_path={store.schema}") as connection:
+            yield connection
+    else:
+        with closing(sqlite3.connect(store.path)) as own, own:
+            own.execute("BEGIN IMMEDIATE")
+            yield own
+
+
+def test_an_application_on_a_connection_of_its_own_gets_all_or_nothing(request: Any):
+    simulated_on("sqlite-file", "task", request, steps=STEPS)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", lifecycles())
 @pytest.mark.parametrize("kind", ["postgres", "redis"])
-def test_promises_hold_on_the_other_stores(kind: str, name: str, request: pytest.FixtureRequest):
+def test_promises_hold_on_the_other_stores(kind: str, name: str, request: Any):
+    simulated_on(kind, name, request, steps=LONG_STEPS)
+
+
+def simulated_on(kind: str, name: str, request: pytest.FixtureRequest, *, steps: int) -> None:
+    url = request.getfixturevalue("postgres_url") if kind == "postgres" else None
     with ExitStack() as stores:
 
         def store() -> Store:
             return stores.enter_context(opened(kind, request))
 
         run = simulate(
-            lifecycles()[name](), seed=SEED, steps=LONG_STEPS, make_store=store, shrink_attempts=20
+            lifecycles()[name](),
+            seed=SEED,
+            steps=steps,
+            make_store=store,
+            shrink_attempts=20,
+            connect=lambda store: connected(store, url),
         )
     assert run, run.failure

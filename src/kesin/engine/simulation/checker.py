@@ -322,7 +322,7 @@ class WorkerChecker:
         self._open: dict[_Claim, str | None] = {}  # claim → the handler's result, if any
         self._handled: set[_Claim] = set()
         self._unreleased: set[_Claim] = set()  # release refused: handled, or left to run out
-        self._current: _Claim | None = None
+        self._running: set[_Claim] = set()  # whose handler has begun and not ended
 
     def record_claims(self, jobs: Sequence[Job]) -> None:
         self._open.update(((job.id, job.claim_seq), None) for job in jobs)
@@ -334,12 +334,19 @@ class WorkerChecker:
         if claim not in self._open:
             break_promise("conduct", f"{job.id} was worked on after its claim was given up")
         self._handled.add(claim)
-        self._current = claim
+        self._running.add(claim)
 
-    def end_handler(self, *, releases: bool) -> None:
-        if self._current in self._open:
-            self._open[self._current] = "release" if releases else "an answer"
-        self._current = None
+    def end_handler(self, job: Job, *, releases: bool) -> None:
+        claim = (job.id, job.claim_seq)
+        if claim in self._running and claim in self._open:
+            self._open[claim] = "release" if releases else "an answer"
+        self._running.discard(claim)
+
+    def cancel_handler(self, job: Job, *, lost: bool) -> None:
+        """It ends without an answer: the worker stops, or lost the claim to another."""
+        self._running.discard((job.id, job.claim_seq))
+        if lost:
+            self._open.pop((job.id, job.claim_seq), None)
 
     def check_calls(self, calls: Sequence[StoreCall]) -> None:
         """Calls were committed together: what a handler writes, with the end of its job."""
@@ -359,7 +366,7 @@ class WorkerChecker:
             if f'"{_SIGNATURE_KEY}"' in result and change.id not in result:
                 break_promise("conduct", f"{change.id} was given the result of another: {result}")
             claims = [claim for claim in self._open if claim[0] == change.id]
-            if self._current in claims:
+            if not self._running.isdisjoint(claims):
                 continue
             for claim in claims:
                 if action == "release" and self._open[claim] == "an answer":

@@ -7,7 +7,7 @@ inject a fault before, during or after each call, and the checker runs after eac
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 CHECKED_METHODS: Final = frozenset(
     {"enqueue", "claim", "renew", "apply", "sweep", "settle", "pause", "resume", "add_note"}
 )
+
+
+Begin = Callable[[], AbstractContextManager[Any]]
 
 
 class ProcessKilled(BaseException):
@@ -77,8 +80,11 @@ class FaultyStore:
         raise ProcessKilled
 
     @contextmanager
-    def transaction(self) -> Iterator[Any]:
-        """Check the calls inside after the commit; after a rollback, check that nothing changed."""
+    def transaction(self, begin: Begin | None = None) -> Iterator[Any]:
+        """Check the calls inside after the commit; after a rollback, check that nothing changed.
+
+        ``begin`` opens it in place of the store: it is that of a caller.
+        """
         world = self._world
         if self._uncommitted is not None:  # one inside another: the outer one commits
             with world.store.transaction() as connection:
@@ -86,7 +92,7 @@ class FaultyStore:
             return
         self._uncommitted = []
         try:
-            with world.store.transaction() as connection:
+            with (begin or world.store.transaction)() as connection:
                 yield connection
         except BaseException:
             undone, self._uncommitted = self._uncommitted, None

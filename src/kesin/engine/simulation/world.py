@@ -5,23 +5,25 @@ that can delay, cut off or kill it at any call. While a process is delayed, othe
 overlap without threads, and a run is a pure function of its seed.
 """
 
+import asyncio
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Final, cast
 
-from kesin.engine.leases import Leases
+from kesin.engine.new_job import NewJob
 from kesin.engine.queue import Queue, StaleClaim, apply_changes
 from kesin.engine.results import Act, HandlerResult
 from kesin.engine.schedules import Schedule
+from kesin.engine.simulation.application import Application, Connect
 from kesin.engine.simulation.checker import StoreCall, StoreChecker, WorkerChecker, signed_result
 from kesin.engine.simulation.dice import Dice, actions_of, drops_claim, due_times, earlier_rules
 from kesin.engine.simulation.faulty_store import FaultyStore, ProcessKilled
 from kesin.engine.simulation.oracle_moves import break_promise
 from kesin.engine.simulation.schedule import Fault, ScheduledStep
+from kesin.engine.simulation.workers import SimulatedWorker, without_loop
 from kesin.engine.sweeper import Sweeper
-from kesin.engine.worker import Worker
 from kesin.foundation.clock import ManualClock, datetime_of
 from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.declare import Lifecycle
@@ -41,34 +43,18 @@ EACH_MINUTE: Final = Schedule("each-minute", "* * * * *", {"n": 1}, catch_up=2)
 MAX_QUEUE_HANDLES: Final = 1_000_000  # of one world: each has its own seed for ids
 
 
-class _ManualLeases(Leases):
-    """Leases without a thread: the schedule decides when they are renewed."""
-
-    def start(self) -> None:
-        pass
-
-    def stop(self) -> None:
-        pass
-
-
-class _SimulatedWorker(Worker):
-    """A worker that never waits: the clock is simulated."""
-
-    def __init__(self, store: FaultyStore, queue: Queue, **options: Any) -> None:
-        super().__init__(queue, **options)
-        self.store = store
-        self.checker = WorkerChecker()
-        self.leases = _ManualLeases(queue, self.leases.lease_s)
-
-    def pause(self, seconds: float) -> None:
-        """The store was unreachable; retry at once."""
-
-
 class World:
     """One queue, one clock, and all processes that use them."""
 
     def __init__(
-        self, lifecycle: Lifecycle, store: Store, seed: int, bound: int | None, *, traced: bool
+        self,
+        lifecycle: Lifecycle,
+        store: Store,
+        seed: int,
+        bound: int | None,
+        *,
+        traced: bool,
+        connect: Connect | None = None,
     ) -> None:
         self.lifecycle = lifecycle
         self.store = store
@@ -87,6 +73,7 @@ class World:
         self._workers = [self._start_worker() for _ in range(WORKERS)]
         self._busy: set[str] = set()
         self._claims: deque[Job] = deque(maxlen=MAX_REMEMBERED_CLAIMS)
+        self._application = Application(store, connect)
         self._dice = Dice(lifecycle, seed)
         self._completion = lifecycle.errors.move_for(Verdict.COMPLETE) or ""
         self._ending = False  # no more jobs are enqueued
@@ -147,7 +134,20 @@ class World:
         if len(self.checker.rows) >= MAX_JOBS:
             return
         with self._process("producer", step) as queue:
-            queue.enqueue_many(self._dice.new_jobs(queue, self.checker.rows))
+            news = self._dice.new_jobs(queue, self.checker.rows)
+            if self._application.connects and step.dice % 4 == 0:
+                self._order(queue, news)
+            else:
+                queue.enqueue_many(news)
+
+    def _order(self, queue: Queue, news: Sequence[NewJob]) -> None:
+        """In a transaction of the caller, who commits, rolls back or dies."""
+        process, application = cast("FaultyStore", queue.store), self._application
+        try:
+            application.order(process, queue, news, commits=self._dice.maybe(0.7))
+        finally:
+            with self.checker.recording():
+                application.check(self.checker)
 
     def _tick(self, step: ScheduledStep) -> None:
         """A process with a schedule enqueues what is due, and what it missed last."""
@@ -179,16 +179,19 @@ class World:
 
     # Workers
 
-    def _start_worker(self) -> _SimulatedWorker:
+    def _start_worker(self) -> SimulatedWorker:
         self._workers_started += 1
         name = f"worker-{self._workers_started}"
         store, queue = self._open_queue(name)
         options: dict[str, Any] = {"name": name, "batch": 4}
-        if self._workers_started % 3 == 0:
-            options["batch_handler"] = partial(self._handle_batch, store)
-        else:
-            options["handler"] = partial(self._handle, store)
-        return _SimulatedWorker(store, queue, **options)
+        match self._workers_started % 6:
+            case 0 | 3:
+                options["batch_handler"] = partial(self._handle_batch, store)
+            case 2:
+                options = {"name": name, "handler": partial(self._handle, store), "concurrency": 4}
+            case _:
+                options["handler"] = lambda job: without_loop(self._handle(store, job))
+        return SimulatedWorker(store, queue, **options)
 
     def _work(self, step: ScheduledStep) -> None:
         idle = [n for n, worker in enumerate(self._workers) if worker.name not in self._busy]
@@ -199,7 +202,9 @@ class World:
         self._busy.add(worker.name)
         try:
             with worker.store.running(step):
-                if self.checker.rows and self._dice.maybe(0.5):
+                if worker.awaits:
+                    worker.serve()
+                elif self.checker.rows and self._dice.maybe(0.5):
                     worker.work_on(self._sample_ids(4))
                 else:
                     worker.run_once()
@@ -214,21 +219,25 @@ class World:
                 self._workers[index] = self._start_worker()
 
     def _handle_batch(self, store: FaultyStore, jobs: Sequence[Job]) -> list[HandlerResult]:
-        return [self._handle(store, job) for job in jobs]
+        return [without_loop(self._handle(store, job)) for job in jobs]
 
-    def _handle(self, store: FaultyStore, job: Job) -> HandlerResult:
+    async def _handle(self, store: FaultyStore, job: Job) -> HandlerResult:
+        """The handler of every worker; others run between its moves where handlers await."""
         worker = next(worker for worker in self._workers if worker.store is store)
         with self.checker.recording():
             worker.checker.begin_handler(job)
         result: HandlerResult = None
         try:
-            result = self._run_handler(worker, job)
-            return result
+            result = await self._run_handler(worker, job)
+        except asyncio.CancelledError:
+            worker.checker.cancel_handler(job, lost=worker.leases.is_lost(job))
+            raise
         finally:
             releases = isinstance(result, Act) and result.action == "release"
-            worker.checker.end_handler(releases=releases)
+            worker.checker.end_handler(job, releases=releases)
+        return result
 
-    def _run_handler(self, worker: _SimulatedWorker, job: Job) -> HandlerResult:
+    async def _run_handler(self, worker: SimulatedWorker, job: Job) -> HandlerResult:
         """Make some moves under the claim, then return some result."""
         step, store = worker.store.next_call(), worker.store
         if step and step.fault and step.fault.startswith("dies"):
@@ -236,8 +245,11 @@ class World:
         dice = self._dice
         if self._dice.maybe(0.06):
             worker.stop()
+            if worker.awaits and dice.maybe(0.5):
+                worker.grace_over.set()
         state, diligence = job.state, dice.choice((0.1, 0.9))
         for _ in range(MAX_HANDLER_MOVES):
+            await asyncio.sleep(0)
             actions = actions_of(self.lifecycle, "worker", state, fenced=True)
             onward = [action for action in actions if not drops_claim(self.lifecycle, action)]
             if not actions or self._dice.maybe(0.1):
@@ -254,7 +266,7 @@ class World:
                 break
         return dice.result(job)
 
-    def _complete(self, worker: _SimulatedWorker, job: Job) -> None:
+    def _complete(self, worker: SimulatedWorker, job: Job) -> None:
         """An effect (a note), follow-up jobs and the end of the job: all, or none of them."""
         with worker.run_of(job).transaction(self._completion) as transaction:
             worker.store.add_note(job.queue, kind="effect", actor=worker.name, job_id=job.id)
