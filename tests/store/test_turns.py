@@ -8,6 +8,7 @@ from itertools import pairwise
 from threading import Barrier
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -103,6 +104,34 @@ def test_the_printed_bound_holds(jobs, limit, seed):
             bound = -(-place // (limit // tenants)) if limit >= tenants else rounds
             assert number <= bound
     assert line == jobs
+    store.close()
+
+
+@settings(max_examples=25)
+@given(due=st.sets(st.sampled_from("abcdefgh")), after=st.sampled_from(["", "a", "d", "h", "z"]))
+def test_a_claim_that_looks_at_few_tenants_at_a_time_finds_what_is_due(due, after):
+    store = SqliteStore(":memory:")
+    with patch("kesin.store.sqlite.claims.MAX_WALKED", 3):
+        scene = Scene(store, "task", task_lifecycle())
+        for tenant in "abcdefgh":
+            scene.create_jobs(1, tenant=tenant, run_at=NOW if tenant in due else NOW + 60_000_000)
+        order = sorted(due, key=lambda tenant: (tenant <= after, tenant))
+        peeked = store.peek("task", limit=1, after=after, now=NOW)
+        found = [scene.claim(1, after=after) for _ in range(len(due) + 1)]
+    assert [job.tenant for job in peeked] == order[:1]
+    assert [job.tenant for jobs in found for job in jobs] == order
+    store.close()
+
+
+def test_others_write_while_a_claim_looks_for_a_tenant_with_due_jobs(monkeypatch):
+    monkeypatch.setattr("kesin.store.sqlite.claims.MAX_WALKED", 2)
+    scene = Scene(store := SqliteStore(":memory:"), "task", task_lifecycle())
+    for tenant in "abcdef":
+        scene.create_jobs(1, tenant=tenant, run_at=NOW if tenant == "f" else NOW + 60_000_000)
+    begun: list[str] = []
+    store._connections.writer.set_trace_callback(begun.append)
+    assert len(scene.claim(1)) == 1
+    assert begun.count("BEGIN IMMEDIATE") == 3
     store.close()
 
 

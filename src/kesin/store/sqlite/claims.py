@@ -13,6 +13,7 @@ from kesin.lifecycle.model import meter_of, slot_name
 from kesin.store.sql.statements import Statements
 
 LEVELS = (2, 1, 0, -1)  # priorities, the highest first
+MAX_WALKED = 1_000  # tenants that a transaction looks at
 Row = tuple[Any, ...]
 _TENANTS = (
     "SELECT DISTINCT tenant FROM job"
@@ -39,6 +40,7 @@ class Claim:
         self._taken: Counter[str] = Counter()  # by tenant
         self._free: dict[str, list[str]] = {}  # tenant, or '' for the queue → free slots
         self._params = params
+        self.walked_to: str | None = None  # the last tenant looked at, where others follow
         self.slots: dict[str, str] = {}  # by job
         self.rows = self._among() if "ids" in params else self._by_turns()
 
@@ -94,10 +96,13 @@ class Claim:
         turns = self._statements.turns(named="tenants" in self._params)
         is_open = self._statements.plain("claim_open")
         with closing(self._connection.execute(turns, self._params)) as tenants:
-            for (tenant,) in tenants:
+            for walked, (tenant,) in enumerate(tenants, 1):
                 given = {"tenant": tenant, "levels": levels}
                 if self._one(is_open, given) and self._left(tenant):
                     yield tenant
+                if walked == MAX_WALKED:
+                    self.walked_to = tenant
+                    return
 
     def _one(self, sql: str, more: dict[str, Any]) -> Row | None:
         row: Row | None = self._connection.execute(sql, {**self._params, **more}).fetchone()
@@ -150,6 +155,13 @@ class Claim:
     def _free_at(self, tenant: str) -> int:
         row = self._one(_METER, {"tenant": tenant, "move": self._move.name})
         return row[0] if row else 0
+
+    def goes_on(self, first: str) -> bool:
+        """Whether nothing was due so far, and turns that began behind ``first`` are left."""
+        start, end = self._params["after"], self.walked_to
+        if self.rows or end is None or end == first:
+            return False
+        return start == first or (end <= first, end) > (start <= first, start)
 
     def chosen(self) -> dict[str, str]:
         """The jobs, or their slots, as the parameter of the statement that claims them."""

@@ -185,21 +185,30 @@ class SqliteStore(SqlStore):
     # Statements
 
     def _claim(self, statements: Statements, params: dict[str, Any]) -> list[Job]:
-        """Read the due jobs as the claim sets them, then claim them, in one transaction."""
-        with self.transaction():
-            params = self._with_time(params)
-            claim = Claim(statements, params, self._writer)
-            if claim.rows:
-                self._writer.execute(statements.claim(), {**params, **claim.chosen()})
-                claim.spend()
-        return statements.claim_decoder.jobs(claim.rows, params)
+        """Read the due jobs as the claim sets them, then claim them, in one transaction.
+
+        Where many tenants have no due job, others may write before the next of them are looked at.
+        """
+        after, first = params["after"], params["after"]
+        while True:
+            with self.transaction():
+                params = self._with_time({**params, "after": after})
+                claim = Claim(statements, params, self._writer)
+                if claim.rows:
+                    self._writer.execute(statements.claim(), {**params, **claim.chosen()})
+                    claim.spend()
+            if not claim.goes_on(first):
+                return statements.claim_decoder.jobs(claim.rows, params)
+            after = claim.walked_to
 
     def _peek(self, statements: Statements, params: dict[str, Any]) -> list[Job]:
         params = self._with_time({**params, "worker": "", "actor": "", "lease_us": 0})
+        first = params["after"]
         with self._reading() as connection:
-            rows = Claim(statements, params, connection).rows
-        jobs = self.find(statements.queue, [row[0] for row in rows])
-        return [jobs[row[0]] for row in rows if row[0] in jobs]
+            while (claim := Claim(statements, params, connection)).goes_on(first):
+                params["after"] = claim.walked_to
+        jobs = self.find(statements.queue, [row[0] for row in claim.rows])
+        return [jobs[row[0]] for row in claim.rows if row[0] in jobs]
 
     def _judge(self, call: ActionCall, changes: Sequence[Change]) -> dict[str, Outcome]:
         with suppress(_NotAllMovedError):
