@@ -18,6 +18,8 @@ from typing import NamedTuple
 import psycopg
 
 import kesin
+from kesin.store.contract import Store
+from kesin.store.open import open_redis
 
 QUEUE = "bench"
 AT_ONCE = 1_000
@@ -126,10 +128,16 @@ def _cpu_of(used: dict[str, float]) -> float:
     return used["used_cpu_user"] + used["used_cpu_sys"]
 
 
+def _store(address: str) -> Store:
+    if is_redis(address):  # earlier revisions opened it by a function of its own
+        return open_redis(address)
+    return kesin.open_store(address)
+
+
 @contextmanager
 def plain(address: str) -> Iterator[Callable[[int], Run]]:
     """The plain task queue, opened."""
-    with closing(kesin.open_store(address)) as store:
+    with closing(_store(address)) as store:
         queue = kesin.Queue(QUEUE, kesin.task_lifecycle(), store)
         worker = kesin.Worker(queue, lambda _job: None, threads=threads_for(address))
 

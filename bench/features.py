@@ -58,8 +58,7 @@ def main(*, stores: list[str], rounds: int, peers: bool, against: str, write: bo
         places = _places(stack, stores)
         for store, address in places.items():
             _used(report, store, address, rounds)
-        beside = {store: address for store, address in places.items() if store != "Redis"}
-        _unused(report, beside, against)
+        _unused(report, places, against)
         if peers and "PostgreSQL" in places:
             _beside_peers(report, places["PostgreSQL"])
     text = report.text()
