@@ -101,10 +101,10 @@ class Worker(ForkAware):
         for option, value in {**options, "time_limit_s": limit_s}.items():
             if value is not None and value <= 0:
                 raise ValueError(f"{option} must be positive, got {value}")
-        self._awaits = is_async(handler)
-        if self._awaits and (threads, batch) != (1, MAX_CLAIM_BATCH):
+        self.awaits = is_async(handler)  # whether the handler is ``async def``
+        if self.awaits and (threads, batch) != (1, MAX_CLAIM_BATCH):
             raise ValueError("an async handler has neither threads nor batches: give concurrency")
-        if concurrency is not None and not self._awaits:
+        if concurrency is not None and not self.awaits:
             raise ValueError("concurrency is for an async handler: give threads")
         if limit_s is not None and batch_handler:
             raise ValueError("time_limit_s is for a handler of single jobs")
@@ -114,7 +114,7 @@ class Worker(ForkAware):
         self.in_transaction = in_transaction  # called in the transaction that writes results
         self.threads = threads
         self.batch = min(batch, MAX_CLAIM_BATCH) if handler else batch
-        if self._awaits:
+        if self.awaits:
             self.batch = CONCURRENCY if concurrency is None else concurrency
         self.tenants = tenants
         self.channel = channel
@@ -155,7 +155,7 @@ class Worker(ForkAware):
     @handler.setter
     def handler(self, handler: Handler) -> None:
         require_plain_function(handler)
-        if is_async(handler) != self._awaits:
+        if is_async(handler) != self.awaits:
             raise ValueError("an async handler cannot take the place of a plain one, or reversed")
         self._handler = handler
 
@@ -201,7 +201,7 @@ class Worker(ForkAware):
         return self._new_thread().run
 
     def _new_thread(self) -> WorkerThread:
-        if not self._awaits:
+        if not self.awaits:
             return WorkerThread(self)
         from kesin.engine.async_thread import AsyncWorkerThread  # asyncio takes time to import
 
@@ -230,7 +230,7 @@ class Worker(ForkAware):
             while thread.is_alive() and self.queue.clock.monotonic() - since < self.grace_s:
                 thread.join(0.1)  # in short waits: a second signal ends the grace period
         self.grace_over.set()
-        if self._awaits:  # handlers are cancelled before their jobs are released
+        if self.awaits:  # handlers are cancelled before their jobs are released
             for thread in self._threads:
                 thread.join(CANCEL_S)
         unfinished = self.leases.held()

@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from kesin.engine import results
+from kesin.engine.simulation.application import Application
 from kesin.engine.simulation.schedule import FAULTS, ScheduledStep, scheduled_steps
 from kesin.engine.simulation.simulate import SimulationResult, simulate
 from kesin.engine.simulation.workers import SimulatedWorker
@@ -197,8 +198,9 @@ def test_a_failure_shrinks_to_a_history_a_person_can_read():
 
 
 @contextmanager
-def connected(store: Any, url: str | None) -> Iterator[Any]:
+def connected(application: Application, url: str | None) -> Iterator[Any]:
     """A transaction of an application's own connection, committed at the end."""
+    store: Any = application._store
     if url:
         with psycopg.connect(url, options=f"-c search_path={store.schema}") as connection:
             yield connection
@@ -206,6 +208,19 @@ def connected(store: Any, url: str | None) -> Iterator[Any]:
         with closing(sqlite3.connect(store.path)) as own, own:
             own.execute("BEGIN IMMEDIATE")
             yield own
+
+
+def simulated_on(kind: str, name: str, request: pytest.FixtureRequest, *, steps: int) -> None:
+    url = request.getfixturevalue("postgres_url") if kind == "postgres" else None
+    with ExitStack() as stores, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Application, "begin", lambda self: connected(self, url))
+
+        def store() -> Store:
+            return stores.enter_context(opened(kind, request))
+
+        lifecycle = lifecycles()[name]()
+        run = simulate(lifecycle, seed=SEED, steps=steps, make_store=store, shrink_attempts=20)
+    assert run, run.failure
 
 
 def test_an_application_on_a_connection_of_its_own_gets_all_or_nothing(request: Any):
@@ -217,21 +232,3 @@ def test_an_application_on_a_connection_of_its_own_gets_all_or_nothing(request: 
 @pytest.mark.parametrize("kind", ["postgres", "redis"])
 def test_promises_hold_on_the_other_stores(kind: str, name: str, request: Any):
     simulated_on(kind, name, request, steps=LONG_STEPS)
-
-
-def simulated_on(kind: str, name: str, request: pytest.FixtureRequest, *, steps: int) -> None:
-    url = request.getfixturevalue("postgres_url") if kind == "postgres" else None
-    with ExitStack() as stores:
-
-        def store() -> Store:
-            return stores.enter_context(opened(kind, request))
-
-        run = simulate(
-            lifecycles()[name](),
-            seed=SEED,
-            steps=steps,
-            make_store=store,
-            shrink_attempts=20,
-            connect=lambda store: connected(store, url),
-        )
-    assert run, run.failure

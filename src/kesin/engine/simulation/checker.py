@@ -336,17 +336,14 @@ class WorkerChecker:
         self._handled.add(claim)
         self._running.add(claim)
 
-    def end_handler(self, job: Job, *, releases: bool) -> None:
+    def end_handler(self, job: Job, answer: str | None, *, lost: bool = False) -> None:
+        """None: it was cancelled, as the worker stops or lost the claim to another."""
         claim = (job.id, job.claim_seq)
-        if claim in self._running and claim in self._open:
-            self._open[claim] = "release" if releases else "an answer"
         self._running.discard(claim)
-
-    def cancel_handler(self, job: Job, *, lost: bool) -> None:
-        """It ends without an answer: the worker stops, or lost the claim to another."""
-        self._running.discard((job.id, job.claim_seq))
-        if lost:
-            self._open.pop((job.id, job.claim_seq), None)
+        if answer and claim in self._open:
+            self._open[claim] = answer
+        elif lost:
+            self._open.pop(claim, None)
 
     def check_calls(self, calls: Sequence[StoreCall]) -> None:
         """Calls were committed together: what a handler writes, with the end of its job."""

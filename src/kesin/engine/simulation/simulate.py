@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from kesin.engine.proof_cache import proof_of
-from kesin.engine.simulation.application import Connect
 from kesin.engine.simulation.oracle_moves import BrokenPromise, break_promise
 from kesin.engine.simulation.schedule import ScheduledStep, scheduled_steps, shorter_histories
 from kesin.engine.simulation.world import MAX_JOBS, World
@@ -71,18 +70,16 @@ def simulate(
     make_store: MakeStore = partial(SqliteStore, ":memory:"),  # noqa: B008
     shrink_attempts: int = MAX_SHRINK_ATTEMPTS,
     progress: Callable[[int], None] | None = None,
-    connect: Connect | None = None,
 ) -> SimulationResult:
     """Run until ``steps`` calls have been checked, or a promise breaks.
 
     A history that breaks a promise is shortened in at most ``shrink_attempts`` attempts.
-    ``connect`` opens the transactions in which an application enqueues; else the store does.
     """
     run = SimulationResult(lifecycle.name, seed)
     digest = hashlib.sha256()
     while run.steps < steps and run:
         max_calls = min(ERA_CALLS, steps - run.steps)
-        era = _Era(lifecycle, f"{seed}:{run.eras}", make_store, connect)
+        era = _Era(lifecycle, f"{seed}:{run.eras}", make_store)
         era.run(scheduled_steps(era.seed), max_calls)
         checker = era.world.checker
         digest.update(checker.hash.encode())
@@ -104,13 +101,10 @@ class _Era:
 
     world: World
 
-    def __init__(
-        self, lifecycle: Lifecycle, seed: str, make_store: MakeStore, connect: Connect | None
-    ) -> None:
+    def __init__(self, lifecycle: Lifecycle, seed: str, make_store: MakeStore) -> None:
         self.lifecycle = lifecycle
         self.seed = seed
         self.make_store = make_store
-        self.connect = connect
         self.history: list[ScheduledStep] = []
         self.violation: BrokenPromise | None = None
         self.why = ""
@@ -120,8 +114,7 @@ class _Era:
         bound = proof_of(self.lifecycle).bound
         seed = int.from_bytes(hashlib.sha256(self.seed.encode()).digest()[:6])
         with silence(), closing(self.make_store()) as store:
-            options: dict[str, Any] = {"traced": traced, "connect": self.connect}
-            world = self.world = World(self.lifecycle, store, seed, bound, **options)
+            world = self.world = World(self.lifecycle, store, seed, bound, traced=traced)
             try:
                 for step in steps:
                     self.history.append(step)
@@ -164,6 +157,6 @@ def _find_shorter(era: _Era, best: _Era, rule: str, remaining: Iterator[int]) ->
 
 
 def _replay(era: _Era, history: tuple[ScheduledStep, ...]) -> _Era:
-    again = _Era(era.lifecycle, era.seed, era.make_store, era.connect)
+    again = _Era(era.lifecycle, era.seed, era.make_store)
     again.run(iter(history), max_calls=1_000_000, traced=True)
     return again

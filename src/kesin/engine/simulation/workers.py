@@ -38,11 +38,6 @@ class SimulatedWorker(Worker):
         self.checker = WorkerChecker()
         self.leases = _ManualLeases(queue, self.leases.lease_s)
 
-    @property
-    def awaits(self) -> bool:
-        """Whether its handler is ``async def``."""
-        return self._awaits
-
     def pause(self, seconds: float) -> None:
         """The store was unreachable; retry at once."""
 

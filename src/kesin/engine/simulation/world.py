@@ -16,7 +16,7 @@ from kesin.engine.new_job import NewJob
 from kesin.engine.queue import Queue, StaleClaim, apply_changes
 from kesin.engine.results import Act, HandlerResult
 from kesin.engine.schedules import Schedule
-from kesin.engine.simulation.application import Application, Connect
+from kesin.engine.simulation.application import Application
 from kesin.engine.simulation.checker import StoreCall, StoreChecker, WorkerChecker, signed_result
 from kesin.engine.simulation.dice import Dice, actions_of, drops_claim, due_times, earlier_rules
 from kesin.engine.simulation.faulty_store import FaultyStore, ProcessKilled
@@ -32,6 +32,7 @@ from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import PRIORITIES, READY, STAGES, Role
 from kesin.store.contract import Store
 from kesin.store.errors import StoreUnreachable
+from kesin.store.sql.store import SqlStore
 
 WORKERS: Final = 3
 MAX_JOBS: Final = 24  # at once: errors show among few jobs
@@ -47,14 +48,7 @@ class World:
     """One queue, one clock, and all processes that use them."""
 
     def __init__(
-        self,
-        lifecycle: Lifecycle,
-        store: Store,
-        seed: int,
-        bound: int | None,
-        *,
-        traced: bool,
-        connect: Connect | None = None,
+        self, lifecycle: Lifecycle, store: Store, seed: int, bound: int | None, *, traced: bool
     ) -> None:
         self.lifecycle = lifecycle
         self.store = store
@@ -73,7 +67,7 @@ class World:
         self._workers = [self._start_worker() for _ in range(WORKERS)]
         self._busy: set[str] = set()
         self._claims: deque[Job] = deque(maxlen=MAX_REMEMBERED_CLAIMS)
-        self._application = Application(store, connect)
+        self._application = Application(store)
         self._dice = Dice(lifecycle, seed)
         self._completion = lifecycle.errors.move_for(Verdict.COMPLETE) or ""
         self._ending = False  # no more jobs are enqueued
@@ -135,7 +129,7 @@ class World:
             return
         with self._process("producer", step) as queue:
             news = self._dice.new_jobs(queue, self.checker.rows)
-            if self._application.connects and step.dice % 4 == 0:
+            if step.dice % 4 == 0 and isinstance(self.store, SqlStore):
                 self._order(queue, news)
             else:
                 queue.enqueue_many(news)
@@ -226,15 +220,15 @@ class World:
         worker = next(worker for worker in self._workers if worker.store is store)
         with self.checker.recording():
             worker.checker.begin_handler(job)
-        result: HandlerResult = None
+        answer: str | None = "an answer"
         try:
             result = await self._run_handler(worker, job)
+            answer = "release" if isinstance(result, Act) and result.action == "release" else answer
         except asyncio.CancelledError:
-            worker.checker.cancel_handler(job, lost=worker.leases.is_lost(job))
+            answer = None
             raise
         finally:
-            releases = isinstance(result, Act) and result.action == "release"
-            worker.checker.end_handler(job, releases=releases)
+            worker.checker.end_handler(job, answer, lost=worker.leases.is_lost(job))
         return result
 
     async def _run_handler(self, worker: SimulatedWorker, job: Job) -> HandlerResult:
