@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from contextlib import closing, suppress
+from dataclasses import replace
 
 import psycopg
 import pytest
@@ -342,3 +343,20 @@ def test_the_database_keeps_the_parents_against_a_prompt(jobs):
             jobs.store._rows(attack, {})
     assert settle(jobs) == 0
     assert states(jobs, [child]) == ["blocked"]
+
+
+@pytest.mark.parametrize("holder", ["ready", "blocked"])
+@pytest.mark.parametrize("holder_first", [False, True])
+def test_a_key_of_a_batch_refuses_those_behind_its_holder_only(open_queue, holder, holder_first):
+    task = task_lifecycle(parents=True)
+    states = [
+        replace(one, holds_key=one.name == holder) if one.name in ("ready", "blocked") else one
+        for one in task.states
+    ]
+    scene = open_queue(replace(task, states=tuple(states)))
+    parent = scene.create_job()
+    plain, child = scene.new(key="k"), scene.new(key="k", after=(parent,))
+    holds, other = (child, plain) if holder == "blocked" else (plain, child)
+    batch = (holds, other) if holder_first else (other, holds)
+    results = [outcome.result for outcome in scene.enqueue(*batch)]
+    assert results == ["inserted", "duplicate" if holder_first else "inserted"]

@@ -54,14 +54,13 @@ class SqlInserter(SqlReader):
     ) -> list[Outcome]:
         statements = self.statements(queue)
         check_batch_size(jobs)
-        initial = statements.lifecycle.initial
-        first_by_key: dict[tuple[str, str], int] = {}
+        first_by_key: dict[tuple[str, str | None], int] = {}
         first_indexes: list[int] = []  # for each job, the first job of the batch with its key
         for index, job in enumerate(jobs):
-            if job.dedup_key is None or not initial.holds_key:
-                first_indexes.append(index)
-            else:
-                first_indexes.append(first_by_key.setdefault((job.tenant, job.dedup_key), index))
+            key = (job.tenant, job.dedup_key)
+            first_indexes.append(first_by_key.get(key, index))
+            if job.dedup_key is not None and statements.holds_key(job):
+                first_by_key.setdefault(key, index)
         pending = [index for index, first in enumerate(first_indexes) if first == index]
         by_index: dict[int, Outcome] = {}
         params = {"queue": queue, "actor": actor, "now": now}
@@ -82,8 +81,8 @@ class SqlInserter(SqlReader):
                 by_index[pending[position]] = Outcome("duplicate", holder, state, seq)
             pending = [index for index in pending if index not in by_index]
         if pending:
-            key = jobs[pending[0]].dedup_key
-            raise StoreError("the key %(key)s keeps changing hands: try again", key=repr(key))
+            taken = jobs[pending[0]].dedup_key
+            raise StoreError("the key %(key)s keeps changing hands: try again", key=repr(taken))
         if any(outcome.result == "inserted" for outcome in by_index.values()):
             self._notifier.notify(queue)
         outcomes = [
@@ -106,10 +105,11 @@ class SqlInserter(SqlReader):
             return self._insert(statements, jobs, params)
         with self.transaction():
             self._hold_parents(waiting)
-            inserted = self._insert(statements, waiting, params)
-            others = [job for job in jobs if not job.after]
-            if others:
-                inserted |= self._insert(statements, others, params)
+            inserted: set[str] = set()
+            kinds = filter(None, (waiting, [job for job in jobs if not job.after]))
+            # A key refuses jobs that come after its holder; one before it that holds none stays.
+            for kind in sorted(kinds, key=lambda kind: statements.holds_key(kind[0])):
+                inserted |= self._insert(statements, kind, params)
             self._write_parents(statements.queue, [job for job in waiting if job.id in inserted])
         return inserted
 

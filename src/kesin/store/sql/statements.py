@@ -289,6 +289,10 @@ class Statements:
         after = self.lifecycle.enqueue_after_move if job.after else None
         return after or self.lifecycle.enqueue_move
 
+    def holds_key(self, job: NewJobRow) -> bool:
+        """Whether a new job has its key to itself."""
+        return self.lifecycle.state[self.creates(job).to].holds_key
+
     @cached_property
     def renew(self) -> Statement:
         max_run_us = str(self.lifecycle.max_run_seconds * SECOND_US)
