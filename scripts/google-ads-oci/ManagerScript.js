@@ -3,7 +3,7 @@
  *
  * Each run asks a Kesin server for the sites that were served least recently, at most 50, and does
  * for the account of each what GoogleAdsScript.js does for one. How to install it:
- * docs/oci-agency.md.
+ * docs/oci-sites.md#fifty-sites.
  *
  * It promises what GoogleAdsScript.js promises, and that
  * - an account that fails, or that Google ends, stops no other and lets others go first in the next

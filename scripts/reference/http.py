@@ -47,7 +47,7 @@ _OPENING: Final = """# HTTP
 
 Every path of `kesin serve`, generated from its `/openapi.json`; `/docs` shows the same in a
 browser. *Who may* lists roles and scopes, which the tests try on every path. [Sites and
-queues](../access.md) limit which jobs a caller sees. Examples: [operator API](../api.md),
+queues](../security.md) limit which jobs a caller sees. Examples: [operator API](../api.md),
 [PDFs](../pdf-api.md), [cutting orders](../optiplan.md).
 
 Every path can also return these errors:

@@ -51,7 +51,7 @@ _REST: Final = "Workloads, pages and settings"
 _OPENING: Final = """# Python
 
 Everything that `kesin` and `kesin.testing` export. Other modules inside the package are private.
-[Stability](../stability.md) says what may change when.
+[Stability](../backup.md#what-may-change-in-a-release) says what may change when.
 """
 _HIDDEN: Final = ("self", "cls", "beside")  # the last is an old name
 _OLD: Final = "The old name of"
@@ -72,7 +72,7 @@ def python_page() -> str:
         lines += [f"## {title}", "", links, ""]
         for name in names:
             lines += _entry(name, getattr(kesin, name))
-    lines += ["## kesin.testing", "", "For [the tests of your app](../testing.md).", ""]
+    lines += ["## kesin.testing", "", "For [the tests of your app](../handlers.md#test-your-app).", ""]
     lines += _entry("MemoryQueue", MemoryQueue)
     return page(lines)
 

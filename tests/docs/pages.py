@@ -9,21 +9,23 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
-RECIPE_PAGES = (DOCS / "recipes.md", DOCS / "recipes-operate.md")
+RECIPE_PAGE = DOCS / "recipes.md"
 
 _FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```\s*$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^()\s]+)\)")
 _HEADING = re.compile(r"^#+ +(.+?)\s*$", re.MULTILINE)
-_RECIPE = re.compile(r"^## +(.+?)\s*$", re.MULTILINE)
+_SECTION = re.compile(r"^## +(.+?)\s*$", re.MULTILINE)
+_RECIPE = re.compile(r"^###? +(.+?)\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block and the line at which its text begins."""
+    """A fenced block, the line at which its text begins, and the anchor of its section."""
 
     language: str
     text: str
     line: int
+    section: str = ""
 
 
 @dataclass(frozen=True)
@@ -38,14 +40,25 @@ class Recipe:
 
 def blocks(page: Path) -> list[Block]:
     text = page.read_text("utf-8")
-    return [
-        Block(fence[1], fence[2], text.count("\n", 0, fence.start(2)) + 1)
-        for fence in _FENCE.finditer(text)
-    ]
+    found = []
+    section, end = "", 0
+    for fence in _FENCE.finditer(text):
+        for heading in _SECTION.findall(text[end : fence.start()]):
+            section = _anchor(heading)
+        end = fence.end()
+        line = text.count("\n", 0, fence.start(2)) + 1
+        found.append(Block(fence[1], fence[2], line, section))
+    return found
+
+
+def blocks_of(name: str) -> list[Block]:
+    """The blocks of `page.md`, or of a section of it: `page.md#section`."""
+    path, _, section = name.partition("#")
+    return [block for block in blocks(DOCS / path) if section in ("", block.section)]
 
 
 def recipes(page: Path) -> list[Recipe]:
-    """The recipes of a page, which has no headings inside blocks."""
+    """The recipes of a page: its third-level headings. It has no headings inside blocks."""
     text = page.read_text("utf-8")
     headings = list(_RECIPE.finditer(text))
     found = []
@@ -54,8 +67,13 @@ def recipes(page: Path) -> list[Recipe]:
         lines = [text.count("\n", 0, at) + 1 for at in (heading.start(), end)]
         own = [block for block in blocks(page) if lines[0] < block.line <= lines[1]]
         prose = _FENCE.sub("", text[heading.end() : end]).strip()
-        found.append(Recipe(page, heading[1], prose, own))
+        if heading[0].startswith("### "):
+            found.append(Recipe(page, heading[1], prose, own))
     return found
+
+
+def _anchor(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def _prose(page: Path) -> str:
@@ -77,7 +95,7 @@ def anchors(page: Path) -> set[str]:
     seen: Counter[str] = Counter()
     names = set()
     for heading in _HEADING.findall(_prose(page)):
-        name = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        name = _anchor(heading)
         names.add(f"{name}-{seen[name]}" if seen[name] else name)
         seen[name] += 1
     return names

@@ -12,13 +12,13 @@ from kesin.web.service import Service
 from kesin.workloads import workloads
 from kesin.workloads.pdf.errors import PdfErrorCode
 from kesin.workloads.pdf.schemas import PdfJobRequest, PdfRenderOptions
-from tests.docs.pages import DOCS, blocks
+from tests.docs.pages import DOCS, blocks, blocks_of
 from tests.docs.shell import URL
 
 Paths = set[tuple[str, str]]  # method and path
 
 API, OPTIPLAN, PDF = (
-    (DOCS / name).read_text("utf-8") for name in ("api.md", "optiplan-api.md", "pdf-api.md")
+    (DOCS / name).read_text("utf-8") for name in ("api.md", "optiplan.md", "pdf-api.md")
 )
 OF_API = (
     "/api/queues", "/api/jobs", "/api/session", "/api/sites", "/api/cron", "/health", "/metrics",
@@ -26,7 +26,7 @@ OF_API = (
 )  # fmt: skip
 OF_OPTIPLAN = ("/jobs", "/orders", "/customers", "/config")
 WITHOUT_EXAMPLE = ("/api/oci/", "/api/cron/oci/")  # the pages about conversions have them
-SITES = "oci-agency.md"  # its paths are on the page about many sites
+SITES = "oci-sites.md"  # its paths are on the page about sites
 NAMED = set(
     re.findall(
         r"`(GET|POST|PUT|PATCH|DELETE) (/[^`\s?]*)`", API + (DOCS / SITES).read_text("utf-8")
@@ -51,7 +51,7 @@ def test_the_page_of_the_api_names_every_path_and_no_other(paths):
 
 def test_every_path_has_an_example():
     """That the examples succeed is tested beside a running service, in test_followed.py."""
-    typed = [*blocks(DOCS / "api.md"), *blocks(DOCS / SITES)]
+    typed = [*blocks(DOCS / "api.md"), *blocks_of(f"{SITES}#fifty-sites")]
     text = "\n".join(block.text for block in typed if block.language == "sh")
     examples = set()
     for line in text.replace("\\\n", " ").replace("$URL", URL).splitlines():

@@ -11,17 +11,16 @@ import typer
 
 from kesin.cli import app
 from kesin.foundation.extras import LIBRARIES
-from tests.docs.pages import RECIPE_PAGES, blocks
-from tests.docs.test_docs import BESIDE_SERVICE, GENERATED, READ, SHELL, is_run, name_of
+from tests.docs.pages import RECIPE_PAGE, blocks
+from tests.docs.test_docs import GENERATED, READ, SHELL, is_followed, is_run, name_of
 from tests.docs.test_terminal import RQ_WORKER, SESSIONS
 from tests.packaging.test_wheel import INSTALLED
 
 # Blocks that no test runs: page and beginning, and the reason.
 NOT_RUN = {
-    ("docs/oci-credentials.md", "gcloud auth"): "needs Google's program and an account",
+    ("docs/oci-sites.md", "gcloud auth"): "needs Google's program and an account",
     ("ARCHITECTURE.md", "operator"): "a drawing",
     ("CONTRIBUTING.md", "make install"): "make test would run itself",
-    ("docs/pdf-archive.md", "make test"): "make test would run itself",
     ("README.md", "make demo"): "make test would run itself; tests/cli/test_demo.py has the demo",
 }
 RUN_ELSEWHERE = {*INSTALLED, *SESSIONS, RQ_WORKER}
@@ -43,7 +42,7 @@ def test_every_block_is_run_or_the_reason_is_listed():
     used, unknown = set(), set()
     for page in READ:
         for block in blocks(page) if page.parent.name != "reference" else ():
-            run_whole = page in BESIDE_SERVICE or page in RECIPE_PAGES
+            run_whole = is_followed(page, block) or page == RECIPE_PAGE
             typed = block.language in SHELL and (is_run(page, block) or run_whole)
             if typed or block.language not in (*SHELL, ""):
                 continue

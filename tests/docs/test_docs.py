@@ -15,7 +15,7 @@ from tests.cli.fork_server import path_with_kesin
 from tests.docs.pages import (
     DOCS,
     PAGES,
-    RECIPE_PAGES,
+    RECIPE_PAGE,
     ROOT,
     Block,
     anchors,
@@ -27,10 +27,10 @@ from tests.docs.shell import run
 from tests.docs.test_followed import FOLLOWED
 from tests.web.serving import own_settings
 
-LINES_MAX = 330
+LINES_MAX = 660
 READ = [*PAGES, *sorted(ROOT.glob("*.md"))]
 GENERATED = {*(DOCS / "reference").glob("*.md"), DOCS / "limits.md", DOCS / "tr/hatalar.md"}
-BESIDE_SERVICE = {DOCS / name for names in (*FOLLOWED.values(), ("api.md",)) for name in names}
+BESIDE_SERVICE = {name for names in (*FOLLOWED.values(), ("api.md",)) for name in names}
 # Left to the long form: the translation of quickstart.md, and a simulation of every lifecycle,
 # whose command is tested in test_simulate.py.
 LONG = {DOCS / "baslangic.md", DOCS / "reliability.md"}
@@ -43,14 +43,20 @@ FILE = re.compile(r"# (\w+\.py)\n")
 
 def is_run(page: Path, block: Block) -> bool:
     """Whether the block is typed here; the other tests in this folder run the rest."""
-    if block.language not in SHELL or page in BESIDE_SERVICE:
+    if block.language not in SHELL or is_followed(page, block):
         return False
     return bool(RUN.match(block.text) or SERVER.match(block.text))
 
 
+def is_followed(page: Path, block: Block) -> bool:
+    """Whether the block is typed beside a service: with its page, or with its section."""
+    name = name_of(page).removeprefix("docs/")
+    return not BESIDE_SERVICE.isdisjoint({name, f"{name}#{block.section}"})
+
+
 def has_code(page: Path) -> bool:
     """Whether a page has code to run in its order; in the reference, it is signatures."""
-    return page not in {*GENERATED, *RECIPE_PAGES} and any(
+    return page not in {*GENERATED, RECIPE_PAGE} and any(
         block.language == "python" or is_run(page, block) for block in blocks(page)
     )
 

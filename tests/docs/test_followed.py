@@ -1,6 +1,7 @@
 """Pages whose commands are typed beside a running service and print what the pages show."""
 
 import io
+import re
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,46 +11,51 @@ import pytest
 from kesin.workloads.pdf.jobs.heartbeat import check_worker_health
 from tests.cli.fork_server import CHILD_PYTHON, path_with_kesin, write_stub
 from tests.cli.programs import Programs, wait_until
-from tests.docs.pages import DOCS, blocks
+from tests.docs.pages import blocks_of
 from tests.docs.shell import URL, follow, run
 from tests.web.serving import Served, opened, own_settings, serve
 
 CRON_SECRET = "a secret for the cron caller"
-# The pages that share a service; the first shows the statistics of all sites.
+# The pages, and sections of pages, that share a service; the first shows the figures of all sites.
 FOLLOWED = {
     "oci and optiplan": (
-        "tr/oci.md",
-        "ops/oci-alerts.md",
+        "tr/is-kollari.md#çevrimdışı-dönüşümler",
+        "oci-operations.md#alerts",
         "oci.md",
-        "oci-actions.md",
+        "oci-sites.md#several-conversion-actions",
         "oci-files.md",
-        "oci-reconciliation.md",
-        "oci-agency.md",
-        "ops/oci-attempt-cap.md",
-        "ops/oci-control-smoke.md",
+        "oci-operations.md#from-nothing-to-a-reconciled-day",
+        "oci-sites.md#fifty-sites",
+        "oci-operations.md#spent-attempts",
+        "oci-operations.md#smoke-test",
         "optiplan.md",
     ),
     "pdf": ("pdf.md",),
-    "the same again": ("pdf-api.md", "ops/pdf-alerts.md", "tr/pdf.md", "tr/optiplan.md"),
+    "the same again": (
+        "pdf-api.md",
+        "pdf-operations.md#alerts",
+        "tr/is-kollari.md#pdf",
+        "tr/is-kollari.md#kesim-siparişleri",
+    ),
 }
 LONG = "the same again"
 # The runbooks of alerts show no output: parts of it, in this order.
 ALERTS = {
-    "ops/oci-alerts.md": [
+    "oci-operations.md#alerts": [
         '{"status":"ok",',
         "night",
         "none has ever reported",
         "nothing was due",
         '{"ok":true,"recovered":0}',
     ],
-    "ops/pdf-alerts.md": ["test page", "1 alive", "OLDEST DUE", "no job matches"],
+    "pdf-operations.md#alerts": ["test page", "1 alive", "OLDEST DUE", "no job matches"],
 }
 FILES = {
     "optiplan.md": {"plan.pdf", "board.svg", "solutions.zip", "import.zip"},
-    "tr/optiplan.md": {"plan.pdf"},
+    "tr/is-kollari.md#kesim-siparişleri": {"plan.pdf"},
     "pdf.md": {"invoice.pdf", "letter.pdf"},
     "pdf-api.md": {"invoice.pdf"},
-    "tr/pdf.md": {"fatura.pdf", "fatura-1.pdf"},
+    "tr/is-kollari.md#pdf": {"fatura.pdf", "fatura-1.pdf"},
 }
 MAGIC = {".pdf": b"%PDF-", ".svg": b"<svg", ".zip": b"PK"}
 
@@ -76,12 +82,12 @@ def test_the_commands_of_a_page_print_what_it_shows(group, programs, tmp_path, m
         if renders:
             wait_until(lambda: check_worker_health(store))
         for name in FOLLOWED[group]:
-            folder = tmp_path / name.replace("/", "-").removesuffix(".md")
+            folder = tmp_path / re.sub(r"\W", "-", name)
             if name in ALERTS:
                 assert programs.run("site", "add", "night").code == 0
                 check_runbook(name, served.address, monkeypatch, tmp_path)
             else:
-                follow(DOCS / name, folder, served.address)
+                follow(name, folder, served.address)
                 check_files(folder, FILES.get(name, set()))
         if group == "oci and optiplan":
             check_api(served, programs, monkeypatch, tmp_path)
@@ -90,7 +96,7 @@ def test_the_commands_of_a_page_print_what_it_shows(group, programs, tmp_path, m
 def check_runbook(name: str, address: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setenv("URL", address)
     monkeypatch.setenv("SITE", "night")
-    typed = "\n".join(block.text for block in blocks(DOCS / name) if block.language == "sh")
+    typed = "\n".join(block.text for block in blocks_of(name) if block.language == "sh")
     output = run(typed, folder, options="-uo")  # `doctor` fails where it finds something
     at = 0
     for part in ALERTS[name]:
@@ -119,6 +125,6 @@ def check_api(
     monkeypatch.setenv("ID", served.enqueue("pdf", {"n": 0})[0])
     monkeypatch.setenv("CURL_HOME", str(folder))
     (folder / ".curlrc").write_text("silent\nfail-with-body\n")
-    examples = [block.text for block in blocks(DOCS / "api.md") if block.language == "sh"]
+    examples = [block.text for block in blocks_of("api.md") if block.language == "sh"]
     typed = "\n".join(text for text in examples if "curl -N " not in text)
     run(typed.replace(URL, served.address), folder)

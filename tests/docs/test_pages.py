@@ -36,12 +36,12 @@ def test_blocks_links_and_anchors_are_found(tmp_path):
 def test_a_recipe_is_a_heading_with_its_prose_and_blocks(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(
-        "# How\n\n```sh\nkesin\n```\n\n## Wait\n\nNo [more](a.md).\n\n```python\n# x\n```\n\n"
-        "```text\n1\n```\n\n## Nothing here\n\nText.\n",
+        "# How\n\n```sh\nkesin\n```\n\n## Apps\n\n### Wait\n\nNo [more](a.md).\n\n```python\n# x\n```\n\n"
+        "```text\n1\n```\n\n### Nothing here\n\nText.\n",
         "utf-8",
     )
     wait, nothing = recipes(page)
     assert (wait.page, wait.heading, wait.prose) == (page, "Wait", "No [more](a.md).")
-    assert [(block.language, block.line) for block in wait.blocks] == [("python", 12), ("text", 16)]
+    assert [(block.language, block.line) for block in wait.blocks] == [("python", 14), ("text", 18)]
     assert links_in(wait.prose) == ["a.md"]
     assert (nothing.heading, nothing.prose, nothing.blocks) == ("Nothing here", "Text.", [])

@@ -8,12 +8,12 @@ import pytest
 
 from tests.cli.fork_server import CHILD_PYTHON, path_with_kesin, write_stub
 from tests.cli.programs import Programs
-from tests.docs.pages import RECIPE_PAGES, Recipe, links_in, matches, recipes
+from tests.docs.pages import RECIPE_PAGE, Recipe, links_in, matches, recipes
 from tests.docs.shell import URL, run
 from tests.docs.test_docs import close_stores, run_python
 from tests.web.serving import own_settings
 
-RECIPES = [recipe for page in RECIPE_PAGES for recipe in recipes(page)]
+RECIPES = recipes(RECIPE_PAGE)
 RECIPES_MIN, LINES_MAX, PROSE_MAX = 30, 15, 220
 OTHER_TERMINAL = "# in another terminal: kesin serve\n"
 SERVER = re.compile(r"postgresql://\S+")

@@ -21,11 +21,11 @@ STOP = "\x03"
 BASH = ("bash", "-euo", "pipefail", "-c")
 # In short: test_users.py is asked for passwords, and docs/service.md starts a service and a worker.
 ASKED = ("docs/service.md", "# the password is asked for")
-SERVED = ("docs/pdf-redis.md", "pip install 'kesin[pdf,redis]'")
-WORKING = ("docs/pdf-redis.md", "# on each of them")
+SERVED = ("docs/pdf-operations.md", "pip install 'kesin[pdf,redis]'")
+WORKING = ("docs/pdf-operations.md", "# on each of them")
 RENDERING = ("docs/pdf-operations.md", "# on each machine that renders")
 LONG = {ASKED, SERVED, WORKING, RENDERING}
-RQ_WORKER = ("docs/pdf-redis.md", "rq worker pdf")
+RQ_WORKER = ("docs/pdf-operations.md", "rq worker pdf")
 Keys = list[tuple[str, str]]  # what the terminal shows, and what is typed then
 # Page and beginning of the block; for each of its commands that goes on, what is typed.
 SESSIONS: dict[tuple[str, str], list[Keys]] = {

@@ -20,7 +20,7 @@ PDF_TEXT = PDF.read_text("utf-8")
 PICTURES = DOCS / "pictures"
 OTHER_PICTURES = ("optiplan-", "dashboard-")
 LARGEST_BYTES = 150_000
-API = (DOCS / "optiplan-api.md").read_text("utf-8")
+API = (DOCS / "optiplan.md").read_text("utf-8")
 OPERATIONS = (DOCS / "optiplan-operations.md").read_text("utf-8")
 
 
