@@ -72,7 +72,12 @@ def python_page() -> str:
         lines += [f"## {title}", "", links, ""]
         for name in names:
             lines += _entry(name, getattr(kesin, name))
-    lines += ["## kesin.testing", "", "For [the tests of your app](../handlers.md#test-your-app).", ""]
+    lines += [
+        "## kesin.testing",
+        "",
+        "For [the tests of your app](../handlers.md#test-your-app).",
+        "",
+    ]
     lines += _entry("MemoryQueue", MemoryQueue)
     return page(lines)
 

@@ -20,7 +20,10 @@ def run(text: str, folder: Path = ROOT, *, options: str = "-euo") -> str:
 
 
 def follow(name: str, folder: Path, address: str) -> None:
-    """Type the blocks of a page or a section in a new folder; each succeeds and prints what the page shows."""
+    """Type the blocks of a page or a section in a new folder.
+
+    Each succeeds and prints what the page shows.
+    """
     folder.mkdir()
     page_blocks = blocks_of(name)
     steps = [

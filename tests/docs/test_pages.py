@@ -36,7 +36,8 @@ def test_blocks_links_and_anchors_are_found(tmp_path):
 def test_a_recipe_is_a_heading_with_its_prose_and_blocks(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(
-        "# How\n\n```sh\nkesin\n```\n\n## Apps\n\n### Wait\n\nNo [more](a.md).\n\n```python\n# x\n```\n\n"
+        "# How\n\n```sh\nkesin\n```\n\n## Apps\n\n### Wait\n\n"
+        "No [more](a.md).\n\n```python\n# x\n```\n\n"
         "```text\n1\n```\n\n### Nothing here\n\nText.\n",
         "utf-8",
     )

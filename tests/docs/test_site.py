@@ -1,10 +1,12 @@
 """The documentation as a site: it builds without warnings, its links work, it fetches nothing."""
 
 import os
+import posixpath
 import re
 import subprocess
 import sys
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -12,6 +14,7 @@ import pytest
 import yaml
 
 from tests.docs.pages import DOCS, PAGES, ROOT
+from tests.docs.test_docs import GENERATED as OF_REFERENCE
 
 CONFIG = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
 FETCHED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
@@ -37,16 +40,43 @@ class Page(HTMLParser):
             self.fetched.append(values[FETCHED[tag]])
 
 
-def names_in(entry) -> set[str]:
-    """The pages below an entry of the navigation."""
+def pages_in(entry) -> list[str]:
+    """The pages of an entry of the navigation, in their order."""
     if isinstance(entry, str):
-        return {entry}
+        return [entry]
     below = entry if isinstance(entry, list) else entry.values()
-    return set().union(*map(names_in, below))
+    return [name for item in below for name in pages_in(item)]
+
+
+USER_PAGES_MAX = 30
+FOR_USERS = pages_in([entry for entry in CONFIG["nav"] if "Contributing" not in entry])
+GENERATED = {page.relative_to(DOCS).as_posix() for page in OF_REFERENCE}
+USER_PAGES = [name for name in FOR_USERS if name not in GENERATED and "lifecycles/" not in name]
+
+
+def test_there_are_few_pages_for_users():
+    """Not counted: what is for contributors, and what is made from the code."""
+    assert 0 < len(USER_PAGES) <= USER_PAGES_MAX
+
+
+def test_every_page_for_users_leads_to_the_next():
+    following = dict(pairwise(FOR_USERS))
+    wrong = []
+    for name in USER_PAGES:
+        last = (DOCS / name).read_text("utf-8").rstrip().rsplit("\n\n", 1)[1]
+        links = re.findall(r"^(?:Next|Sonraki): \[[^]]+\]\(([^)]+)\)$", last)
+        targets = [posixpath.normpath(posixpath.join(posixpath.dirname(name), to)) for to in links]
+        wrong += [] if targets == [following[name]] else [name]
+    assert wrong == []
+
+
+def test_every_guide_has_a_picture():
+    texts = {name: (DOCS / name).read_text("utf-8") for name in USER_PAGES if name != "glossary.md"}
+    assert [name for name, text in texts.items() if "![" not in text] == []
 
 
 def test_every_page_is_in_the_navigation():
-    named = {name for name in names_in(CONFIG["nav"]) if not name.startswith("source/")}
+    named = {name for name in pages_in(CONFIG["nav"]) if not name.startswith("source/")}
     assert named == {page.relative_to(DOCS).as_posix() for page in PAGES}
 
 

@@ -18,7 +18,7 @@ from tests.docs.pages import DOCS, PAGES, blocks, links, matches
 PDF = DOCS / "pdf.md"
 PDF_TEXT = PDF.read_text("utf-8")
 PICTURES = DOCS / "pictures"
-OTHER_PICTURES = ("optiplan-", "dashboard-")
+OTHER_PICTURES = ("optiplan-", "dashboard-", "diagram-")
 LARGEST_BYTES = 150_000
 API = (DOCS / "optiplan.md").read_text("utf-8")
 OPERATIONS = (DOCS / "optiplan-operations.md").read_text("utf-8")
