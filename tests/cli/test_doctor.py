@@ -51,11 +51,26 @@ def test_settings_lifecycles_and_database_are_checked(kesin, either_database):
         assert checks["database"]["found"].startswith("sqlite 3.")
 
 
-def test_without_json_the_checks_are_a_table_with_a_summary(kesin):
+def test_without_json_what_needs_attention_comes_first_and_defaults_are_left_out(
+    kesin, monkeypatch
+):
+    monkeypatch.setenv("KESIN_ZZZ", "x")
+    monkeypatch.setattr("kesin.cli.commands.doctor_service.missing_libraries", lambda _: ["lib"])
     lines = kesin("doctor").lines
     assert lines[0].split() == ["CHECK", "FOUND", "WHAT", "TO", "DO"]
-    assert lines[1].startswith("✓  python")
-    assert lines[-1].startswith("0 failures, 0 warnings")
+    signs = [line[0] for line in lines[1:-2]]
+    assert signs == sorted(signs, key="!–✓".index)
+    assert lines[1].startswith("!  KESIN_ZZZ")
+    assert next(line for line in lines if "extra pdf" in line).startswith("–")
+    assert "(default)" not in "".join(lines)
+    assert lines[-2].startswith("0 failures, 1 warning")
+    assert lines[-1].endswith("at the default: --all lists them")
+
+
+def test_all_lists_the_settings_at_their_defaults_too(kesin):
+    answer = kesin("doctor", "--all")
+    assert "console (default)" in answer.out
+    assert answer.lines[-1].startswith("0 failures, 0 warnings")
 
 
 def test_a_bad_setting_fails_and_the_rest_is_still_checked(kesin, monkeypatch):

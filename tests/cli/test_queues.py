@@ -61,7 +61,7 @@ def test_a_payload_too_large_is_refused_with_the_limit(kesin):
 def test_standard_input_is_a_payload_a_line(kesin):
     lines = "".join(f'{{"n": {n}}}\n' for n in range(2_500))
     answer = kesin("enqueue", "task", "-", text=lines + "\n")
-    assert (answer.code, answer.out) == (0, "inserted 2500, refused 0\n")
+    assert (answer.code, answer.out) == (0, "inserted 2,500, refused 0\n")
     assert kesin("stats", "task", "--json").json[0]["jobs"] == 2_500
 
 

@@ -59,7 +59,7 @@ class CommandGroup(TyperGroup):
         try:
             code = super().main(*args, **{**options, "standalone_mode": False})
         except typer.Abort:
-            code = _print_error("stopped, nothing was changed", FAILED)
+            code = _print_error("stopped; nothing was changed", FAILED)
         except Exception as problem:
             if type(problem).__name__ == "NoArgsIsHelpError":
                 problem.show()  # type: ignore[attr-defined]
@@ -116,9 +116,8 @@ def _new_app(**options: Any) -> typer.Typer:
     return typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=markup, **options)
 
 
-BELOW = """\b
-Settings are environment variables named KESIN_...: `kesin doctor` lists them.
-Exit codes: 0 done; 1 it failed, or the answer is no; 2 badly asked or set up.
+BELOW = """\b Settings are environment variables named KESIN_...: `kesin doctor --all` lists them.
+Exit codes: 0 success; 1 failure, or a check that did not pass; 2 usage or configuration error.
 
 """ + format_examples("kesin doctor", "kesin serve", "kesin jobs list --help")
 

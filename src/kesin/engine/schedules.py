@@ -184,7 +184,7 @@ def listed_schedules(store: Store, queue: str, now: int) -> list[ListedSchedule]
 
 
 def run_now(queue: Queue, name: str, *, actor: str) -> Outcome:
-    """Enqueue a job of a schedule now, besides its ticks."""
+    """Enqueue a job of a schedule now, in addition to its ticks."""
     for row in queue.store.schedules(queue.name):
         if row.name == name:
             schedule = Schedule.stored(row)

@@ -31,4 +31,5 @@ class DoctorCheck:
 
     @property
     def sign(self) -> str:
-        return _SIGNS[self.status]
+        """A tick, unless something is to be done; a dash for an optional part that is missing."""
+        return "–" if self.remedy and self.status == "ok" else _SIGNS[self.status]

@@ -11,7 +11,8 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import typer
@@ -23,9 +24,11 @@ if TYPE_CHECKING:
 EMPTY_CELL: Final = "—"
 UNBROKEN_COLUMNS: Final = frozenset({"id", "at", "moved", "seq"})  # columns that are never wrapped
 _CONTROL_CHARACTERS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_NUMBER = re.compile(rf"[\d,]+$|{EMPTY_CELL}$")
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 Cell = str | int | float | None
+Advance = Callable[[int], None]  # called with how many more are done
 
 
 def argument(metavar: str, meaning: str, **settings: Any) -> Any:
@@ -91,8 +94,9 @@ def visible_lines(text: str) -> str:
 
 
 def format_cell(value: Cell) -> str:
-    """A value as the text of a table cell."""
-    return EMPTY_CELL if value is None or value == "" else visible(str(value))
+    """A value as the text of a table cell; whole numbers are grouped."""
+    text = f"{value:,}" if isinstance(value, int) else str(value or "")
+    return visible(text) or EMPTY_CELL
 
 
 def print_table(
@@ -125,7 +129,7 @@ def rich_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, title:
     table = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
     for index, name in enumerate(columns):
         cells = [row[index] for row in body]
-        numbers = bool(body) and all(cell.isdigit() or cell == EMPTY_CELL for cell in cells)
+        numbers = bool(body) and all(_NUMBER.match(cell) for cell in cells)
         side: Literal["left", "right"] = "right" if numbers else "left"
         table.add_column(name, justify=side, overflow="fold", no_wrap=name in UNBROKEN_COLUMNS)
     for row in body:
@@ -133,12 +137,33 @@ def rich_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, title:
     return table
 
 
-def format_time(time_us: int | None) -> str:
-    """A time in UTC to the millisecond, for tables."""
+@contextmanager
+def bars(
+    *, shown: bool = True, of_bytes: bool = False
+) -> Iterator[Callable[[str, int | None], Advance]]:
+    """Progress bars on a terminal, each made from a name and a total; none without a terminal."""
+    if not (shown and sys.stderr.isatty()):
+        yield lambda _what, _total: lambda _more: None
+        return
+    from rich import progress as rich
+
+    count = rich.DownloadColumn() if of_bytes else rich.MofNCompleteColumn()
+    columns = ("{task.description}", rich.BarColumn(), count, rich.TimeRemainingColumn())
+    with rich.Progress(*columns, console=console(stderr=True), transient=True) as progress:
+
+        def bar(what: str, total: int | None) -> Advance:
+            task = progress.add_task(what, total=total)
+            return lambda more: progress.advance(task, more)
+
+        yield bar
+
+
+def format_time(time: int | str | None) -> str:
+    """A time in UTC to the millisecond, for tables: microseconds, or text as the API has it."""
     from kesin.foundation.clock import iso  # the help must start at once
 
-    text = iso(time_us)
-    return EMPTY_CELL if text is None else text[:-4].replace("T", " ")
+    text = iso(time) if isinstance(time, int) else time
+    return EMPTY_CELL if text is None else f"{text[:-4].replace('T', ' ')}Z"
 
 
 def format_duration(seconds: float) -> str:
@@ -151,12 +176,12 @@ def format_duration(seconds: float) -> str:
 
 def pluralize(n: int, thing: str) -> str:
     """``1 job``, ``2 jobs``."""
-    return f"{n} {thing}" if n == 1 else f"{n} {thing}s"
+    return f"{n} {thing}" if n == 1 else f"{n:,} {thing}s"
 
 
 def format_counts(counts: dict[str, int]) -> str:
     """``ready 3 · done 12``; zeros are left out."""
-    return " · ".join(f"{name} {n}" for name, n in counts.items() if n)
+    return " · ".join(f"{name} {n:,}" for name, n in counts.items() if n)
 
 
 def cli_actor() -> str:

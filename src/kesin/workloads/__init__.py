@@ -30,9 +30,9 @@ BUILT_IN: Final = {  # workload → module:attribute
     "optiplan": "kesin.workloads.optiplan:OPTIPLAN",
 }
 COMMAND_GROUPS: Final = {  # help lines of their commands, shown without loading them
-    "oci": "Take offline conversions to Google Ads.",
-    "pdf": "Make PDFs of HTML templates.",
-    "optiplan": "Take cutting orders to the saw.",
+    "oci": "Upload offline conversions to Google Ads.",
+    "pdf": "Make PDFs from HTML templates.",
+    "optiplan": "Process cutting orders for the saw.",
 }
 
 

@@ -13,7 +13,6 @@ import typer
 from kesin.cli.support.arguments import AsJson, QueueNames, option
 from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import FAILED, CommandError, UsageError
-from kesin.cli.support.progress import bars
 from kesin.cli.support.records import cells, record_of
 from kesin.engine.access.audit_verification import (
     AuditVerification,
@@ -25,7 +24,7 @@ from kesin.engine.transfer.restore import check_signature, read_backup
 from kesin.foundation.clock import iso, wall_clock_us
 from kesin.foundation.encryption import key_ring
 from kesin.foundation.settings import Settings
-from kesin.foundation.terminal import pluralize, print_table, say, say_json, warn
+from kesin.foundation.terminal import bars, pluralize, print_table, say, say_json, warn
 from kesin.foundation.text import decode_json
 from kesin.store.audit_log import AuditHead, kept_since
 from kesin.store.contract import Store
@@ -41,16 +40,16 @@ def verify_audit(
     queues: QueueNames = None,
     *,
     backup: Annotated[
-        Path | None, option("FOLDER", "The audit log must go on from where it was in this backup.")
+        Path | None, option("FOLDER", "Check that the audit log continues the one in this backup.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Replay all events and compare; verify the audit log.
 
-    Every job is made again from its events and compared with its row: there is no difference. Also
-    compares the counters with the rows, unless jobs moved meanwhile. Unless queues are named, the
-    chain of the audit log is verified too: no line was changed, and none is missing but those that
-    were pruned. Exits with 1 on any difference.
+    Rebuilds every job from its events and compares it with its row. Also compares the counters
+    with the rows, unless jobs moved meanwhile. If no queue is named, it also verifies the chain
+    of the audit log: no line was changed, and only pruned lines are missing. Exits with 1 on any
+    difference.
     """
     if queues and backup:
         raise UsageError("--backup is about the audit log: name no queue")
@@ -133,14 +132,14 @@ def print_reports(reports: list[dict[str, Any]]) -> None:
 def export_audit(
     queues: QueueNames = None,
     out: Annotated[
-        Path | None, option("FILE", "Into this file, not to the screen.", dir_okay=False)
+        Path | None, option("FILE", "The file; default standard output.", dir_okay=False)
     ] = None,
 ) -> None:
     """Write every event as a line of JSON.
 
-    Job by job, from one snapshot a queue. Columns stand as the store keeps them: times are
-    microseconds since 1970, and payloads, results and notes are JSON text. Empty columns are left
-    out.
+    Job by job, from one snapshot for each queue. Columns are written as stored: times are
+    microseconds since 1970; payloads, results and notes are JSON text. Empty columns are
+    omitted.
     """
     with open_context() as context, _target(out) as file:
         names = context.readable_queues(queues)
@@ -179,19 +178,19 @@ def _export(store: Store, queue: str, file: TextIO) -> int:
 def show_log(
     *,
     actor: Annotated[
-        str | None, option("ACTOR", "Of this actor, like user:ayse, key:ID or cli:root.")
+        str | None, option("ACTOR", "Only this actor, such as user:ayse, key:ID or cli:root.")
     ] = None,
-    action: Annotated[str | None, option("ACTION", "Of this action, like user.add.")] = None,
+    action: Annotated[str | None, option("ACTION", "Only this action, such as user.add.")] = None,
     queue: Annotated[str | None, option("QUEUE", "In this queue.")] = None,
     site: Annotated[str | None, option("SITE", "Of this site.")] = None,
-    target: Annotated[str | None, option("TARGET", "Done to this job, user or key.")] = None,
+    target: Annotated[str | None, option("TARGET", "Only on this job, user or key.")] = None,
     limit: Annotated[int, option("N", "Lines at most.", min=1, max=MAX_LINES)] = 50,
     as_json: AsJson = False,
 ) -> None:
-    """Show who asked for what, newest first.
+    """Show who did what, newest first.
 
-    Every sign-in, every change of users, keys and sites, and every operator's move: those that
-    were let and those that were refused.
+    Every sign-in, every change of users, keys and sites, and every action of an operator, both
+    permitted and refused.
     """
     with open_context() as context:
         filters = {"actor": actor, "action": action, "queue": queue, "site": site, "target": target}

@@ -11,14 +11,13 @@ from kesin.cli.commands.audit import print_audit_log, print_reports, replay_queu
 from kesin.cli.support.arguments import AsJson, argument, flag
 from kesin.cli.support.context import CommandContext, local_operator
 from kesin.cli.support.errors import FAILED
-from kesin.cli.support.progress import bars
 from kesin.engine.access.audit_verification import AuditVerification, verify_audit_log
 from kesin.engine.access.vault import unopened_secrets
 from kesin.engine.transfer import restore as restoring
 from kesin.engine.transfer.backup import BackupFile, Manifest, back_up
 from kesin.foundation.encryption import SETTING, key_ring, signing_key_id
 from kesin.foundation.settings import Settings, mask_secrets
-from kesin.foundation.terminal import format_counts, print_table, say, say_json, visible, warn
+from kesin.foundation.terminal import bars, format_counts, print_table, say, say_json, visible, warn
 from kesin.store.audit_log import AuditHead
 from kesin.store.directory import Directory
 from kesin.store.open import open_store
@@ -31,14 +30,15 @@ DATA: Final = "data"  # in a backup, what lies below the data folder
 
 
 def backup(
-    target: Annotated[Path, argument("TARGET", "A folder that is not there yet.")],
+    target: Annotated[Path, argument("TARGET", "A new folder.")],
     as_json: AsJson = False,
 ) -> None:
     """Write a backup into a new folder.
 
-    Everything goes on meanwhile, and the backup is of one moment: jobs with their history, people,
-    keys, sites, sealed secrets, the audit log, and files of the workloads. The keys of
-    KESIN_SECRET_KEYS are not in it, and sign it. Tells what else is not.
+    Queues keep running, and the backup shows a single point in time: jobs with their history,
+    users, keys, sites, sealed secrets, the audit log, and files of the workloads. The keys of
+    KESIN_SECRET_KEYS sign the backup but are not in it. The command lists what else is not in
+    it.
     """
     settings = read_settings()
     check_reachable(settings)
@@ -91,28 +91,24 @@ def _print_jobs(manifest: Manifest) -> None:
 def restore(
     source: Annotated[Path, argument("SOURCE", "The folder of a backup.")],
     *,
-    check: Annotated[
-        bool, flag("--check", "Only read the backup, and say whether it is whole.")
-    ] = False,
-    replace: Annotated[bool, flag("--replace", "Lose what the database holds now.")] = False,
+    check: Annotated[bool, flag("--check", "Only check that the backup is complete.")] = False,
+    replace: Annotated[bool, flag("--replace", "Replace what the database holds now.")] = False,
     allow_unsigned: Annotated[
         bool,
         flag(
             "--allow-unsigned",
-            "Trust a backup without a signature, or with one of a key that is not here.",
+            "Accept a backup that is unsigned, or signed with an unknown key.",
         ),
     ] = False,
-    resume: Annotated[
-        bool, flag("--resume", "Let the queues work at once, and not rest paused.")
-    ] = False,
+    resume: Annotated[bool, flag("--resume", "Do not leave the queues paused.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Put a backup where the settings say.
+    """Restore a backup into the configured database.
 
-    Reads all of it first, and checks its signature with KESIN_SECRET_KEYS. Nothing may run there.
-    The queues are left paused: what was done since the backup is about to be done again. Ends
-    every session, applies the migrations that the backup lacks, replays all events, verifies the
-    audit log, and exits with 1 if anything differs.
+    Reads the whole backup first and checks its signature with KESIN_SECRET_KEYS. Stop every
+    Kesin process of that database before. Queues stay paused, because jobs that ran after the
+    backup would run again. Ends all sessions, applies missing migrations, replays all events,
+    verifies the audit log, and exits with 1 if anything differs.
     """
     settings = read_settings()
     backup = restoring.read_backup(source)

@@ -9,13 +9,13 @@ from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import typer
 
 from kesin.cli.commands import doctor_service
 from kesin.cli.support import inspection
-from kesin.cli.support.arguments import AsJson
+from kesin.cli.support.arguments import AsJson, flag
 from kesin.cli.support.errors import FAILED, explain
 from kesin.cli.support.lifecycles import registered_lifecycles
 from kesin.foundation.check import DoctorCheck
@@ -50,11 +50,14 @@ DAMAGE_CHECK_S: Final = 10.0  # a large file of SQLite is checked in part
 _warned: Final = partial(DoctorCheck.result, otherwise="warning")
 
 
-def doctor(as_json: AsJson = False) -> None:
-    """Check everything Kesin needs here.
+def doctor(
+    show_all: Annotated[bool, flag("--all", "Also list settings that have their default.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Check settings, folders, database, lifecycles and workloads.
 
-    Settings, folders, database, lifecycles; each problem comes with what to do about it. Exits
-    with 1 when something that is needed fails. Changes nothing.
+    Lists what needs attention first, each with what to do. Exits with 1 if something required
+    fails. Changes nothing.
     """
     set_up_logs()
     checks = list(run_checks())
@@ -63,10 +66,18 @@ def doctor(as_json: AsJson = False) -> None:
     if as_json:
         say_json({"ok": not failures, "checks": [asdict(check) for check in checks]})
     else:
-        rows = [(check.sign, check.name, check.found, check.remedy or " ") for check in checks]
+        defaults = [each for each in checks if each.found.endswith("(default)")]
+        checks.sort(key=lambda check: "✗!–✓".index(check.sign))
+        rows = [
+            (check.sign, check.name, check.found, check.remedy or " ")
+            for check in checks
+            if show_all or check not in defaults
+        ]
         print_table(("", "check", "found", "what to do"), rows)
         counts = {"failure": failures, "warning": warnings, "check": checks}
         say(", ".join(pluralize(len(items), thing) for thing, items in counts.items()))
+        if defaults and not show_all:
+            say(f"{pluralize(len(defaults), 'setting')} at the default: --all lists them")
     if failures:
         raise typer.Exit(FAILED)
 

@@ -34,7 +34,7 @@ def check_packages() -> Iterator[DoctorCheck]:
     for extra, purpose in PURPOSES.items():
         if lacking := missing_libraries(LIBRARIES[extra]):
             remedy = f"{install_command(extra)}, if {purpose} here"
-            yield DoctorCheck(f"extra {extra}", "ok", f"without {', '.join(lacking)}", remedy)
+            yield DoctorCheck(f"extra {extra}", "ok", f"lacks {', '.join(lacking)}", remedy)
         else:
             yield DoctorCheck(f"extra {extra}", "ok", "installed")
 
@@ -46,7 +46,8 @@ def check_key_ring(settings: Settings) -> DoctorCheck:
     except BadSettings as problem:
         return DoctorCheck("secret keys", "failure", str(problem), "correct KESIN_SECRET_KEYS")
     if keys is None:
-        return DoctorCheck("secret keys", "ok", "not set: no credentials can be kept here")
+        remedy = "`kesin secrets new-key`, if credentials are to be stored here"
+        return DoctorCheck("secret keys", "ok", "not set", remedy)
     return DoctorCheck("secret keys", "ok", f"new secrets are sealed with {keys.first}")
 
 

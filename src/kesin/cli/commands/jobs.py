@@ -58,9 +58,9 @@ def list_jobs(
     category: arguments.Categories = None,
     text: arguments.TextPart = None,
     key: arguments.Key = None,
-    limit: Annotated[int, option("N", "Jobs on the page.", min=1, max=MAX_JOBS)] = 50,
+    limit: Annotated[int, option("N", "Jobs on a page.", min=1, max=MAX_JOBS)] = 50,
     cursor: Annotated[
-        str | None, option("ID", "Go on after the page that ended with this.")
+        str | None, option("ID", "Continue after the page that ended with this id.")
     ] = None,
     as_json: arguments.AsJson = False,
 ) -> None:
@@ -124,8 +124,8 @@ def show_job(
 ) -> None:
     """Show one job with its payload, history and notes.
 
-    Also how far it is while it runs, the jobs that it comes after and those that come after it.
-    Looks that found nothing new are one line with their number; --json has every event.
+    Also shows the progress of a running job, the jobs it waits for and the jobs that wait for
+    it. Repeated checks without news are one line with their number; --json has every event.
     """
     if not is_id(job_id):
         raise UsageError(f"{job_id!r} is no job id: take it whole from `kesin jobs list`")
@@ -271,11 +271,11 @@ def print_notes(notes: list[Note]) -> None:
 @app.command("act")
 def act(
     queue: arguments.QueueName,
-    move: Annotated[str, argument("MOVE", "The operator's call, like requeue or cancel.")],
-    ids: Annotated[Several, argument("ID", "The jobs.")] = None,
+    move: Annotated[str, argument("MOVE", "The action, such as requeue or cancel.")],
+    ids: Annotated[Several, argument("ID", "The ids of the jobs.")] = None,
     *,
     all_matching: Annotated[
-        bool, flag("--all-matching", "Instead of ids: every job the filters leave.")
+        bool, flag("--all-matching", "Instead of ids: every job that matches the filters.")
     ] = False,
     state: arguments.States = None,
     tenant: arguments.Tenants = None,
@@ -284,25 +284,23 @@ def act(
     text: arguments.TextPart = None,
     key: arguments.Key = None,
     option: Annotated[
-        list[str] | None, option("NAME", "Set this option of the call; repeatable.", "--option")
+        list[str] | None, option("NAME", "Set this option of the action; repeatable.", "--option")
     ] = None,
-    reason: Annotated[str | None, option("TEXT", "Why; kept in the history.")] = None,
-    error_code: Annotated[str | None, option("CODE", "The code a failing move records.")] = None,
+    reason: Annotated[str | None, option("TEXT", "The reason, stored in the history.")] = None,
+    error_code: Annotated[str | None, option("CODE", "The error code to record.")] = None,
     error_category: Annotated[
-        str | None, option("CATEGORY", "The category a failing move records.")
+        str | None, option("CATEGORY", "The error category to record.")
     ] = None,
-    priority: Annotated[
-        int | None, option("N", "What a call that sets the priority gives: -1, 0, 1 or 2.")
-    ] = None,
+    priority: Annotated[int | None, option("N", "The new priority: -1, 0, 1 or 2.")] = None,
     lifecycle: arguments.LifecycleName = None,
     yes: arguments.Yes = False,
-    dry_run: Annotated[bool, flag("--dry-run", "Only count, and say what could move.")] = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Only count the jobs that would move.")] = False,
     as_json: arguments.AsJson = False,
 ) -> None:
-    """Make an operator's move of jobs.
+    """Act on jobs as an operator, for example retry or cancel.
 
-    Name the jobs by their ids, or with --all-matching and filters: then they are counted first
-    and you are asked. Exits with 1 when nothing moved and something was refused.
+    Name jobs by id, or use --all-matching with filters: then the command counts them and asks
+    first. Exits with 1 if no job moved and some were refused.
     """
     # Exactly what was counted and confirmed is moved: the ids are read first, and a job that
     # matches only later is left alone.

@@ -19,7 +19,7 @@ app = typer.Typer(no_args_is_help=True)
 @app.command("create")
 def create_key(
     *,
-    name: Annotated[str, option("NAME", "What it is for.")],
+    name: Annotated[str, option("NAME", "What the key is for.")],
     scope: Annotated[
         list[str],
         option("SCOPE", f"What it opens: {', '.join(SCOPES[:-1])} or {SCOPES[-1]}; repeatable."),
@@ -28,16 +28,16 @@ def create_key(
         str | None,
         option(
             "SITE",
-            "Only of this site; every site without. Not with pdf, optiplan, metrics or admin.",
+            "Only this site; default all sites. Not with pdf, optiplan, metrics or admin.",
         ),
     ] = None,
-    all_sites: Annotated[bool, flag("--all-sites", "Of every site, for a manager script.")] = False,
-    days: Annotated[int | None, option("N", "Valid for so many days; for ever without.")] = None,
+    all_sites: Annotated[bool, flag("--all-sites", "All sites, for a manager script.")] = False,
+    days: Annotated[int | None, option("N", "Days until it expires; default never.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a key and print it, once.
+    """Create a key and print it once.
 
-    Only a hash of it is kept. A key for oci:ingest or oci:script belongs to one site.
+    Kesin stores only a hash of it. A key with oci:ingest or oci:script belongs to one site.
     """
     for word in scope:
         check_choice("scope", word, SCOPES)
@@ -52,9 +52,9 @@ def create_key(
 
 @app.command("list")
 def list_keys(as_json: AsJson = False) -> None:
-    """List the keys, the ended ones too.
+    """List the keys, including revoked and expired ones.
 
-    What is listed opens nothing: a key itself is only known to whoever made it.
+    The list does not contain the keys themselves, which Kesin does not store.
     """
     with open_context(create=True) as context:
         accounts = context.accounts
@@ -73,7 +73,7 @@ def list_keys(as_json: AsJson = False) -> None:
 def revoke_key(
     key_id: Annotated[str, argument("ID", "The key's id, from the list.")], as_json: AsJson = False
 ) -> None:
-    """End a key, at once and for ever."""
+    """Revoke a key at once and permanently."""
     with open_context(create=True) as context:
         ended = context.accounts.revoke_key(local_operator(), key_id)
     shown_id = key_id_of(key_id) or key_id

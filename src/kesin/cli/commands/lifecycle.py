@@ -51,11 +51,11 @@ def list_lifecycles(as_json: AsJson = False) -> None:
 def show_lifecycle(
     name: Name,
     file: Annotated[
-        Path | None, argument("FILE", "Where --svg or --mermaid goes; else it is printed.")
+        Path | None, argument("FILE", "The file for --svg or --mermaid; printed by default.")
     ] = None,
     *,
-    svg: Annotated[bool, flag("--svg", "Draw it as a picture.")] = False,
-    mermaid: Annotated[bool, flag("--mermaid", "Only the Mermaid diagram.")] = False,
+    svg: Annotated[bool, flag("--svg", "Draw it as SVG.")] = False,
+    mermaid: Annotated[bool, flag("--mermaid", "Print only the Mermaid diagram.")] = False,
     write: Annotated[
         Path | None, option("DIR", "Write NAME.md and NAME.svg into this folder.", file_okay=False)
     ] = None,
@@ -63,7 +63,7 @@ def show_lifecycle(
 ) -> None:
     """Show a lifecycle: its states, its moves and a Mermaid diagram.
 
-    The picture goes to standard output, or into a file: kesin lifecycle show task --svg task.svg
+    The drawing goes to standard output, or into a file: kesin lifecycle show task --svg task.svg
     """
     if sum((svg, mermaid, write is not None, as_json)) > 1:
         raise UsageError("choose one of --svg, --mermaid, --write and --json")
@@ -184,7 +184,7 @@ def prove_lifecycles(
         list[str] | None,
         argument(
             "NAME",
-            "Registered names, or module:attribute of your own; all registered if none.",
+            "Registered names, or module:attribute of your own; all registered by default.",
             **_COMPLETE,
         ),
     ] = None,
@@ -192,8 +192,8 @@ def prove_lifecycles(
 ) -> None:
     """Prove that every job ends.
 
-    Says after how many automatic moves at most. A broken rule is shown with the shortest way a job
-    gets there, and the exit code is 1.
+    Prints the highest possible number of automatic moves. A broken rule is shown with the
+    shortest path that breaks it, and the exit code is 1.
     """
     lifecycles = [find_lifecycle(name) for name in names or registered_lifecycles()]
     proofs = [prove(lifecycle) for lifecycle in lifecycles]
@@ -228,21 +228,21 @@ def check_upgrade(
     name: Name,
     *,
     queue: Annotated[
-        str | None, option("QUEUE", "The queue of the store; else the one of that name.")
+        str | None, option("QUEUE", "The queue; default the queue of that name.")
     ] = None,
     against: Annotated[
-        Path | None, option("FILE", "Check against rules in a file, without a store: in CI.")
+        Path | None, option("FILE", "Check against rules in a file instead of a store, for CI.")
     ] = None,
     update: Annotated[
         bool, flag("--update", "Write the rules into the file if they pass.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check whether stored jobs fit the rules as they are now.
+    """Check whether stored jobs fit the current rules.
 
-    Flags and stamps keep their places, no state is lost, and wherever old and new moves leave a
-    job, the new ones bring it to rest. What is broken is shown with its path and, against a store,
-    with the number of jobs; the exit code is 1.
+    Flags and stamps must keep their places, no state with jobs may disappear, and every job must
+    still come to rest. A broken rule is shown with its path and, for a store, with the number of
+    jobs; the exit code is 1.
     """
     if update and against is None:
         raise UsageError("--update writes the file of --against: name one")
@@ -298,7 +298,7 @@ def retire_state(
 ) -> None:
     """Close an empty state for good.
 
-    No job enters it again, not even by a process of an older version.
+    No job can enter it again, not even from a process of an older version.
     """
     with open_context() as context:
         opened = context.open_queue(queue, lifecycle)

@@ -16,24 +16,25 @@ from kesin.cli.support.errors import FAILED, UsageError
 from kesin.engine.new_job import NewJob
 from kesin.engine.queue import Queue
 from kesin.engine.validation import BadInput
-from kesin.foundation.terminal import answer, cli_actor, say, say_json, warn
+from kesin.foundation.terminal import answer, bars, cli_actor, say, say_json, warn
 from kesin.store.records import Outcome
 
 Lines = Iterator[tuple[int, str]]  # with their numbers
 BATCH = 1_000
 MAX_REPORTED_LINES = 20  # refused lines that are reported singly
 
-OneTenant = Annotated[str | None, option("TENANT", "Only of this tenant.", "--tenant")]
+OneTenant = Annotated[str | None, option("TENANT", "Only this tenant (in oci: site).", "--tenant")]
 
 
 def pause(
     queue: QueueName,
     tenant: OneTenant = None,
-    reason: Annotated[str | None, option("TEXT", "Why; shown by `kesin stats`.")] = None,
+    reason: Annotated[str | None, option("TEXT", "The reason, which `kesin stats` shows.")] = None,
 ) -> None:
-    """Hand out no more jobs of a queue.
+    """Pause a queue.
 
-    Or of one tenant of it, until resumed. Jobs already claimed go on, and so does the sweeper.
+    Or one tenant of it: workers claim no jobs until it is resumed. Running jobs and the sweeper
+    continue.
     """
     with open_context(create=True) as context:
         name = context.readable_queue(queue)
@@ -45,9 +46,9 @@ def pause(
 
 
 def resume(queue: QueueName, tenant: OneTenant = None) -> None:
-    """Hand out jobs again.
+    """Resume a paused queue.
 
-    Of a queue, or of one tenant of it. Says what is still paused.
+    Or one tenant of it. Prints what is still paused.
     """
     with open_context() as context:
         name = context.readable_queue(queue)
@@ -69,21 +70,21 @@ def _scope(queue: str, tenant: str | None) -> str:
 
 def enqueue(
     queue: QueueName,
-    payload: Annotated[str, argument("JSON", "The payload; - reads one from each input line.")],
+    payload: Annotated[str, argument("JSON", "The payload; - reads one from each line.")],
     *,
-    key: Annotated[str | None, option("KEY", "Only one job at a time holds this key.")] = None,
-    once: Annotated[bool, flag("--once", "The key is held until the job is pruned.")] = False,
-    tenant: Annotated[str, option("TENANT", "Whose job it is.")] = "default",
-    priority: Annotated[int, option("N", "-1 low, 1 high, 2 urgent; within its tenant.")] = 0,
-    delay: Annotated[float, option("SECONDS", "Not before this much later.", min=0)] = 0,
-    after: Annotated[Several, option("ID", "Runs once this job has succeeded; repeatable.")] = None,
+    key: Annotated[str | None, option("KEY", "Only one open job can have this key.")] = None,
+    once: Annotated[bool, flag("--once", "Keep the key until the job is pruned.")] = False,
+    tenant: Annotated[str, option("TENANT", "The job's tenant (in oci: site).")] = "default",
+    priority: Annotated[int, option("N", "-1 low, 1 high, 2 urgent; in its tenant.")] = 0,
+    delay: Annotated[float, option("SECONDS", "Wait before the start.", min=0)] = 0,
+    after: Annotated[Several, option("ID", "After this job succeeded; repeatable.")] = None,
     lifecycle: arguments.LifecycleName = None,
     as_json: AsJson = False,
 ) -> None:
-    """Put a job into a queue, or many.
+    """Enqueue one job, or many.
 
-    With - as payload each line of standard input is one: a JSON value. A job whose key is held
-    already is no error: the answer names the job that has it.
+    With - as the payload, each line of standard input is the payload of a job. If another open
+    job has the key, the command prints the id of that job and succeeds.
     """
     if payload == "-" and key is not None:
         raise UsageError("--key goes with one payload, not with many from standard input")
@@ -106,21 +107,24 @@ def enqueue(
 
 def _enqueue_lines(queue: Queue, lines: Lines, new: NewJob, *, as_json: bool) -> None:
     inserted, refused = 0, list[tuple[int, str]]()
-    while batch := list(islice(lines, BATCH)):
-        for number, outcome in _enqueue_batch(queue, iter(batch), new):
-            if isinstance(outcome, str):
-                refused.append((number, outcome))
-            else:
-                inserted += 1
-            if as_json:
-                record = {"error": outcome} if isinstance(outcome, str) else {"id": outcome.id}
-                say_json({"line": number, **record}, line=True)
+    with bars(shown=not as_json) as bar:
+        advance = bar("enqueueing", None)
+        while batch := list(islice(lines, BATCH)):
+            for number, outcome in _enqueue_batch(queue, iter(batch), new):
+                if isinstance(outcome, str):
+                    refused.append((number, outcome))
+                else:
+                    inserted += 1
+                if as_json:
+                    record = {"error": outcome} if isinstance(outcome, str) else {"id": outcome.id}
+                    say_json({"line": number, **record}, line=True)
+            advance(len(batch))
     for number, why in refused[:MAX_REPORTED_LINES]:
         warn(f"line {number}: {why}")
     if len(refused) > MAX_REPORTED_LINES:
         warn(f"and {len(refused) - MAX_REPORTED_LINES} more lines")
     if not as_json:
-        say(f"inserted {inserted}, refused {len(refused)}")
+        say(f"inserted {inserted:,}, refused {len(refused):,}")
     if refused:
         raise typer.Exit(FAILED)
 

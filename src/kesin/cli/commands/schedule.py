@@ -19,7 +19,7 @@ COLUMNS = ("queue", "name", "cron", "timezone", "tenant", "catch_up", "next_at",
 def list_schedules(queues: QueueNames = None, as_json: AsJson = False) -> None:
     """List schedules with their next tick and their last job.
 
-    Each makes at most one job a tick, and of missed ticks the latest ones up to its catch_up.
+    A schedule enqueues at most one job a tick, and after an outage up to catch_up missed ones.
     """
     with open_context() as context:
         names, now = context.readable_queues(queues), wall_clock_us()
@@ -38,11 +38,11 @@ def list_schedules(queues: QueueNames = None, as_json: AsJson = False) -> None:
 @app.command("run")
 def run_schedule(
     queue: QueueName,
-    name: Annotated[str, argument("NAME", "The schedule, from the list.")],
+    name: Annotated[str, argument("NAME", "The name of the schedule.")],
     lifecycle: LifecycleName = None,
     as_json: AsJson = False,
 ) -> None:
-    """Enqueue a job of a schedule now, besides its ticks."""
+    """Enqueue a job of a schedule now, in addition to its ticks."""
     with open_context() as context:
         outcome = run_now(context.open_queue(queue, lifecycle), name, actor=cli_actor())
     text = f"{outcome.result} {outcome.id} ({outcome.state})"

@@ -27,24 +27,24 @@ ADMIN = "admin"
 
 def serve(
     host: Annotated[
-        str | None, option("ADDRESS", "Listen on this address; else KESIN_HOST.")
+        str | None, option("ADDRESS", "The address to listen on; default KESIN_HOST.")
     ] = None,
     port: Annotated[
         int | None,
-        option("PORT", "On this port, 0 for a free one; else KESIN_PORT.", min=0, max=65_535),
+        option("PORT", "The port, 0 for a free one; default KESIN_PORT.", min=0, max=65_535),
     ] = None,
     workers: Annotated[
-        bool, flag("--workers/--no-workers", "Run workers and sweeper here, or elsewhere.")
+        bool, flag("--workers/--no-workers", "Run workers and the sweeper here, or only the API.")
     ] = True,
     insecure: Annotated[
-        bool, flag("--insecure", "Listen to others although there is no user yet.")
+        bool, flag("--insecure", "Listen beyond loopback even if no user exists.")
     ] = False,
 ) -> None:
-    """Serve the API, work and sweep, until SIGTERM or Ctrl-C.
+    """Run the API, the dashboard, the workers and the sweeper.
 
-    A stop finishes what runs within KESIN_GRACE_S and gives back the rest; a second one stops at
-    once. On PostgreSQL, run `kesin migrate` first. Where the store is, who may sign in and all
-    else is told by KESIN_ variables; `kesin doctor` shows each with its value.
+    SIGTERM or Ctrl-C stops it: running jobs may finish within KESIN_GRACE_S, the others are
+    released; a second signal stops at once. On PostgreSQL, run `kesin migrate` first. All
+    settings are KESIN_ variables; `kesin doctor --all` lists them.
     """
     try:
         _import_fastapi()

@@ -10,11 +10,10 @@ import typer
 from kesin.cli.support.arguments import AsJson, argument, option
 from kesin.cli.support.errors import FAILED
 from kesin.cli.support.lifecycles import find_lifecycle, registered_lifecycles
-from kesin.cli.support.progress import bars
 from kesin.cli.support.records import record_of
 from kesin.engine.simulation.simulate import SimulationResult
 from kesin.engine.simulation.simulate import simulate as simulate_lifecycle
-from kesin.foundation.terminal import print_table, say, say_json, warn
+from kesin.foundation.terminal import bars, print_table, say, say_json, warn
 
 
 def simulate(
@@ -22,22 +21,22 @@ def simulate(
         list[str] | None,
         argument(
             "NAME",
-            "Lifecycles: registered names, all of them if none is named, or module:attribute.",
+            "Lifecycles: registered names or module:attribute; all registered by default.",
         ),
     ] = None,
     *,
-    seed: Annotated[int, option("N", "The same seed gives the same run.")] = 1,
+    seed: Annotated[int, option("N", "The seed; the same seed gives the same run.")] = 1,
     steps: Annotated[
-        int, option("N", "Calls to the store, shared among the lifecycles.", min=1)
+        int, option("N", "Calls to the store, divided among the lifecycles.", min=1)
     ] = 10_000,
     as_json: AsJson = False,
 ) -> None:
-    """Run queues under an adversary, and check the promise after every step.
+    """Run queues under simulated failures, and check the promises after every step.
 
-    The real engine on SQLite in memory: workers die before, during and after each commit, answers
-    come late, twice or from the wrong worker, operators press every button, clocks jump and sweeps
-    overlap. At the end time passes until every job rests. A run is a pure function of its seed and
-    its steps; a promise that breaks is shown with the shortest history that breaks it.
+    Runs the real engine on SQLite in memory: workers die before, during and after each commit;
+    results come late, twice or from the wrong worker; operators use every action; clocks jump
+    and sweeps overlap. At the end, time passes until every job rests. The same seed and steps
+    give the same run. A broken promise is shown with the shortest history that breaks it.
     """
     chosen = list(dict.fromkeys(names or registered_lifecycles()))
     share = max(steps // len(chosen), 1)

@@ -32,10 +32,10 @@ SITE_COLUMNS: Final = ("id", "name", "channel", "timezone", "currency")
 SHOWN: Final = ("line", "site", "result", "detail")  # the result: new, changed, same or refused
 Cells = dict[str, str]  # by column, without those that are empty
 
-SiteId = Annotated[str, argument("SITE", "The site's id, in every path.")]
-Called = Annotated[str | None, option("NAME", "What people call it; its id if unset.", "--name")]
+SiteId = Annotated[str, argument("SITE", "The site's id; `siteId` over HTTP.")]
+Called = Annotated[str | None, option("NAME", "The display name; default the id.", "--name")]
 CHANNEL = option("script|api|data_manager", "How its conversions reach Google Ads.")
-TIMEZONE = option("ZONE", "The time zone of its account.")
+TIMEZONE = option("ZONE", "The time zone of its Google Ads account.")
 CURRENCY = option("CODE", "The currency of its values, three letters.")
 
 
@@ -75,13 +75,13 @@ def list_sites(as_json: AsJson = False) -> None:
 def set_site(
     site: SiteId,
     *,
-    name: Annotated[str | None, option("NAME", "What people call it.", "--name")] = None,
+    name: Annotated[str | None, option("NAME", "The display name.", "--name")] = None,
     channel: Annotated[str | None, CHANNEL] = None,
     timezone: Annotated[str | None, TIMEZONE] = None,
     currency: Annotated[str | None, CURRENCY] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change a site; what is not named stays."""
+    """Change a site; other settings stay as they are."""
     if not (name or channel or timezone or currency):
         raise UsageError("nothing to change: give --name, --channel, --timezone or --currency")
     with open_context(create=True) as context:
@@ -95,7 +95,7 @@ def set_site(
 def remove_site(site: SiteId, *, yes: Yes = False, as_json: AsJson = False) -> None:
     """Remove a site with its keys and credentials.
 
-    Refused while it has open jobs. Its jobs and audit lines stay.
+    Refused while the site has open jobs. Its jobs and audit lines are kept.
     """
     with open_context() as context:
         commands = context.workload_context(next(iter(workloads().values()))).commands
@@ -113,11 +113,11 @@ def import_sites(
     *,
     like: Annotated[str | None, option("SITE", "New sites get the settings of this one.")] = None,
     dry_run: Annotated[bool, flag("--dry-run", "Only show what would change.")] = False,
-    keys: Annotated[Path | None, option("FILE", "For a script key of each new site.")] = None,
+    keys: Annotated[Path | None, option("FILE", "Write a key of each new site here.")] = None,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Add and change sites by a CSV file.
+    """Add and change sites from a CSV file.
 
     Its columns: id, name, channel, timezone, currency, customer_id and any oci setting by its name.
     An empty cell changes nothing. If a line is refused, nothing is stored.

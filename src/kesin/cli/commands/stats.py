@@ -23,14 +23,14 @@ def stats(
     queues: QueueNames = None,
     *,
     watch: Annotated[bool, flag("--watch", "Redraw until Ctrl-C.")] = False,
-    interval: Annotated[float, option("SECONDS", "The pause between two looks.", min=0.01)] = 2.0,
-    count: Annotated[int | None, option("N", "With --watch: stop after N looks.", min=1)] = None,
+    interval: Annotated[float, option("SECONDS", "Seconds between two updates.", min=0.01)] = 2.0,
+    count: Annotated[int | None, option("N", "With --watch: stop after N updates.", min=1)] = None,
     as_json: AsJson = False,
 ) -> None:
     """Count jobs by queue and state.
 
-    Also shows how long the oldest due job waits, leases that are over, what is paused, how many
-    slots are in use, and what a rate leaves at the moment.
+    Also shows how long the oldest due job has waited, expired leases, pauses, slots in use, and
+    what rate limits allow now.
     """
     ending = suppress(KeyboardInterrupt) if watch else nullcontext()
     with open_context() as context, ending:

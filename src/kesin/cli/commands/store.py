@@ -12,12 +12,11 @@ from kesin.cli.support import arguments, inspection
 from kesin.cli.support.arguments import AsJson, Several, argument, flag, option
 from kesin.cli.support.context import CommandContext
 from kesin.cli.support.errors import CommandError, UsageError, check_choice
-from kesin.cli.support.progress import bars
 from kesin.cli.support.records import cells
 from kesin.engine.transfer.copy import copy_queues
 from kesin.engine.transfer.queue_copy import CopyStage, NamedStore, was_moved_elsewhere
 from kesin.foundation.settings import Settings, load_settings, mask_secrets
-from kesin.foundation.terminal import print_table, say, say_json
+from kesin.foundation.terminal import bars, print_table, say, say_json
 from kesin.lifecycle.declare import Lifecycle
 from kesin.store.contract import Store
 from kesin.store.open import open_store
@@ -38,21 +37,22 @@ def copy_store(
     source: Annotated[str, argument("FROM", f"Where jobs are: {_ADDRESS}.")],
     target: Annotated[str, argument("TO", f"Where they go: {_ADDRESS}.")],
     *,
-    queues: Annotated[Several, option("QUEUE", "Only this one; repeatable.", "--queue")] = None,
+    queues: Annotated[Several, option("QUEUE", "Only this queue; repeatable.", "--queue")] = None,
     lifecycle: arguments.LifecycleName = None,
-    wait: Annotated[float, option("SECONDS", "Wait for jobs that are claimed.", min=0)] = 0.0,
+    wait: Annotated[float, option("SECONDS", "How long to wait for claimed jobs.", min=0)] = 0.0,
     keep_source_running: Annotated[
-        bool, flag("--keep-source-running", "Only copy: the source works on, the copy is paused.")
+        bool,
+        flag("--keep-source-running", "Only copy: the source keeps running."),
     ] = False,
     yes: arguments.Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Move queues to another store, and prove it by replay.
 
-    Jobs go with their whole history, remarks, counters and pauses, and with what their workload
-    knows beside them. Between SQLite and PostgreSQL, people, keys, sites, secrets and the audit log
-    go too, unless queues are named. The source hands out no jobs meanwhile, and is left paused at
-    the end. A copy that was broken off is run again.
+    Jobs move with their history, notes, counters and pauses, and with the other data of their
+    workload. Between SQLite and PostgreSQL, users, keys, sites, secrets and the audit log move
+    too, unless queues are named. The source is paused meanwhile and stays paused. If the copy is
+    interrupted, run it again.
     """
     read_settings()
     with _open_both(source, target) as (old, new):
@@ -157,13 +157,13 @@ def _copy_metadata(source: Store, target: Store, queues: list[str], *, whole: bo
 
 
 def migrate(
-    dry_run: Annotated[bool, flag("--dry-run", "Only say what would be applied.")] = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Only list the migrations to apply.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Bring the database up to date.
 
-    Safe to run twice and at the same time on several machines. Forward only: a schema newer than
-    this version is refused.
+    Running it twice, or on several machines at once, is safe. A schema newer than this version
+    is refused.
     """
     settings = read_settings()
     check_reachable(settings)

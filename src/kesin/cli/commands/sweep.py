@@ -23,7 +23,7 @@ def sweep(
     queues: QueueNames = None,
     *,
     every: Annotated[
-        float | None, option("SECONDS", "Go on, with this pause, until stopped.", min=0.01)
+        float | None, option("SECONDS", "Repeat with this pause until stopped.", min=0.01)
     ] = None,
     stage: Annotated[
         list[str] | None,
@@ -33,10 +33,11 @@ def sweep(
     lifecycle: LifecycleName = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make the clock's moves.
+    """Run scheduled moves: recover, expire, prune.
 
-    Settle, cap, recover, expire, revive, time out and prune, in this order. Without it, jobs of
-    dead workers are not taken back. Safe on many machines at once.
+    In this order: settle, cap, recover, expire, revive, time out and prune. `kesin serve` and
+    `kesin worker` do this too; without any of them, jobs of dead workers are not recovered. Safe
+    on several machines.
     """
     for name in stage or ():
         check_choice("stage", name, STAGES)

@@ -21,8 +21,8 @@ from kesin.store.directory import User
 app = typer.Typer(no_args_is_help=True)
 
 Name = Annotated[str, argument("NAME", "The user's name.")]
-Sites = Annotated[Several, option("SITE", "Sees and works on this site; repeatable.", "--site")]
-AllSites = Annotated[bool, flag("--all-sites", "Every site, those to come too.")]
+Sites = Annotated[Several, option("SITE", "May see and change this site; repeatable.", "--site")]
+AllSites = Annotated[bool, flag("--all-sites", "All sites, also future ones.")]
 Queues = Annotated[Several, option("QUEUE", "Only in this queue; repeatable.", "--queue")]
 PasswordStdin = Annotated[bool, flag("--password-stdin", "Read the password from standard input.")]
 
@@ -38,7 +38,7 @@ def add_user(
     password_stdin: PasswordStdin = False,
     as_json: AsJson = False,
 ) -> None:
-    """Add somebody who signs in.
+    """Add a user.
 
     The password is asked for twice on a terminal, or read from standard input. A viewer or an
     operator without a site and a queue sees nothing; an admin sees everything.
@@ -54,9 +54,9 @@ def add_user(
 
 @app.command("passwd")
 def set_password(name: Name, stdin: PasswordStdin = False, as_json: AsJson = False) -> None:
-    """Give somebody a new password.
+    """Set a user's password.
 
-    All their sessions end.
+    All sessions of the user end.
     """
     with open_context(create=True) as context:
         # An unknown name is refused before a password is typed.
@@ -69,7 +69,7 @@ def set_password(name: Name, stdin: PasswordStdin = False, as_json: AsJson = Fal
 
 @app.command("list")
 def list_users(as_json: AsJson = False) -> None:
-    """List the people who sign in."""
+    """List the users."""
     with open_context(create=True) as context:
         people = context.accounts.users(local_operator())
     if as_json:
@@ -98,19 +98,17 @@ def set_user(
     role: Annotated[str | None, option("viewer|operator|admin", "What the user may do.")] = None,
     site: Sites = None,
     all_sites: AllSites = False,
-    no_sites: Annotated[bool, flag("--no-sites", "No site any more.")] = False,
+    no_sites: Annotated[bool, flag("--no-sites", "Remove all sites.")] = False,
     queue: Queues = None,
-    no_queues: Annotated[
-        bool, flag("--no-queues", "Name no queue: the sites alone decide.")
-    ] = False,
+    no_queues: Annotated[bool, flag("--no-queues", "Remove the limit to queues.")] = False,
     disabled: Annotated[
-        bool | None, flag("--disable/--enable", "Let the user sign in no more, or again.")
+        bool | None, flag("--disable/--enable", "Disable or enable the account.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change what somebody may do.
+    """Change a user's role, sites and queues.
 
-    Sites and queues replace those of before. All sessions of the user end.
+    The given sites and queues replace the earlier ones. All sessions of the user end.
     """
     _check_access(role, site, queue, all_sites=all_sites, no_sites=no_sites)
     if queue and no_queues:

@@ -38,19 +38,18 @@ def worker(
         str | None,
         option(
             "MODULE:FUNCTION",
-            "What is called with each job, found from the current folder first; "
-            "without it, the queue's workload does the work.",
+            "The function to call with each job, searched from the current folder first.",
         ),
     ] = None,
     batch_handler: Annotated[
-        bool, flag("--batch-handler", "The handler takes a list of jobs at once.")
+        bool, flag("--batch-handler", "The handler takes a list of jobs.")
     ] = False,
     lifecycle: arguments.LifecycleName = None,
     threads: Annotated[
         int | None,
         option(
             "N",
-            "Jobs at the same time in each process; 1, or what the workload wants.",
+            "Jobs that each process runs at a time; default 1, or the workload's default.",
             min=1,
             max=1_000,
         ),
@@ -59,35 +58,35 @@ def worker(
     batch: Annotated[
         int | None,
         option(
-            "N", "Jobs one claim takes at most; 500, or what the workload wants.", min=1, max=10_000
+            "N", "Most jobs in a claim; default 500, or the workload's default.", min=1, max=10_000
         ),
     ] = None,
-    tenant: Annotated[Several, option("TENANT", "Only of this tenant; repeatable.")] = None,
+    tenant: Annotated[Several, option("TENANT", "This tenant (oci: site); repeatable.")] = None,
     grace: Annotated[
         float | None,
-        option("SECONDS", "At a stop, how long running jobs may go on; else KESIN_GRACE_S.", min=0),
+        option("SECONDS", "Time for running jobs at a stop; default KESIN_GRACE_S.", min=0),
     ] = None,
     until_idle: Annotated[bool, flag("--until-idle", "Stop when no job is due.")] = False,
-    rq: Annotated[bool, flag("--rq", "Wait to be sent for over RQ; for PDFs in Redis.")] = False,
+    rq: Annotated[bool, flag("--rq", "Wait for RQ to push jobs; for PDFs in Redis.")] = False,
     sweep: Annotated[
         bool,
-        flag("--sweep/--no-sweep", "Sweep these queues as well, or leave it to `kesin sweep`."),
+        flag("--sweep/--no-sweep", "Also sweep these queues, or leave that to `kesin sweep`."),
     ] = True,
     child: Annotated[bool, typer.Option("--child", hidden=True)] = False,
 ) -> None:
-    """Run a handler over queues.
+    """Run the jobs of queues.
 
-    Without --handler, the work of a workload: oci, oci_adjustments, pdf, pdf_batches, pdf_webhooks
-    or optiplan.
+    Without --handler, it runs one of oci, oci_adjustments, pdf, pdf_batches, pdf_webhooks or
+    optiplan.
 
-    SIGTERM or Ctrl-C: no more claims, running jobs finish within the grace period, the rest is
-    given back. A second one gives everything back at once. Jobs of a process that dies are taken
-    back by any worker of the queue that runs.
+    After SIGTERM or Ctrl-C, it claims no more jobs; running jobs may finish within the grace
+    period, the others are released. A second signal releases everything at once. Jobs of a
+    process that dies are recovered by another worker of the queue or by a sweeper.
     """
     if len(set(queues)) < len(queues):
         raise UsageError("a queue is named twice")
     if rq and (handler is not None or tenant):
-        raise UsageError("--rq renders whatever it is sent for: leave out --handler and --tenant")
+        raise UsageError("--rq runs the jobs that RQ pushes: omit --handler and --tenant")
     if handler is None and batch_handler:
         raise UsageError("--batch-handler says how --handler is called: give both")
     function = None if handler is None else load_handler(handler, batch=batch_handler)

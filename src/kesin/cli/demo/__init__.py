@@ -12,22 +12,21 @@ from kesin.cli.support.errors import FAILED, CommandError
 
 def demo(
     seconds: Annotated[
-        float | None, option("SECONDS", "End it after so long.", "--for", min=1, max=86_400)
+        float | None, option("SECONDS", "End after this long.", "--for", min=1, max=86_400)
     ] = None,
     port: Annotated[
-        int | None, option("PORT", "Listen here; else on 8000, or a free one.", min=0, max=65_535)
+        int | None, option("PORT", "The port; default 8000, or a free one.", min=0, max=65_535)
     ] = None,
-    keep: Annotated[bool, flag("--keep", "Leave the data there, to serve it again.")] = False,
+    keep: Annotated[bool, flag("--keep", "Keep the data folder, to serve it again.")] = False,
 ) -> None:
     """Run the service with demonstration data: sales with a crashing script, invoices, orders.
 
-    Prints the address, the sign-in and a tour of the dashboard, then counts the jobs. On a
-    terminal it goes on until Ctrl-C. Without one (a pipe, a build), or with no one to type, it
-    brings in the first work only and ends by itself once all of it has come to rest. SIGTERM and
-    Ctrl-C end it cleanly: a summary is printed and every job is checked against its history.
+    Prints the address, a sign-in and a tour of the dashboard, then counts the jobs. On a terminal
+    it runs until Ctrl-C. Elsewhere (a pipe, a build), it enqueues only the first jobs and ends when
+    they are finished. At the end it prints a summary and checks every job against its history.
 
-    Everything stays on this machine, in a temporary folder that is gone afterwards unless you
-    --keep it.
+    All data stays on this machine, in a temporary folder that is deleted at the end unless you
+    pass --keep.
     """
     try:
         from kesin.cli.demo.scenario import run_demo

@@ -31,7 +31,7 @@ QueueName = Annotated[str, argument("QUEUE", "The queue's name.", autocompletion
 QueueNames = Annotated[
     list[str] | None,
     argument(
-        "QUEUE", "The queues; all of the store if none is named.", autocompletion=complete_queues
+        "QUEUE", "The queues; all queues of the store by default.", autocompletion=complete_queues
     ),
 ]
 LifecycleName = Annotated[
@@ -44,18 +44,18 @@ LifecycleName = Annotated[
     ),
 ]
 Several = list[str] | None  # the values of an option that may be given several times
-States = Annotated[Several, option("STATE", "In this state; repeatable.")]
-Tenants = Annotated[Several, option("TENANT", "Of this tenant; repeatable.")]
-Codes = Annotated[Several, option("CODE", "With this last error code; repeatable.")]
+States = Annotated[Several, option("STATE", "Only in this state; repeatable.")]
+Tenants = Annotated[Several, option("TENANT", "Of this tenant (oci: site); repeatable.")]
+Codes = Annotated[Several, option("CODE", "Only with this last error code; repeatable.")]
 Categories = Annotated[
-    Several, option("CATEGORY", "With a last error of this category; repeatable.")
+    Several, option("CATEGORY", "Only with a last error of this category; repeatable.")
 ]
 TextPart = Annotated[
     str | None,
     option("TEXT", "An id, a key, a searched field, a title or part of an error message."),
 ]
-Key = Annotated[str | None, option("KEY", "With exactly this dedup key.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Key = Annotated[str | None, option("KEY", "Only with exactly this key.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 def confirm(question: str, why: str) -> None:

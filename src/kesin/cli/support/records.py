@@ -27,7 +27,7 @@ def cells(row: object, *names: str) -> list[Cell]:
 
 def _cell(name: str, value: Any) -> Cell:
     if name == "at" or name.endswith("_at"):
-        return value[:-4].replace("T", " ") if isinstance(value, str) else format_time(value)
+        return format_time(value)
     if isinstance(value, bool):
         return "yes" if value else "no"
     return ", ".join(value) if isinstance(value, list | tuple) else value

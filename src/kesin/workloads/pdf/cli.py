@@ -20,9 +20,9 @@ from kesin.foundation.terminal import (
 from kesin.workloads.common.cli import JsonOption, command_group, read_settings, report_checks
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed, public_code
 
-app = command_group("Make PDFs of HTML templates.", name="pdf")
-ENGINE: Final = "chromium or weasyprint; else the best that is here."
-TIMEOUT: Final = "How long it may take; else KESIN_PDF_HARD_TIMEOUT_S."
+app = command_group("Make PDFs from HTML templates.", name="pdf")
+ENGINE: Final = "chromium or weasyprint; default the best one installed."
+TIMEOUT: Final = "The time limit; default KESIN_PDF_HARD_TIMEOUT_S."
 EngineName = Annotated[str | None, option("NAME", ENGINE)]
 
 
@@ -35,15 +35,15 @@ EngineName = Annotated[str | None, option("NAME", ENGINE)]
     ),
 )
 def render(
-    template: Annotated[str, argument("TEMPLATE", "A template's name.")],
-    data: Annotated[str, argument("DATA", "A JSON file with its variables, or - for stdin.")],
+    template: Annotated[str, argument("TEMPLATE", "The name of the template.")],
+    data: Annotated[str, argument("DATA", "A JSON file with the variables; - for standard input.")],
     *,
-    out: Annotated[Path, option("OUT", "The PDF to write.", "--out", "-o", dir_okay=False)],
+    out: Annotated[Path, option("OUT", "The PDF file to write.", "--out", "-o", dir_okay=False)],
     engine: EngineName = None,
     timeout: Annotated[int | None, option("SECONDS", TIMEOUT, min=1, max=600)] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a PDF of a template and its variables, without a queue.
+    """Make a PDF from a template and its variables, without a queue.
 
     The same template, variables and machine give the same bytes. Exits with 2 if the variables do
     not fit the template, and with 1 if no PDF could be made.
@@ -76,15 +76,15 @@ def render(
     "templates", epilog=format_examples("kesin pdf templates", "kesin pdf templates invoice")
 )
 def templates(
-    name: Annotated[str | None, argument("NAME", "Show this one's schema and sample.")] = None,
+    name: Annotated[str | None, argument("NAME", "Show its schema and sample.")] = None,
     *,
     lang: Annotated[str, option("LANG", "The language of the sample, such as en.")] = "",
     as_json: JsonOption = False,
 ) -> None:
     """List the templates, or show one of them.
 
-    Each fills in its sample; one that cannot is named with the reason. One is shown as JSON: its
-    schema, and a sample of its variables.
+    Every template is rendered with its sample, and the reason is shown if that fails. With a
+    name, prints the schema and a sample of the variables as JSON.
     """
     from kesin.workloads.pdf.services import load_templates
 
@@ -111,7 +111,7 @@ def templates(
     epilog=format_examples("kesin pdf doctor", "kesin pdf doctor --engine weasyprint --json"),
 )
 def doctor(*, engine: EngineName = None, as_json: JsonOption = False) -> None:
-    """Check everything that PDFs need, and print a test page.
+    """Check what PDFs need, and render a test page.
 
     Templates, browser, fonts, storage and workers. Exits with 1 if a check fails.
     """

@@ -17,7 +17,7 @@ COMMANDS: Final[dict[str, tuple[Callable[..., None], *tuple[str, ...]]]] = {  # 
     "simulate-script": (simulate_script, "--site s1 --url http://localhost:8000 --key-env K"),
 }
 
-app = command_group("Take offline conversions to Google Ads.")
+app = command_group("Upload offline conversions to Google Ads.")
 
 for _name, (_command, *_examples) in COMMANDS.items():
     app.command(

@@ -3,7 +3,7 @@
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -32,12 +32,12 @@ REJECT_FIELDS: Final = ("external_id", "code", "field", "message")  # of a rejec
 _RERUN_HINT: Final = "fix the file and run it again; what is done already stays as it is"
 _NO_RERUN_HINT: Final = "fix the file and take out what is done already, or it is sent once more"
 
-FileArgument = Annotated[str, argument("FILE", "A CSV, NDJSON or JSON file; - is standard input.")]
+FileArgument = Annotated[str, argument("FILE", "A CSV, NDJSON or JSON file; - for standard input.")]
 FormatOption = Annotated[
     FileFormat | None,
-    option("csv|ndjson|json", "What the file is, if its name does not say.", "--format"),
+    option("csv|ndjson|json", "The format, if the file name does not show it.", "--format"),
 ]
-_IGNORED: Final = "Unknown columns of a CSV that may be ignored; repeated, or separated by commas."
+_IGNORED: Final = "CSV columns to ignore, separated by commas; repeatable."
 IgnoreColumnsOption = Annotated[list[str] | None, option("NAMES", _IGNORED, "--ignore-columns")]
 ProcessRows = Callable[[SiteContext, Sequence[ParsedRow]], list[IngestResult]]
 
@@ -48,19 +48,22 @@ def import_conversions(
     site: SiteOption,
     file_format: FormatOption = None,
     ignore_columns: IgnoreColumnsOption = None,
-    dry_run: Annotated[bool, flag("--dry-run", "Only show what the file would do.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not show it first and ask.")] = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Only show what the import would change.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Import without a preview and a question.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Take conversions in from a file.
+    """Import conversions from a file.
 
-    Of any size, 10 000 at a time; importing the same again changes nothing, and a row that failed
-    because of its data is corrected when it comes with other data. Columns or fields: externalId,
-    gclid (or wbraid, gbraid), conversionName, conversionTime, conversionValue, conversionCurrency;
-    the names of Google's template are known too. On a terminal it shows first how the file is read
-    and what it would do, and asks. One bad row never sinks the others. Exits with 1 if any row was
-    rejected. A CSV with other columns is refused unless --ignore-columns names them. JSON is read
-    as a whole, CSV from standard input too: for millions of rows use a CSV file or NDJSON.
+    The file can have any size; it is read 10,000 rows at a time. Importing it again changes
+    nothing, except that a row that failed because of its data is corrected if the data changed.
+    Columns or fields: externalId, gclid (or wbraid, gbraid), conversionName, conversionTime,
+    conversionValue, conversionCurrency; or the names of Google's template. On a terminal, it
+    first shows how the file is read and what would change, and asks. A bad row does not stop the
+    others. Exits with 1 if any row was rejected. A CSV with other columns is refused unless
+    --ignore-columns names them. JSON, and CSV from standard input, are read into memory: for
+    millions of rows use a CSV file or NDJSON.
     """
     source_of = parsing.open_source(file, file_format)
     with open_site(site, "oci.import") as found, source_of as source:
@@ -82,7 +85,7 @@ def import_conversions(
             _print_summary(summary, found.id, as_json=as_json, goes_on=asks, **shown)
             if dry_run:
                 return
-            typer.confirm(f"Import {summary.rows} rows into {found.id}?", abort=True, err=True)
+            typer.confirm(f"Import {summary.rows:,} rows into {found.id}?", abort=True, err=True)
             if Path(file).stat().st_mtime_ns != changed_at:
                 raise Problem("the file changed after it was shown: nothing was imported")
         summary = read(partial(ingest.import_rows, actor=local_operator()))
@@ -95,21 +98,27 @@ def enqueue_fix(
     site: SiteOption,
     file_format: FormatOption = None,
     again: Annotated[
-        bool, flag("--again", "Send delivered rows again even if nothing changed.")
+        bool, flag("--again", "Send uploaded rows again even if nothing changed.")
     ] = False,
     taken: Annotated[
-        bool, flag("--taken", "Google took the rows: restate their values, send nothing again.")
+        bool,
+        flag(
+            "--taken",
+            "Google accepted the rows: restate their values instead of sending them again.",
+        ),
     ] = False,
-    reason: Annotated[str | None, option("TEXT", "Why; kept in the history of each row.")] = None,
+    reason: Annotated[
+        str | None, option("TEXT", "The reason, stored in the history of each row.")
+    ] = None,
     ignore_columns: IgnoreColumnsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Correct conversions from a file, delivered ones too.
+    """Correct conversions from a file, also uploaded ones.
 
-    Each row names its externalId and what is to change; what it does not say stays. A COMPLETED
-    row, one that Google refused afterwards, is sent as a new revision with an orderId of its own,
-    and the old row stays. A row that FAILED because of its data is corrected. Any other is left as
-    it is. Exits with 1 if any row was rejected.
+    Each row has its externalId and the fields to change. A COMPLETED row, or one that Google
+    refused later, is sent as a new revision with its own orderId, and the old row is kept. A row
+    that FAILED because of its data is corrected. Other rows do not change. Exits with 1 if any
+    row was rejected.
     """
     source_of = parsing.open_source(file, file_format)
 
@@ -150,7 +159,8 @@ def _process_file(
     ignored: frozenset[str] = frozenset(),
 ) -> _FileSummary:
     summary = _FileSummary()
-    with _progress(source) as show_progress:
+    with terminal.bars(of_bytes=True) as bar:
+        advance, shown = bar("reading", source.size), 0
         batches = source.batches(size, ignored, site.defaults)
         while batch := _next_batch(batches, summary, hint):
             of = site.context.commands.accounts.find_site(source.site) if source.site else site
@@ -166,7 +176,8 @@ def _process_file(
                     summary.reasons[result.code or ""] += 1
                     if len(summary.listed_rejects) < MAX_LISTED_REJECTS:
                         summary.listed_rejects.append((summary.rows, line, result))
-            show_progress(summary)
+            advance(source.bytes_read - shown)
+            shown = source.bytes_read
     return summary
 
 
@@ -177,7 +188,7 @@ def _next_batch(batches: Iterator[Any], summary: _FileSummary, hint: str) -> Any
     except Problem as problem:
         if not summary.rows:
             raise
-        done = f"the {summary.rows} rows before it are done ({_format_counts(summary.counts())})"
+        done = f"the {summary.rows:,} rows before it are done ({_format_counts(summary.counts())})"
         raise Problem(f"{problem.message}; {done}: {hint}", code=problem.code) from None
 
 
@@ -222,40 +233,26 @@ def _print_rejected(summary: _FileSummary) -> None:
 
 
 def _format_counts(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} {n}" for name, n in counts.items())
-
-
-@contextmanager
-def _progress(source: RowSource) -> Iterator[Callable[[_FileSummary], None]]:
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
-    with Progress(*columns, console=terminal.console(stderr=True), transient=True) as bar:
-        task = bar.add_task("reading", total=source.size)
-        yield lambda summary: bar.update(
-            task,
-            completed=source.bytes_read,
-            description=f"{summary.rows} rows: {_format_counts(summary.counts())}",
-        )
+    return ", ".join(f"{name} {n:,}" for name, n in counts.items())
 
 
 def export_dead_letters(
     *,
     site: SiteOption,
     out: Annotated[
-        Path | None, option("FILE", "Into this file.", "--out", "-o", dir_okay=False)
+        Path | None,
+        option(
+            "FILE", "The file to write; default standard output.", "--out", "-o", dir_okay=False
+        ),
     ] = None,
     lang: LanguageOption = "en",
     as_json: JsonOption = False,
 ) -> None:
     """Write a site's FAILED conversions as CSV.
 
-    Each comes with what to do. Mended and imported again, they are corrected and queued. No cell is
-    a formula to a spreadsheet. With --json the rows come as JSON, one a line; together with -o the
-    CSV goes into the file and the summary is JSON.
+    Each row has advice. Correct the file and import it again to queue the rows. No cell is read
+    as a formula by a spreadsheet. With --json, rows are written as JSON, one a line; with -o
+    too, the CSV goes into the file and the summary is JSON.
     """
     with open_site(site, "oci.dead_letters") as found:
         found.note(local_operator(), "oci.dead_letters", {"revealed": True})

@@ -164,35 +164,34 @@ class ScriptSimulator:
         raise Problem(f"{path.partition('?')[0]} answered {answer}{hint}", code="script_refused")
 
 
-_KEY_FILE: Final = "A file with a key for oci:script."
-_KEY_ENV: Final = "Or the environment variable that holds it."
-_CRASH: Final = "Die there; repeatable: the first is for the first run, and so on."
+_KEY_FILE: Final = "A file with an API key for oci:script."
+_KEY_ENV: Final = "The environment variable that holds the key."
+_CRASH: Final = "Crash there; repeatable: the first value is for the first run, and so on."
 _share: Final = partial(option, "SHARE", min=0, max=1)
 
 
 def simulate_script(
     *,
     site: SiteOption,
-    url: Annotated[str, option("URL", "Where `kesin serve` is, http://127.0.0.1:8000.")],
+    url: Annotated[str, option("URL", "The address of the service.")],
     key_file: Annotated[Path | None, option("FILE", _KEY_FILE, dir_okay=False)] = None,
     key_env: Annotated[str | None, option("NAME", _KEY_ENV)] = None,
-    runs: Annotated[int, option("N", "Run so many times.", min=1, max=MAX_RUNS)] = 1,
+    runs: Annotated[int, option("N", "The number of runs.", min=1, max=MAX_RUNS)] = 1,
     crash: Annotated[list[str] | None, option("|".join(CRASH_POINTS), _CRASH)] = None,
-    fail_share: Annotated[float, _share("Of the rows, report as failed.")] = 0.1,
-    upload_error_share: Annotated[float, _share("Of the uploads, let throw.")] = 0.0,
+    fail_share: Annotated[float, _share("The share of rows to report as failed.")] = 0.1,
+    upload_error_share: Annotated[float, _share("The share of uploads that fail.")] = 0.0,
     seed: Annotated[int, option("N", "The same seed gives the same runs.")] = 1,
     limit: Annotated[
-        int, option("N", "Rows of one export.", min=1, max=MAX_EXPORT_ROWS)
+        int, option("N", "Rows in an export.", min=1, max=MAX_EXPORT_ROWS)
     ] = MAX_EXPORT_ROWS,
-    yes_really: Annotated[bool, flag("--yes-really", "Also against another machine.")] = False,
+    yes_really: Annotated[bool, flag("--yes-really", "Allow a server on another machine.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Play the Google Ads script, for tests only.
+    """Simulate the Google Ads script, for tests only.
 
-    Against a running server: it takes rows over HTTP, uploads nothing, and acknowledges them all
-    the same, so whatever it touches is lost for Google. It fails and crashes as told: what a
-    crashed run held comes back when its claim has run out. Refuses every server but one on this
-    machine.
+    It exports rows of a running server over HTTP and acknowledges them without an upload, so
+    Google never receives them. It fails and crashes as its options say; rows of a crashed run
+    return when their claim ends. It refuses servers on other machines.
     """
     base = checked_url(url)
     if not is_loopback(base) and not yes_really:

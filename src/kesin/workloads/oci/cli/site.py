@@ -35,12 +35,12 @@ MAX_REASONS: Final = 5  # of recent failures that `doctor` explains
 
 
 def doctor(site: SiteArgument, *, lang: LanguageOption = "en", as_json: JsonOption = False) -> None:
-    """Check whether a site can upload now.
+    """Check whether a site can upload.
 
-    Shows its settings, counts, warnings and why rows failed lately; then tries token, account and
-    conversion action at Google (validateOnly: nothing is recorded), or looks for the script's sign
-    of life. If all is well, a breaker that wrong credentials opened closes. Exits with 1 when a
-    check fails or there is a warning.
+    Shows its settings, counts, warnings and why rows failed lately; then tests token, account
+    and conversion action at Google (validateOnly: nothing is recorded), or checks when the
+    script last reported. If every check passes, uploads that stopped after wrong credentials
+    start again. Exits with 1 on a failed check or a warning.
     """
     with open_site(site, "oci.check") as found:
         stats = site_stats(found)
@@ -105,7 +105,7 @@ def _settings_record(site: SiteContext) -> dict[str, Any]:
 # Extra arguments may be secrets: the command takes them, so that no error message repeats them.
 _SITE_PATTERN: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
 CREDENTIALS_CONTEXT: Final = {"allow_extra_args": True, "ignore_unknown_options": True}
-_DOCUMENT: Final = "Read the document here, not from standard input."
+_DOCUMENT: Final = "The document; default standard input."
 
 
 def credentials(
@@ -113,15 +113,15 @@ def credentials(
     site: SiteArgument,
     *,
     file: Annotated[Path | None, option("FILE", _DOCUMENT)] = None,
-    drop: Annotated[bool, flag("--drop", "Forget what is kept.")] = False,
+    drop: Annotated[bool, flag("--drop", "Delete the stored credentials.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Keep a site's Google credentials, sealed.
+    """Store a site's Google credentials, sealed.
 
     A JSON document with customer_id, client_id, client_secret, refresh_token,
-    conversion_action_resource_name and maybe developer_token and login_customer_id, from a file or
-    standard input: never from the command line, which others can see. It replaces what was kept
-    and is never shown again. Needs KESIN_SECRET_KEYS; `kesin oci doctor` tries it at Google.
+    conversion_action_resource_name and maybe developer_token and login_customer_id, from a file
+    or standard input, as other users can see a command line. It replaces the stored credentials
+    and is never shown again. Needs KESIN_SECRET_KEYS; `kesin oci doctor` tests it at Google.
     """
     if ctx.args or not _SITE_PATTERN.fullmatch(site):
         raise Invalid(

@@ -22,8 +22,8 @@ from kesin.workloads.optiplan.cli.doctor import check_orders, run_checks
 from kesin.workloads.optiplan.cli.orders import import_order, optimize
 from kesin.workloads.optiplan.pipeline.saw_simulator import SawSimulator
 
-app = command_group("Take cutting orders to the saw.")
-LOOKS: Final = "The pause between two looks."
+app = command_group("Process cutting orders for the saw.")
+LOOKS: Final = "Seconds between two updates."
 
 for _name, _command, _example in (
     ("import", import_order, "order.xlsx --order-id 2027-114 --phone 05321234567"),
@@ -37,12 +37,12 @@ app.add_typer(customers, name="customers")
 def saw_simulator(
     *,
     every: Annotated[float, option("SECONDS", LOOKS, min=0.1, max=3_600)] = 2.0,
-    once: Annotated[bool, flag("--once", "Look once and go.")] = False,
+    once: Annotated[bool, flag("--once", "Check once and end.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Play the machine that takes files from its inbox.
+    """Simulate the machine that takes files from its inbox.
 
-    And says so as the real one does. Never let it loose on the folder of a real saw.
+    It acknowledges them as a real machine does. Do not run it on the folder of a real saw.
     """
     folder = open_workshop().paths().machine_drop_folder
     saw, report = SawSimulator(folder), partial(_report_moved, as_json=as_json)
@@ -64,7 +64,7 @@ def _report_moved(moved: int, *, as_json: bool) -> None:
 
 @app.command("doctor", epilog=format_examples("kesin optiplan doctor"))
 def doctor(*, as_json: JsonOption = False) -> None:
-    """Check everything that cutting orders need.
+    """Check what cutting orders need.
 
     Rules, folders, template, optimiser, the machine's share, and orders that are blocked. Exits
     with 1 if a check fails.

@@ -19,7 +19,7 @@ from kesin.workloads.optiplan.cli.context import open_order_service
 
 app = typer.Typer(help="Manage whom the workshop knows, by phone.", no_args_is_help=True)
 
-Phone = Annotated[str, argument("PHONE", "In any spelling; numbers are Turkish unless +.")]
+Phone = Annotated[str, argument("PHONE", "In any notation; Turkish unless it starts with +.")]
 
 
 @app.command("list", epilog=format_examples("kesin optiplan customers list"))
@@ -41,7 +41,7 @@ def add_customer(
     *,
     as_json: JsonOption = False,
 ) -> None:
-    """Add a customer, or give a known phone another name."""
+    """Add a customer, or change the name for a phone."""
     with open_order_service() as service:
         customer, new = service.add_customer(local_operator(), name, phone)
     text = f"{customer.phone} {visible(customer.name)} {'added' if new else 'renamed'}"
@@ -50,7 +50,7 @@ def add_customer(
 
 @app.command("remove", epilog=format_examples("kesin optiplan customers remove 05321234567"))
 def remove_customer(phone: Phone, *, as_json: JsonOption = False) -> None:
-    """Forget a customer; orders that wait are held from now on."""
+    """Delete a customer; their waiting orders will be held."""
     with open_order_service() as service:
         customer = service.remove_customer(local_operator(), phone)
     if customer is None:

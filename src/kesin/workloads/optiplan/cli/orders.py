@@ -161,24 +161,24 @@ def _is_import_file(file: Path) -> bool:
         return False
 
 
-ListFile = Annotated[Path, argument("FILE", "An order: the list as XLSX or CSV, or JSON.")]
-Files = Annotated[list[Path], argument("FILE", "Import files for OptiPlanning, or whole orders.")]
-Color = Annotated[str | None, option("NAME", "Where the list names none.")]
+ListFile = Annotated[Path, argument("FILE", "The order: a list as XLSX or CSV, or JSON.")]
+Files = Annotated[list[Path], argument("FILE", "Import files for OptiPlanning, or orders.")]
+Color = Annotated[str | None, option("NAME", "The colour of parts without one in the list.")]
 Lang = Annotated[Language, option("en|tr", "The language of drawings and advice.")]
 
 
 def import_order(
     file: ListFile,
     *,
-    order_id: Annotated[str, option("ID", "What the shop calls the order.")],
-    phone: Annotated[str | None, option("PHONE", "The customer's; JSON has its own.")] = None,
+    order_id: Annotated[str, option("ID", "The order number of the shop.")],
+    phone: Annotated[str | None, option("PHONE", "The phone; JSON has its own.")] = None,
     mode: Annotated[OptiMode | None, option("A|B|C", "Who starts the optimiser.")] = None,
     color: Color = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Bring an order from a file into the queue.
+    """Enqueue an order from a file.
 
-    All rows are good or nothing is made. The same order again finds the job it has.
+    If a row is wrong, nothing is enqueued. If the order has a job already, that job is shown.
     """
     with open_order_service() as service:
         defaults = ListDefaults(opti_mode=mode, color=color)
@@ -198,12 +198,12 @@ def import_order(
 def optimize(
     files: Files,
     *,
-    out: Annotated[Path, option("DIR", "Where XML, SVG and PDF go.")] = Path(),
+    out: Annotated[Path, option("DIR", "The folder for XML, SVG and PDF.")] = Path(),
     color: Color = None,
     lang: Lang = "en",
     as_json: JsonOption = False,
 ) -> None:
-    """Plan the cutting here and now, without a queue.
+    """Make cutting plans without a queue.
 
     Prints boards and yield, and writes an XML, an SVG and a PDF for each batch.
     """
