@@ -196,7 +196,8 @@ class Service:
         if not self._work:
             return
         for workload in self.workloads.values():
-            if missing := workload.missing_libraries:
+            missing = workload.missing_libraries
+            if missing and self.workload_context(workload.name).queue.stats().total:
                 log.warning("no_work_here", workload=workload.name, lacking=missing)
         for workload in self._installed:
             if workload.worker is not None and not workload.needs_own_process:
@@ -352,7 +353,7 @@ class Service:
         last = self.sweeper.last_success if self.sweeper else None
         age_s = self.clock.monotonic() - (last or self._started)
         if age_s > SWEEPS_MISSED * self.settings.sweep_s:
-            return HealthCheck(ok=False, detail="has missed its last turns")
+            return HealthCheck(ok=False, detail="has missed its last sweeps")
         return HealthCheck(ok=True, detail="sweeps")
 
 

@@ -34,7 +34,8 @@ def _worker(context: WorkloadContext, place: str = "uploader:build_worker") -> W
     try:
         return build(context, LaterChannels(context.settings))
     except Unavailable as problem:  # sites on the script channel need no uploads from us
-        log.warning("uploads_unavailable", why=problem.message)
+        if context.queue.stats().total:
+            log.warning("uploads_unavailable", why=problem.message)
         return build(context, {})
 
 
