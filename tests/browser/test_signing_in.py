@@ -68,7 +68,7 @@ def test_an_expired_session_leads_to_the_sign_in_and_back_to_the_page(signed_in,
     world.clock.advance(IDLE_S + 1)
     world.job()
     expect(page.get_by_role("status")).to_have_text(
-        "Your session has ended. Sign in again to go on where you were."
+        "Your session has ended. Sign in again to continue."
     )
     fill_in(page, "sleepy")
     expect(page).to_have_url(re.compile(re.escape(HERE)))

@@ -28,7 +28,7 @@ def test_without_json_the_result_is_a_sentence(kesin):
 
 BAD = {
     "a channel": (("add", "s", "--channel", "fax"), 2, "script, api, data_manager, got 'fax'"),
-    "a second time": (("add", "north"), 1, "there is a site 'north' already"),
+    "a second time": (("add", "north"), 1, "the site 'north' already exists"),
     "an unknown site": (("set", "s", "--name", "x"), 1, "no site 's' (there are: north)"),
     "no change": (("set", "north"), 2, "nothing to change: give --name"),
 }

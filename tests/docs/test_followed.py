@@ -44,7 +44,7 @@ ALERTS = {
     "oci-operations.md#alerts": [
         '{"status":"ok",',
         "night",
-        "none has ever reported",
+        "no script has ever reported",
         "nothing was due",
         '{"ok":true,"recovered":0}',
     ],

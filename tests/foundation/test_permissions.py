@@ -42,7 +42,7 @@ def test_a_grant_allows_what_the_table_says_and_nothing_else(grant):
         if permission in MAY[grant]:
             require(actor, permission)
         else:
-            with pytest.raises(Forbidden, match=f"the right '{permission}'"):
+            with pytest.raises(Forbidden, match=f"permission '{permission}'"):
                 require(actor, permission)
 
 

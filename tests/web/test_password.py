@@ -40,7 +40,7 @@ def test_the_new_password_holds_and_the_other_sessions_of_that_user_end(ayse):
         ayse.accounts.sign_in("ayse", PASSWORD, ADDRESS)
     ayse.accounts.sign_in("ayse", NEW, ADDRESS)
     shown = ayse.client.get("/dashboard/password?done=true", headers=by_cookie(cookie.value))
-    assert "Your password is changed" in shown.text
+    assert "Your password was changed" in shown.text
 
 
 def test_a_wrong_current_password_changes_nothing_and_is_an_audit_line(ayse):

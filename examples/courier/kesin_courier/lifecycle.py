@@ -27,7 +27,7 @@ def courier_lifecycle() -> Lifecycle:
     later = (
         moves.retry("running", "ready", "input", name="later", doc="The receiver named a time."),
         moves.retry_spent(
-            "running", "failed", name="later", doc="It named one after the last try."
+            "running", "failed", name="later", doc="The receiver named one after the last attempt."
         ),
     )
     errors = replace(task.errors, codes=(*task.errors.codes, *CODES))

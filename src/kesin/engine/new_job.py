@@ -91,7 +91,7 @@ class NewJob:
             raise BadInput(
                 "bad_after",
                 "after",
-                "the jobs of %(queue)s come after no others: its lifecycle has no move"
+                "jobs of %(queue)s cannot come after others: its lifecycle has no move"
                 " enqueue_after (task_lifecycle(parents=True) has one)",
                 queue=repr(queue.name),
             )

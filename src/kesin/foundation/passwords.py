@@ -92,11 +92,11 @@ def check_password(password: str, user_name: str) -> None:
     if len(set(folded)) < MIN_DIFFERENT or _REPEATED.fullmatch(folded):
         raise _easy("this password repeats a few characters: choose one that is hard to guess")
     if _runs(folded) <= MAX_RUNS:
-        raise _easy("this password is a row of neighbours: choose one that is hard to guess")
+        raise _easy("this password is a row of keys: choose one that is hard to guess")
     if name and name in folded and len(folded.replace(name, "")) < MIN_PASSWORD_LENGTH:
         raise _easy("this password is little more than the name: choose one that is hard to guess")
     if _NO_LETTERS.sub("", folded) in _COMMON:
-        raise _easy("this password is one of the commonest: choose one that is hard to guess")
+        raise _easy("this password is one of the most common: choose one that is hard to guess")
 
 
 def _runs(text: str) -> int:

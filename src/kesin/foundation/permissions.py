@@ -20,11 +20,11 @@ ROLES: Final[tuple[UserRole, ...]] = get_args(UserRole)
 SCOPE_PURPOSES: Final[dict[Scope, str]] = {
     "oci:ingest": "post conversions of its site",
     "oci:script": "export and acknowledge conversions of its site",
-    "pdf": "ask for PDFs and fetch its own",
+    "pdf": "request PDFs and download its own",
     "optiplan": "send orders and customers",
     "read": "look at jobs",
-    "operate": "look at jobs and move them",
-    "reveal": "see personal data and click ids in clear",
+    "operate": "see jobs and act on them",
+    "reveal": "see personal data and click ids unmasked",
     "metrics": "read the metrics",
     "admin": "everything",
 }
@@ -97,4 +97,4 @@ def require(actor: Actor, permission: Permission) -> None:
     """Raise Forbidden unless the actor has the permission."""
     if not actor.has(permission):
         needed = {"needs": permission}
-        raise Forbidden("this needs the right %(right)s", details=needed, right=repr(permission))
+        raise Forbidden("this needs permission %(right)s", details=needed, right=repr(permission))

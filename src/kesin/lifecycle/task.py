@@ -51,7 +51,7 @@ def task_lifecycle(
     blocked = (State("blocked", resting=True, holds_key=True),) if parents else ()
     return Lifecycle(
         name=name,
-        doc="A handler that may fail, tried again with growing pauses.",
+        doc="A handler that may fail and is retried with growing pauses.",
         max_attempts=max_attempts,
         lease_seconds=lease_seconds,
         states=(
@@ -81,7 +81,7 @@ def task_lifecycle(
             moves.retry_spent(
                 "running",
                 "failed",
-                doc="The last attempt failed: the job keeps that failure's own words.",
+                doc="The last attempt failed: the job keeps its error message.",
             ),
             moves.fail("running", "failed"),
             moves.retry(
@@ -99,8 +99,8 @@ def task_lifecycle(
             moves.attempt_cap("ready", "failed"),
             moves.recover("running", "ready", doc="The worker died or lost its lease."),
             moves.recover_spent("running", "failed"),
-            moves.requeue("failed", "ready", doc="Try a failed job again with a full budget."),
-            moves.dismiss("failed", "CANCELLED", doc="No one must act; a requeue takes it back."),
+            moves.requeue("failed", "ready", doc="Retry a failed job with all its attempts."),
+            moves.dismiss("failed", "CANCELLED", doc="Nobody needs to act; requeue retries it."),
             moves.cancel("ready", "failed", error=CANCELLED),
             moves.cancel(
                 "running",

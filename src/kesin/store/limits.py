@@ -29,7 +29,7 @@ def check_batch_size(batch: Sequence[object]) -> None:
     """Refuse a batch with more jobs than one call takes."""
     if len(batch) > MAX_BATCH:
         raise StoreError(
-            "one call takes at most %(most)s jobs, got %(n)s", most=MAX_BATCH, n=len(batch)
+            "a call can have at most %(most)s jobs, got %(n)s", most=MAX_BATCH, n=len(batch)
         )
 
 

@@ -39,7 +39,7 @@ log = Logger("kesin.http")
 _ERROR_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     400: {"model": ErrorBody, "description": "Not understood"},
     401: {"model": ErrorBody, "description": "Nobody is signed in, or the key is wrong"},
-    403: {"model": ErrorBody, "description": "Not yours to do"},
+    403: {"model": ErrorBody, "description": "You don't have permission"},
     404: {"model": ErrorBody, "description": "No such thing for you"},
     405: {"model": ErrorBody, "description": "Not with this method"},
     408: {"model": ErrorBody, "description": "The body did not arrive in time"},

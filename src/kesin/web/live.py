@@ -73,7 +73,7 @@ class Live:
             own = sum(watch.actor_name == who for watch in self._watches)
             if who and own >= MAX_WATCHES_PER_ACTOR:
                 raise Unavailable(
-                    "you have %(n)s watches already: end one first", n=MAX_WATCHES_PER_ACTOR
+                    "you already have %(n)s event streams: close one first", n=MAX_WATCHES_PER_ACTOR
                 )
             self._watches.add(watch)
         return watch

@@ -149,7 +149,7 @@ class _Exchange:
         allowed = self._service.settings.allowed_host_names
         host = self._headers.get(b"host", b"").decode("latin-1")
         if allowed and _PORT.sub("", host).lower() not in allowed:
-            raise Problem("this service has another name", code="wrong_host")
+            raise Problem("the host name is not one of this service", code="wrong_host")
 
     def _check_length(self) -> None:
         """Raise a Problem for a body that announces two lengths, or one above the limit."""
@@ -173,7 +173,7 @@ class _Exchange:
         """Answer 500 without details; the log has them."""
         log.exception("request_failed", problem=problem, route=self._route())  # noqa: LOG004
         answer = Problem(
-            "something failed here; the log knows more under this request id",
+            "something failed here; search the log for this request id",
             code="internal",
             details={"request_id": self._id},
         )
@@ -287,9 +287,7 @@ def store_unavailable(problem: Exception) -> Unavailable:
         return Unavailable("the store does not answer: try again", code="store_away")
     if problem.code == "disk_full":
         return Unavailable("the disk is full, nothing was written: make room", code=problem.code)
-    return Unavailable(
-        "the disk under the store does not serve: `kesin doctor` says more", code=problem.code
-    )
+    return Unavailable("the disk of the store fails: see `kesin doctor`", code=problem.code)
 
 
 def _too_large(limit: int) -> TooLarge:

@@ -83,7 +83,7 @@ def test_groups_of_all_queues_are_retried_together_and_what_is_futile_is_left_ou
     assert {mail.job(job).state for job in bad} == {"failed"}
     lines = [line for line in world.accounts.audit(ROOT) if line.action == "queue.requeue"]
     assert {line.queue for line in lines} == {"task", "mail"}  # a line for each bulk action
-    assert "need you no longer" in words(dialog(world, query="?queue=task&state=failed&code=X"))
+    assert "no longer need you" in words(dialog(world, query="?queue=task&state=failed&code=X"))
 
 
 def test_failures_of_the_data_are_dismissed_by_choice_and_need_no_one_any_more(world, mail):
@@ -103,7 +103,7 @@ def test_failures_of_the_data_are_dismissed_by_choice_and_need_no_one_any_more(w
     page = world.client.get("/dashboard", headers=world.cookie("ayse")).text
     assert "Nothing needs you." in words(page)
     page = world.client.get(f"/dashboard/jobs/{bad[0]}", headers=world.cookie("ayse")).text
-    assert "This is a decision and no failure: no one must act." in words(page)
+    assert "This was a decision, not a failure: nobody needs to act." in words(page)
     assert "Waits for an operator" not in words(page)
     assert not re.search(r'class="button first"', page)  # nothing is urged
     form = {"call": "requeue", "ids": ",".join(bad)}
@@ -203,7 +203,7 @@ def test_a_group_that_is_refused_is_named_and_does_not_stop_the_others(world, ma
     hidden = "queue=hidden&call=requeue&all=1&state=failed&code=X"
     answer = retry(world, [hidden, group])
     assert answer.status_code == 200
-    assert "Not retried: there is no queue 'hidden' for you" in words(answer.text)
+    assert "Not retried: no queue 'hidden', or no access to it" in words(answer.text)
     assert "1 retried MAILBOX_FULL" in words(answer.text)
     assert mail.job(job).state == "ready"
     assert retry(world, [hidden]).status_code == 404  # nothing was done at all
@@ -229,7 +229,7 @@ def test_many_jobs_are_retried_in_the_background(world, mail, monkeypatch):
     jobs = fail(mail, "MAILBOX_FULL", Category.AUTH, 3)
     monkeypatch.setattr(actions, "MAX_FOREGROUND_JOBS", 2)
     text = dialog(world)
-    assert "These move in the background" in words(text)
+    assert "They move in the background" in words(text)
     assert "Being retried in the background MAILBOX_FULL" in words(
         retry(world, groups_of(text)).text
     )

@@ -215,8 +215,8 @@ def test_silent_workers_and_a_late_sweeper_are_reported(world, monkeypatch):
     world.service.workers.append(Worker(world.task, lambda _job: None))
     world.clock.advance(1_000)
     text = overview(world)
-    assert "Workers of this process are silent." in text
-    assert "The sweeper of this process has missed its last turns." in text
+    assert "Workers of this process do not respond." in text
+    assert "The sweeper of this process has missed its last sweeps." in text
     assert "Nothing needs you" not in text
     world.service.workers.clear()
 
@@ -228,7 +228,7 @@ def test_an_open_breaker_is_reported_to_users_of_the_site(world):
     site = SiteContext(context, world.accounts.directory.site("north"))
     record_upload(site, ConnectionTrouble("AUTH", "BAD_LOGIN", "no"))
     text = overview(world)
-    assert "the breaker is open for north" in text
+    assert "uploads are suspended for north" in text
     assert "breaker" not in overview(world, "ece")
 
 
@@ -236,7 +236,7 @@ def test_jobs_of_a_lost_worker_are_reported(world):
     world.job()
     world.task.claim("gone", lease_seconds=5)
     world.clock.advance(6)
-    assert "1 are stuck: their worker is gone." in overview(world)
+    assert "1 are stuck: their worker stopped." in overview(world)
 
 
 def test_a_paused_queue_is_reported(world):
@@ -249,7 +249,7 @@ def test_a_paused_queue_is_reported(world):
 def test_a_user_without_permissions_is_referred_to_an_admin(world):
     world.person("ece")
     text = overview(world, "ece")
-    assert "You may not look at any queue. Ask an admin for a site or a queue." in text
+    assert "You have access to no queue. Ask an admin for a site or a queue." in text
     assert "/dashboard/queues/" not in text
 
 

@@ -161,7 +161,7 @@ def test_a_row_ends_with_the_look_back_of_its_action_and_others_after_ninety_day
     assert alone.states([before, sale]) == ["QUEUED", "QUEUED"]
     alone.wait(83 * DAY)
     assert alone.sweep("expire") == {"expire": 2}
-    assert alone.job(before).error_message == "the click is too old for Google to know it"
+    assert alone.job(before).error_message == "the click is too old for Google"
 
 
 def test_rows_that_end_within_a_week_with_their_action_are_counted(

@@ -63,7 +63,7 @@ class Accounts(UserSessions):
             user = User(name, password_hash, role, all_sites, site_ids, queue_names, now, now)
             if not self.directory.add_user(user):
                 raise RequestConflict(
-                    "there is a user %(name)s already: change it with `kesin user set`",
+                    "the user %(name)s already exists: change it with `kesin user set`",
                     name=repr(name),
                     details={"field": "name"},
                 )
@@ -131,7 +131,7 @@ class Accounts(UserSessions):
     def _require_user(self, user: User | None, name: str) -> User:
         if user is None:
             raise NotFound(
-                "there is no user %(name)s: `kesin user list` shows who there is", name=repr(name)
+                "there is no user %(name)s: `kesin user list` lists the users", name=repr(name)
             )
         return user
 
@@ -193,7 +193,7 @@ class Accounts(UserSessions):
         with self.directory.transaction():
             self._keep_sites([site] if site is not None else [])
             if not self.directory.add_key(record):
-                raise RequestConflict("the new key's id is taken: ask again")
+                raise RequestConflict("the new key's id is already used: try again")
             details = {"scopes": list(key_scopes)}
             self.note(actor, "key.create", site=site, target=key_id, details=details)
         return key, record

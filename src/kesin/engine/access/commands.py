@@ -90,7 +90,7 @@ class Commands:
         if queue is None or sites == _NONE:
             if permission != "read":
                 self.accounts.note(actor, f"queue.{action}", allowed=False, queue=name)
-            raise NotFound("there is no queue %(queue)s for you", queue=repr(name))
+            raise NotFound("no queue %(queue)s, or no access to it", queue=repr(name))
         return queue
 
     def readable_queues(self, actor: Actor) -> list[Queue]:
@@ -385,7 +385,7 @@ class Commands:
         sites = self.visible_sites(actor, name)
         if site is None and sites is not None:
             self.accounts.note(actor, f"queue.{action}", allowed=False, queue=name)
-            raise Forbidden("only somebody with every site steers the whole queue: name a site")
+            raise Forbidden("only a user with all sites can act on the whole queue: name a site")
         if site is not None:
             self._selected_sites(actor, name, site, f"queue.{action}")
         return queue

@@ -193,7 +193,7 @@ class Sites:
         with self.directory.transaction():
             if not self.directory.add_site(site):
                 raise RequestConflict(
-                    "there is a site %(site)s already: change it with `kesin site set`",
+                    "the site %(site)s already exists: change it with `kesin site set`",
                     site=repr(site_id),
                     details={"field": "site"},
                 )

@@ -142,9 +142,9 @@ def _process_troubles(ctx: PageContext) -> list[str]:
     """What is wrong with this process itself."""
     troubles, checks = [], ctx.service.checks()
     if "workers" in checks and not checks["workers"].ok:
-        troubles.append(ctx.say("Workers of this process are silent."))
+        troubles.append(ctx.say("Workers of this process do not respond."))
     if "sweeper" in checks and not checks["sweeper"].ok:
-        troubles.append(ctx.say("The sweeper of this process has missed its last turns."))
+        troubles.append(ctx.say("The sweeper of this process has missed its last sweeps."))
     return troubles
 
 
@@ -169,7 +169,7 @@ def _fill(ctx: PageContext, queue: Queue, card: QueueCard) -> None:
     card.lines = [line for line in lines if line.group.needs_you]
     if stats.lease_over:
         n = figures.number(stats.lease_over)
-        card.troubles.append(say("%(n)s are stuck: their worker is gone.", n=n))
+        card.troubles.append(say("%(n)s are stuck: their worker stopped.", n=n))
     if pauses := ctx.commands.pauses(ctx.actor, queue.name):
         sites = [pause.tenant for pause in pauses]
         names = ", ".join(sites[:MAX_SITES_NAMED]) + " …" * (len(sites) > MAX_SITES_NAMED)

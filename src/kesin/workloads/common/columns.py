@@ -39,7 +39,7 @@ def detect_encoding(raw: BinaryIO) -> tuple[str, str]:
 
 def not_text() -> Problem:
     """The refusal of a file that is no text, or mixes encodings."""
-    why = "no text in UTF-8, nor a CSV in UTF-16 or Windows-1254: in Excel save it as CSV UTF-8"
+    why = "neither UTF-8 text nor a CSV in UTF-16 or Windows-1254: in Excel, use CSV UTF-8"
     return Problem(why, code="not_utf8")
 
 
@@ -63,6 +63,6 @@ def unknown_columns(names: Sequence[str]) -> Message:
     """The refusal of a file with these columns."""
     shown = ", ".join(repr(name.strip()[:_MAX_NAME_CHARS]) for name in names[:_MAX_NAMED])
     return Message(
-        "nothing reads the columns %(columns)s: correct their names, or name them in ignoreColumns",
+        "the columns %(columns)s are unknown: correct their names, or list them in ignoreColumns",
         columns=shown,
     )

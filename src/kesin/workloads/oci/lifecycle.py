@@ -108,7 +108,7 @@ def reject_move(sources: tuple[str, ...]) -> Move:
         when=(unclaimed,),
         error="record",
         stamp=ENDED,
-        doc="Found unsendable before the claim; no attempt is counted.",
+        doc="Found invalid before the claim; no attempt is counted.",
     )
 
 
@@ -171,7 +171,7 @@ def cap_moves(sources: tuple[str, ...]) -> tuple[Move, ...]:
             claim="drop",
             error=MAX_ATTEMPTS,
             stamp=ENDED,
-            doc="Only once the lease is over: a last attempt in flight lives.",
+            doc="Only after the lease has expired: a last running attempt may finish.",
         ),
         moves.recover("PROCESSING", "RETRY"),
         moves.recover_spent("PROCESSING", "FAILED", error=MAX_ATTEMPTS, stamp=ENDED),
@@ -180,7 +180,7 @@ def cap_moves(sources: tuple[str, ...]) -> tuple[Move, ...]:
 
 def _worker_moves(limits: OciLimits) -> tuple[Move, ...]:
     reject = reject_move(WAITING)
-    refused = "The person refused: the row is kept and never sent."
+    refused = "Consent was denied: the row is kept and never sent."
     retracted = "The sale was retracted before the row was sent: it never is."
     return (
         moves.enqueue("QUEUED", stamp_input=conversion.STAMPS),
@@ -220,7 +220,7 @@ def _worker_moves(limits: OciLimits) -> tuple[Move, ...]:
             timer=limits.backoff,
             timer_for=PASSING,
             stamp=ENDED,
-            doc="The timer revives a passing failure; no other row carries one.",
+            doc="The timer retries a temporary failure; no other row has one.",
         ),
         moves.fail("PROCESSING", "FAILED", name="ack_failed", when=(budget_spent,), stamp=ENDED),
         Move(
@@ -233,7 +233,7 @@ def _worker_moves(limits: OciLimits) -> tuple[Move, ...]:
             claim="drop",
             error=MAX_ATTEMPTS,
             stamp=ENDED,
-            doc="A cap that a caller names spares no attempt in flight; a late ack still counts.",
+            doc="A caller's limit also ends running attempts; a late ack still counts.",
         ),
         *answer_moves(limits),
     )

@@ -206,7 +206,7 @@ def _script_warnings(site: SiteContext, stats: SiteStats, now: int) -> Iterable[
     waiting = stats.totals["QUEUED"] + stats.totals["RETRY"]
     if waiting and _is_silent(site, stats, now):
         hours = site.silent_hours
-        yield "SCRIPT_SILENT", Message("no sign of the script for %(n)s hours, rows wait", n=hours)
+        yield "SCRIPT_SILENT", Message("no script report for %(n)s hours, rows wait", n=hours)
     adjustments = site.context.commands.queues[ADJUSTMENTS].waiting(site.id)
     if "READY" in adjustments.first_created_at:
         yield "ADJUSTMENTS_READY", "adjustments are ready: upload their file to Google Ads"

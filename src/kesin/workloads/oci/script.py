@@ -111,7 +111,7 @@ def preview_export(site: SiteContext, *, limit: int) -> ExportPreview:
     others = sum(counts.get(state, 0) for state in WAITING_STATES) - len(jobs)
     is_full = others > 0 and len(jobs) >= limit
     if site.is_paused:
-        warnings.append({"code": "PAUSED", "message": "paused: an export gives nothing now"})
+        warnings.append({"code": "PAUSED", "message": "paused: an export is empty now"})
     elif is_full:
         message = Message("%(n)s more rows wait for later exports", n=others)
         warnings.append({"code": "MORE_WAIT", "message": message})
@@ -119,7 +119,7 @@ def preview_export(site: SiteContext, *, limit: int) -> ExportPreview:
         message = Message("%(n)s more rows wait until their next attempt", n=others)
         warnings.append({"code": "NOT_DUE", "message": message})
     if site.channel != "script":
-        why = "the site is on the channel %(channel)s: a script gets nothing"
+        why = "the site is on the channel %(channel)s: a script receives no rows"
         message = Message(why, channel=site.channel)
         warnings.append({"code": "WRONG_CHANNEL", "message": message})
     return ExportPreview(_items(site, sendable), skipped, warnings, is_full)

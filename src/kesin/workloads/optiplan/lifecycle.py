@@ -113,14 +113,14 @@ def _claim_moves() -> tuple[Move, ...]:
             STAY,
             when=(due, unclaimed, slot_free("OPTI_RUNNING")),
             attempt="keep",
-            doc="A wake-up: the job waits for the optimiser to be free.",
+            doc="The job waits until the optimiser is free.",
         ),
         moves.claim(
             ("OPTI_RUNNING", "XML_READY"),
             STAY,
             when=(due, unclaimed, timer_not_over),
             attempt="keep",
-            doc="A wake-up: the job looks for its XML, or for the machine's ACK.",
+            doc="The job checks for its XML, or for the machine's ACK.",
         ),
         wait,
         replace(
@@ -129,7 +129,7 @@ def _claim_moves() -> tuple[Move, ...]:
             action="block",
             sources=("OPTI_RUNNING", "XML_READY"),
             error="record",
-            doc="A wait for what cannot be used now: the error says what.",
+            doc="Waits for something that is unavailable now; the error says what.",
         ),
     )
 
@@ -156,7 +156,7 @@ def _forward_moves(limits: OptiplanLimits) -> tuple[Move, ...]:
             claim="drop",
             stamp=("finished_at",),
             stage="timeout",
-            doc="The runner died after the machine had acknowledged.",
+            doc="The worker died after the machine had acknowledged.",
         ),
     )
 
@@ -212,13 +212,13 @@ def _scheduled_moves(limits: OptiplanLimits) -> tuple[Move, ...]:
             ("NEW", "PREPARED", "OPTI_IMPORTED"),
             "NEW",
             when=(lease_over,),
-            doc="The runner died before anything was started: the pass begins again.",
+            doc="The worker died before it started anything: the step begins again.",
         ),
         moves.recover(
             ("OPTI_RUNNING", "OPTI_DONE", "XML_READY", "DELIVERED"),
             STAY,
             when=(lease_over,),
-            doc="Later states stand, so nothing is delivered twice.",
+            doc="Later states are kept, so nothing is delivered twice.",
         ),
         blocked_timeout,
         timeout("xml_timeout", "OPTI_RUNNING", "E_OPTI_XML_TIMEOUT", "no XML came in time"),
@@ -262,7 +262,7 @@ def _operator_moves(limits: OptiplanLimits) -> tuple[Move, ...]:
             by=("operator",),
             when=(flag_not_set(CANCEL_REQUESTED),),
             flag=(CANCEL_REQUESTED,),
-            doc="A claimed job: its worker makes the cancel at its next step.",
+            doc="A claimed job: its worker cancels it at the next step.",
         ),
         Move(
             "reissue",

@@ -46,7 +46,7 @@ ListFiles = Callable[[Path], Sequence[FolderEntry]]
 MAX_OFFSET: Final = 9  # digits of a cursor
 TENANT: Final = "default"
 _TOO_LATE: Final = "the job is %(state)s: it is too late"
-_NOT_OVER: Final = "the job is %(state)s: one that failed or is done is reissued"
+_NOT_OVER: Final = "the job is %(state)s: only failed and finished jobs can be reissued"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,7 @@ class OrderService:
             )
         outcome = self._act(actor, "approve", job_id)
         if outcome.result != "moved":
-            why = "the job is %(state)s: only a held one is approved"
+            why = "the job is %(state)s: only held jobs can be approved"
             raise OrderProblem(OptiCode.JOB_NOT_IN_HOLD, why, state=outcome.state)
         return self._get_job(job_id)
 
@@ -225,12 +225,12 @@ class OrderService:
                 why = "it was retried %(n)s times: reissue it once the cause is gone"
                 raise OrderProblem(OptiCode.RETRY_LIMIT_REACHED, why, n=before.retry_count)
             case "code_not_in":
-                why = Message("trying again would not help: reissue it once the cause is gone")
+                why = Message("a retry would not help: remove the cause, then reissue it")
                 raise OrderProblem(OptiCode(before.error_code or OptiCode.UNKNOWN), why)
             case "flag_not_set":
                 raise OrderProblem(OptiCode.REISSUED, "a new revision has taken over")
             case _:
-                why = "the job is %(state)s: only a failed one is retried"
+                why = "the job is %(state)s: only failed jobs can be retried"
                 raise OrderProblem(OptiCode.JOB_NOT_FAILED, why, state=outcome.state)
 
     def cancel(self, actor: Actor, job_id: str) -> Job:
@@ -345,7 +345,7 @@ class OrderService:
             problem = "is not that of the order: it would be held again at once"
             raise FieldProblem(("phone",), problem).as_problem()
         if job.state == "FAILED":
-            why = "the order is %(state)s by now: nothing was changed"
+            why = "the order is %(state)s now: nothing was changed"
             raise OrderProblem(OptiCode.JOB_NOT_IN_HOLD, why, state=job.state)
         if job.state == "HOLD" and job.error_code == OptiCode.CRM_NO_MATCH:
             self.approve(actor, job_id)

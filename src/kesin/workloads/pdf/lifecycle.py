@@ -83,7 +83,7 @@ def pdf_lifecycle(
                 ("succeeded",),
                 "expired",
                 by=("producer",),
-                doc="Asked for again, and the file is missing: a new job takes over the key.",
+                doc="Requested again while the file is missing: a new job takes over the key.",
             ),
             moves.cancel("queued", "expired"),
             moves.prune("expired", days=KEEP_EXPIRED_DAYS),

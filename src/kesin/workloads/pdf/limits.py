@@ -25,7 +25,7 @@ def timeout_failure(timeout_s: float, *, busy: float, **details: str) -> RenderF
     would take as long; if it was less, the engine hung or the machine had no time for it.
     """
     code = DOCUMENT_TOO_SLOW if busy >= BUSY_SHARE else PdfErrorCode.NAVIGATION_TIMEOUT
-    why, about = "the document was not printed within %(n)s s", {"reason": "timeout", **details}
+    why, about = "the document was not rendered within %(n)s s", {"reason": "timeout", **details}
     return RenderFailed(code, why, details=about, n=f"{timeout_s:g}")
 
 
@@ -45,7 +45,7 @@ def check_pdf(pdf: bytes) -> None:
 def check_pages(pages: int) -> None:
     """Reject a document that has too many pages or none."""
     if not 0 < pages <= MAX_PAGES:
-        why = "the document has %(n)s pages, and 1 to %(most)s are allowed"
+        why = "the document has %(n)s pages; 1 to %(most)s are allowed"
         raise TemplateError(why, details={"pages": pages}, n=pages, most=MAX_PAGES)
 
 

@@ -89,7 +89,7 @@ def test_what_was_typed_stays_but_for_secrets(world):
 def test_a_problem_without_a_field_is_on_top_alone(world):
     answer = post(world, f"{ADMIN}/people/boss", what="may", role="viewer")
     assert answer.status_code == 409
-    assert "you would lock yourself out" in answer.text
+    assert "you would lose your own access" in answer.text
     assert "aria-invalid" not in answer.text
     assert 'href="#e-' not in answer.text
 

@@ -43,11 +43,11 @@ def test_it_says_what_it_waits_for_and_where_the_conversion_is(world: World):
     assert f'href="/dashboard/jobs/{sale}"' in page
     assert f'href="/dashboard/jobs/{made}"' in read(world, sale)
     script.ack(place(world), [item["id"]], actor="tests")
-    assert "no other upload of it can be under way" in read(world, made)
+    assert "earlier adjustments and uploads of the sale have ended" in read(world, made)
     world.clock.advance(3_600)
     build_worker(world.service.workload_context("oci_adjustments"), {}).run_once()
     page = read(world, made)
-    assert "It waits for a person" in page
+    assert "It waits for an operator" in page
     assert "/api/oci/adjustments.csv?siteId=north" in page
 
 

@@ -178,8 +178,8 @@ def test_jobs_of_other_sites_are_not_there(tasks):
     foreign = tasks.failed("south")
     foreseen = words(send(tasks, "sheet", "nur", call="requeue", ids=foreign))
     acted = words(send(tasks, "act", "nur", call="requeue", ids=foreign))
-    assert "there is no such job for you 1" in foreseen
-    assert "0 moved , 1 refused: there is no such job for you" in acted
+    assert "there is no such job, or you have no access to it 1" in foreseen
+    assert "0 moved , 1 refused: there is no such job, or you have no access to it" in acted
     assert tasks.state(foreign) == "failed"
     assert send(tasks, "act", "nur", call="requeue", all="1", site="south").status_code == 403
     assert "0 moved" in words(send(tasks, "act", "nur", call="requeue", all="1"))
@@ -299,7 +299,7 @@ def test_a_run_ends_with_the_permissions_of_its_user(many):
 
 def test_a_refused_run_has_the_reason(many):
     run = run_to_end(many, Actor("key:x", frozenset({"operate"})))
-    assert (run.state, run.why) == ("failed", f"there is no queue {many.name!r} for you")
+    assert (run.state, run.why) == ("failed", f"no queue {many.name!r}, or no access to it")
 
 
 def test_the_store_is_closed_after_the_run_that_a_stop_ends(make_world, monkeypatch):

@@ -65,7 +65,7 @@ def test_a_viewer_is_offered_no_action_and_can_do_none(control):
     assert "/settings" not in page
     answer = control.post("/actions", "ece", data={"action": "RETRY_SELECTED", "ids": ids[0]})
     assert answer.status_code == 403
-    assert "An admin can do it for you" in answer.text
+    assert "Ask an admin to do it" in answer.text
     assert control.world.state(ids[0]) == "FAILED"
 
 
@@ -342,11 +342,11 @@ def test_an_open_breaker_is_told_with_what_to_do(control):
     [row] = control.rows(1)
     headers = control.world.cookie("can")
     text = control.world.client.get(f"/dashboard/jobs/{row}", headers=headers).text
-    assert "waits for the breaker of its site, which is open" in text
+    assert "uploads of its site are suspended" in text
     assert "the next free worker takes it" not in text
     close_breaker(control.site())
     text = control.world.client.get(f"/dashboard/jobs/{row}", headers=headers).text
-    assert "waits for the breaker" not in text
+    assert "uploads of its site are suspended" not in text
 
 
 def test_a_due_row_of_a_script_waits_for_its_next_run_and_for_no_worker(control):

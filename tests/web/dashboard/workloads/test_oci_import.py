@@ -42,7 +42,7 @@ def test_a_file_is_shown_first_and_queued_when_it_comes_again_with_its_digest(co
     assert "Import 2 rows" in shown
     assert control.context.queue.jobs().jobs == []
     done = control.post("/import", files=files, data={"digest": digest_in(shown)}).text
-    assert "3 rows read: 2 queued, 0 corrected, 0 known already, 1 refused." in done
+    assert "3 rows read: 2 queued, 0 corrected, 0 already known, 1 refused." in done
     values = sorted(job.payload["conversionValue"] for job in control.context.queue.jobs().jobs)
     assert values == [1250.5, 1500]
     again = control.post("/import", files=files).text

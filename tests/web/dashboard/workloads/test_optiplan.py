@@ -232,9 +232,9 @@ def test_a_list_is_brought_or_refused_row_by_row(shop):
 def test_an_operator_brings_no_orders(shop):
     page = get(shop).text
     assert "/dashboard/optiplan/new" not in page
-    assert "New orders are brought by admins" in page
+    assert "Orders are created by admins" in page
     assert get(shop, "/new").status_code == 403
-    assert "New orders are brought by admins" not in get(shop, who="ayse").text
+    assert "Orders are created by admins" not in get(shop, who="ayse").text
 
 
 def test_customers_are_kept_looked_up_and_forgotten(shop):

@@ -99,7 +99,7 @@ def test_an_order_that_was_cancelled_meanwhile_is_said_and_no_customer_added(sho
     order_service(shop.service).cancel(ROOT, job)
     answer = save(shop, job, phone, approve="1")
     assert answer.status_code == 409
-    assert "the order is FAILED by now: nothing was changed" in answer.text
+    assert "the order is FAILED now: nothing was changed" in answer.text
     assert customer(shop, phone) is None
 
 

@@ -148,7 +148,7 @@ def test_a_row_that_google_took_is_restated_and_not_sent_again(database, oci, pl
 def test_a_doctor_of_a_script_site_says_what_is_missing(oci, play):
     answer = oci("doctor", "north")
     assert answer.code == 1
-    assert "none has ever reported" in answer.out
+    assert "no script has ever reported" in answer.out
     ten = lines(*map(row, range(10)))
     oci("import", "-", "--format", "ndjson", "--site", "north", text=ten)
     play(code="INVALID_GCLID", category="VALIDATION")

@@ -167,7 +167,7 @@ def test_a_thousands_point_is_not_guessed():
     [
         ([["18MM"], ROW], "no colour is given"),
         ([["RENK: Beyaz"], ROW], "no thickness is given"),
-        ([["18MM", "8MM", "RENK: Beyaz"], ROW], "several thicknesses are named"),
+        ([["18MM", "8MM", "RENK: Beyaz"], ROW], "several thicknesses are given"),
         ([["RENK: Beyaz"], ["nothing", "here"]], "no row has numbers"),
         ([["RENK: Beyaz"], ["18MM", *ROW[1:]], ["8MM", *ROW[1:]], ROW], "no thickness is given"),
     ],

@@ -382,7 +382,7 @@ def test_a_broken_supervisor_is_a_failure_with_its_last_output(
         broken = tmp_path / "broken.py"
         broken.write_text(code)
         monkeypatch.setattr(program_child, "__file__", str(broken))
-        with pytest.raises(OrderProblem, match="minder ended") as caught:
+        with pytest.raises(OrderProblem, match="supervisor ended") as caught:
             start(slot, JOB, 1, program(""), 60)
         assert output in caught.value.details.get("tail", "")
 

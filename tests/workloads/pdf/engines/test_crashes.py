@@ -106,7 +106,7 @@ def test_an_endless_script_is_ended_and_the_browser_lives(
     problem = failed(engine, page(f"<script>{script}</script>"), timeout_s)
     assert (problem.code, problem.message) == (
         "DOCUMENT_TOO_SLOW",
-        f"the document was not printed within {timeout_s:g} s",
+        f"the document was not rendered within {timeout_s:g} s",
     )
     assert problem.details == {"reason": "timeout", "step": step}
     assert works(engine) == pid

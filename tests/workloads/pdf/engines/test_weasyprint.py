@@ -68,7 +68,7 @@ def test_a_document_that_takes_too_long_is_ended(engine, monkeypatch, used_s, co
     monkeypatch.setattr(module, "cpu_seconds", lambda _: next(times))
     problem = failed(engine, page("<p>word</p>" * 20_000), timeout_s=0.5)
     assert (problem.code, problem.details["reason"]) == (code, "timeout")
-    assert problem.message == "the document was not printed within 0.5 s"
+    assert problem.message == "the document was not rendered within 0.5 s"
     assert not Path(f"/proc/{pid}").exists()
     monkeypatch.undo()
     assert engine.render(page("x"), A4, timeout_s=30).pages == 1

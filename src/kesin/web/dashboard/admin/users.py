@@ -24,7 +24,7 @@ ROLE_WORDS: Final = {
 def require_confirmation(fields: dict[str, list[str]]) -> None:
     """Raise Invalid unless the confirmation box is ticked."""
     if first_value(fields, "sure") != "1":
-        raise Invalid("tick the box to say that you are sure", details={"field": "sure"})
+        raise Invalid("tick the box to confirm", details={"field": "sure"})
 
 
 @router.get(PATH, response_class=HTMLResponse)
@@ -98,7 +98,7 @@ def _change(ctx: PageContext, name: str, fields: dict[str, list[str]]) -> Respon
 def _refuse_lock_out(*, myself: bool) -> None:
     """Refuse a change by which admins would lock themselves out."""
     if myself:
-        raise RequestConflict("you would lock yourself out: ask another admin")
+        raise RequestConflict("you would lose your own access: ask another admin")
 
 
 def _read_access(fields: dict[str, list[str]]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ MAX_WIDE_BYTES: Final = 1_048_576
 MAX_WIDE_FIELDS: Final = 12_000
 MAX_PARTS: Final = 64
 _BOUNDARY: Final = re.compile(r"[0-9A-Za-z'()+_,./:=? -]{1,70}")
-_CUT_SHORT: Final = "the form was cut short on its way: send it again"
+_CUT_SHORT: Final = "the form arrived incomplete: send it again"
 _MULTIPART: Final = "multipart/form-data"
 
 

@@ -51,7 +51,7 @@ REASONS: Final[dict[str, str]] = {
     "budget_left": "no attempts are left",
     "duplicate": "another job has its key",
     "busy": "every slot there is taken",
-    "unknown": "there is no such job for you",
+    "unknown": "there is no such job, or you have no access to it",
     "stale": "it changed meanwhile",
 }
 

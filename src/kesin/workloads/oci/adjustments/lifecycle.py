@@ -49,7 +49,7 @@ def adjustment_lifecycle(limits: lifecycle.OciLimits | None = None) -> Lifecycle
                 "READY",
                 by=("worker",),
                 run_at="now",
-                doc="Google has the conversion, and no other adjustment of it is under way.",
+                doc="Google has the conversion, and no other adjustment of it is in progress.",
             ),
             Move(
                 "settle",

@@ -26,7 +26,7 @@ Settled = str | Unsendable  # corrected, retracted, ready or waits; or why it is
 
 NOTE: Final = "ADJUSTMENT"  # on a conversion, for each adjustment of it
 GONE: Final = "there is no conversion of this externalId here"
-RETRACTED: Final = "the sale was retracted: one that stands after all needs another externalId"
+RETRACTED: Final = "the sale was retracted: to report it again, use another externalId"
 OVERTAKEN: Final = "a later adjustment of the sale was sent first"
 _NO_WBRAID: Final = (
     "Google adjusts no conversion of a wbraid: correct your own figures, and send the gclid or "

@@ -41,7 +41,7 @@ MAX_FUTURE_S: Final = 3_600  # tolerates a wrong clock, not a wrong time zone
 CLICK_LIFETIME_DAYS: Final = 90
 DENIED: Final = "consent to send the data to Google is denied: the row is kept and never sent"
 RETRACTED: Final = "the sale was retracted before it was sent: the row is kept and never sent"
-TOO_OLD: Final = "the click is too old for Google to know it"
+TOO_OLD: Final = "the click is too old for Google"
 PAST_WINDOW: Final = "the sale is older than the look-back window of its conversion action"
 STAMPS: Final = ("conversion_at", "expires_at")  # that a conversion brings with it
 MAX_VALUE: Final = Decimal(10) ** 12
@@ -179,7 +179,7 @@ class Conversion:
         no conversion name keeps the name it has, and any row the end that it was taken with.
         """
         if not isinstance(payload, dict):
-            raise Unsendable("BAD_PAYLOAD", "payload", "the stored row is no conversion")
+            raise Unsendable("BAD_PAYLOAD", "payload", "the stored row is not a conversion")
         if payload.get("adUserData") == "denied":
             raise Unsendable("CONSENT_DENIED", "adUserData", DENIED)
         if payload.get("retracted"):

@@ -62,8 +62,8 @@ _REFUSED: Final = (
 )
 _STOPPED: Final = "%(problem)s; a sale of this externalId is stopped: its consent is denied"
 _RETRACTED: Final = (
-    "the stored row differs in %(fields)s and stays: it was retracted, and a sale that stands "
-    "after all needs another externalId"
+    "the stored row differs in %(fields)s and stays: it was retracted; to report the sale "
+    "again, use another externalId"
 )
 _MARKED_FAILED: Final = (
     "the stored row differs in %(fields)s and stays: an operator marked it FAILED before its first "

@@ -226,7 +226,7 @@ class CsvFile:
                 else:
                     self._read_header(cells)
         except csv.Error as problem:
-            why = "line %(n)s is no CSV: %(problem)s"
+            why = "line %(n)s is not CSV: %(problem)s"
             raise Problem(why, code="not_csv", n=end + 1, problem=problem) from None
 
     def _read_header(self, cells: list[str]) -> None:
@@ -240,7 +240,7 @@ class CsvFile:
             raise Problem(why, code="no_header")
         name, n = Counter(filter(None, fields)).most_common(1)[0]
         if n > 1:
-            raise Problem("the column %(column)s is there twice", code="column_twice", column=name)
+            raise Problem("the column %(column)s occurs twice", code="column_twice", column=name)
         unread = (column for name, column in zip(fields, cells, strict=True) if name is None)
         stripped = [name.strip() for name in unread if not columns.is_ignored(name, self._ignored)]
         if unknown := list(filter(None, stripped)):

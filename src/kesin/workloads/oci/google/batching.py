@@ -105,7 +105,7 @@ def _skipped(trouble: ConnectionTrouble | None, halved: RowRefused | None) -> Ro
     """The outcome of a row that is not sent any more, maybe after a request that was halved."""
     if trouble is None and halved is not None:
         return _refused_for("refused with others, and not yet alone: %(problem)s", halved)
-    message = "not sent: the request before it ended in trouble"
+    message = "not sent: the request before it failed"
     if trouble is None:
         message = Message("not sent: %(n)s requests are enough for one call", n=MAX_REQUESTS)
     return RowRefused(CIRCUIT_OPEN, message, Category.TRANSIENT, NOT_SENT)

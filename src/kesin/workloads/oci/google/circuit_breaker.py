@@ -99,7 +99,7 @@ def open_credentials(site: SiteContext) -> GoogleCredentials | ConnectionTrouble
     """Open the site's sealed credentials, with one of its actions, or return the trouble."""
     name = vault_name(site.id)
     if site.context.commands.accounts.directory.secret(name) is None:
-        why = "there are no credentials: put them with `kesin oci credentials %(site)s`"
+        why = "there are no credentials: store them with `kesin oci credentials %(site)s`"
         return ConnectionTrouble("AUTH", "CREDENTIALS_MISSING", Message(why, site=site.id))
     try:
         credentials = GoogleCredentials.from_text(site.context.vault.get(name))

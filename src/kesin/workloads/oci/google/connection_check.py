@@ -60,7 +60,7 @@ _ADVICE: Final = {
 _PASSED_DETAILS: Final = {
     "token": "Google gives access tokens",
     "account": "the account may be used",
-    "action": "the conversion action takes uploads",
+    "action": "the conversion action accepts uploads",
 }
 
 
@@ -130,7 +130,7 @@ def _script_finding(site: SiteContext) -> Finding:
         return Finding(
             "script",
             ok=False,
-            detail="the site is left to a script, and none has ever reported",
+            detail="the site uses a script, but no script has ever reported",
             advice="Install the Google Ads Script, or move the site to the channel 'api'.",
         )
     version = beat.get("script_version", "unknown")

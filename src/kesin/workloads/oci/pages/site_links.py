@@ -73,9 +73,7 @@ def stopped_by_site(ctx: PageContext, job: Job) -> str:
     now = ctx.workload(WORKLOAD).queue.now()
     states = [breaker_states(ctx, now, queue).get(site.id) for queue in {WORKLOAD, job.queue}]
     is_open = "open" in states
-    why = (
-        "It is due, and waits for the breaker of its site, which is open: nothing is uploaded now."
-    )
+    why = "It is due, but uploads of its site are suspended after errors."
     return ctx.say(why) if is_open else ""
 
 
@@ -91,5 +89,5 @@ def breaker_warnings(ctx: PageContext, queue: Queue) -> list[QueueWarning]:
     if not names:
         return []
     some = ", ".join(names[:MAX_NAMES]) + (" …" if len(names) > MAX_NAMES else "")
-    text = escape(ctx.say("the breaker is open for %(sites)s")) % {"sites": some}
+    text = escape(ctx.say("uploads are suspended for %(sites)s")) % {"sites": some}
     return [QueueWarning(text, ctx.say("the breaker is open"))]

@@ -136,7 +136,7 @@ class _ListReader:
         usual = self.heading.thickness_mm or self.defaults.thickness_mm or only
         if usual is None and None in thicknesses:
             several = ", ".join(map(format_number, self.heading.thicknesses_mm))
-            why = "several thicknesses are named above the parts (%(known)s mm): leave one"
+            why = "several thicknesses are given above the parts (%(known)s mm): keep one"
             missing = "no thickness is given: write 18MM above the parts or in column A"
             message = Message(why, known=several) if several else missing
             self.problems.append(RowProblem(0, "", message))
@@ -207,7 +207,7 @@ def _find_list(data: bytes) -> tuple[spreadsheet.Rows, int]:
     message = "no row has numbers in the columns B, C and D (length, width, quantity)"
     if matches:
         both = " and ".join(list(matches)[:2])
-        why = "the sheets %(sheets)s both hold parts: one list a file is taken"
+        why = "the sheets %(sheets)s both contain parts: a file can have one list"
         message = Message(why, sheets=both)
     raise BadOrderList([RowProblem(0, "", message)])
 

@@ -70,33 +70,35 @@ def check_xlsx(data: bytes, bounds: XlsxBounds) -> dict[str, bytes]:
     most = bounds.max_bytes
     if len(data) > most:
         raise UnreadableSpreadsheet(
-            "the file has %(n)s bytes, at most %(most)s are taken", n=len(data), most=most
+            "the file has %(n)s bytes; at most %(most)s are accepted", n=len(data), most=most
         )
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             return _checked_parts(archive, bounds)
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as problem:
-        raise UnreadableSpreadsheet("the file is no XLSX: %(problem)s", problem=problem) from None
+        raise UnreadableSpreadsheet(
+            "the file is not an XLSX: %(problem)s", problem=problem
+        ) from None
     except (RuntimeError, NotImplementedError):  # a password, or an unusual compression
         raise UnreadableSpreadsheet("the file is locked, or packed in an unusual way") from None
     except UnreadableSpreadsheet:
         raise
     except Exception as problem:  # noqa: BLE001 - the library raises anything on a broken file
         why = type(problem).__name__
-        raise UnreadableSpreadsheet("the file is no XLSX: %(problem)s", problem=why) from None
+        raise UnreadableSpreadsheet("the file is not an XLSX: %(problem)s", problem=why) from None
 
 
 def _checked_parts(archive: zipfile.ZipFile, bounds: XlsxBounds) -> dict[str, bytes]:
     parts = archive.infolist()
     names = {part.filename for part in parts}
     if len(parts) > _MAX_PARTS or len(names) != len(parts):
-        raise UnreadableSpreadsheet("the file has too many parts, or one part twice")
+        raise UnreadableSpreadsheet("the file has too many parts, or the same part twice")
     if not names >= _REQUIRED_PARTS or names & _FOREIGN_PARTS:
-        raise UnreadableSpreadsheet("the file is no XLSX: it is packed, but holds no workbook")
+        raise UnreadableSpreadsheet("the file is not an XLSX: it is a zip without a workbook")
     unpacked, most = sum(part.file_size for part in parts), bounds.max_unpacked_bytes
     if unpacked > most:
         raise UnreadableSpreadsheet(
-            "the file unpacks to %(n)s bytes, at most %(most)s are taken", n=unpacked, most=most
+            "the file unpacks to %(n)s bytes; at most %(most)s are accepted", n=unpacked, most=most
         )
     xml_parts = [part for part in parts if part.filename.endswith((".xml", ".rels"))]
     texts = {part.filename: archive.read(part) for part in xml_parts}
@@ -112,9 +114,9 @@ def _check_xml(text: bytes, bounds: XlsxBounds, max_cells: int) -> int:
     declared = _DECLARED_ENCODING.match(text)
     encoding = declared[1].lower() if declared else b"utf-8"
     if not text.startswith(b"<") or b"\x00" in text or encoding not in {b"utf-8", b"us-ascii"}:
-        raise UnreadableSpreadsheet("the file holds XML that is no UTF-8")
+        raise UnreadableSpreadsheet("the file contains XML that is not UTF-8")
     if b"<!DOCTYPE" in text or b"<!ENTITY" in text:
-        raise UnreadableSpreadsheet("the file declares XML entities, as no workbook does")
+        raise UnreadableSpreadsheet("the file declares XML entities, which no workbook needs")
     if b"sheetData" not in text:
         return 0
     _check_declared(text, bounds, max_cells)
@@ -155,7 +157,7 @@ def _check_references(text: bytes, bounds: XlsxBounds, max_cells: int) -> None:
 def too_many_cells(bounds: XlsxBounds) -> UnreadableSpreadsheet:
     """The refusal of a workbook with more cells than the bounds allow."""
     return UnreadableSpreadsheet(
-        "the sheets reach over more than %(most)s cells: delete what is not needed",
+        "the sheets have more than %(most)s cells: delete the unused ones",
         most=bounds.max_cells,
     )
 

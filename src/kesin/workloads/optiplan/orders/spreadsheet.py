@@ -66,7 +66,7 @@ def _xlsx_sheets(data: bytes) -> dict[str, Rows]:
         why = "the XLSX cannot be read: %(problem)s"
         raise UnreadableSpreadsheet(why, problem=type(problem).__name__) from None
     if not sheets:
-        raise UnreadableSpreadsheet("the XLSX has no sheet to be seen")
+        raise UnreadableSpreadsheet("the XLSX has no visible sheet")
     return sheets
 
 
@@ -100,7 +100,7 @@ def _check_values(parts: Iterable[bytes]) -> None:
 
 def _csv_rows(data: bytes) -> list[list[str]]:
     if len(data) > BOUNDS.max_bytes:
-        why = "the file has %(n)s bytes, at most %(most)s are taken"
+        why = "the file has %(n)s bytes; at most %(most)s are accepted"
         raise UnreadableSpreadsheet(why, n=len(data), most=BOUNDS.max_bytes)
     try:
         text = io.StringIO(data.decode(detect_encoding(io.BytesIO(data))[1]), newline="")
@@ -114,7 +114,7 @@ def _csv_rows(data: bytes) -> list[list[str]]:
         why = "the CSV cannot be read: %(problem)s"
         raise UnreadableSpreadsheet(why, problem=problem) from None
     if lines > BOUNDS.max_rows:
-        why = "the CSV has %(n)s lines, at most %(most)s are taken"
+        why = "the CSV has %(n)s lines; at most %(most)s are accepted"
         raise UnreadableSpreadsheet(why, n=lines, most=BOUNDS.max_rows)
     if sum(map(len, rows)) > MAX_CELLS:
         raise safe_xlsx.too_many_cells(BOUNDS)

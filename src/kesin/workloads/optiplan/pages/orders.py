@@ -201,7 +201,7 @@ def order_row(ctx: PageContext, orders: OrderService, job: Job) -> OrderRow:
     means, act = (advice.means, advice.act) if advice else ("", "")
     customer = _missing_customer(orders, job)
     if customer == "known":
-        means = ctx.say("Its customer was not known when it came, and is known now.")
+        means = ctx.say("Its customer was unknown when it arrived, and is known now.")
         act = ctx.say("Approve it.")
     return OrderRow(
         job,
@@ -292,7 +292,7 @@ def order_dialog(ctx: Context, job_id: str, action: OrderAction) -> HTMLResponse
     """The dialog of an action on an order."""
     orders = readable_order_service(ctx)
     if not frame(ctx, "")["may_operate"]:
-        raise Forbidden("this needs the right 'operate'", details={"needs": "operate"})
+        raise Forbidden("this needs permission 'operate'", details={"needs": "operate"})
     job = orders.job(ctx.actor, job_id)
     return _render_action(ctx, orders, "optiplan/part_order_dialog.html", job, action)
 

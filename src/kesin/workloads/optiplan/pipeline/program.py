@@ -140,7 +140,7 @@ def start(run_folder: Path, job_id: str, run: int, launch: ProgramLaunch, timeou
         unclaimed = read_json(run_folder / RECORD) == _ticket(job_id, run, mark)
         # If overtaken, another caller's program has the slot: that is no failure.
         if code not in (program_child.STARTED, program_child.OVERTAKEN) or unclaimed:
-            why = Message("the program's minder ended with %(problem)s", problem=code)
+            why = Message("the program's supervisor ended with %(problem)s", problem=code)
             raise _runner_failed(why, _log_tail(status_file))
 
 
@@ -231,7 +231,7 @@ def _check_startable(launch: ProgramLaunch) -> None:
     for file in launch.files:
         with translate_os_errors(file):
             if not file.is_file():
-                raise _runner_failed(Message("the import file %(file)s is gone", file=file))
+                raise _runner_failed(Message("the import file %(file)s is missing", file=file))
 
 
 def _delete_old_runs(run_folder: Path) -> None:

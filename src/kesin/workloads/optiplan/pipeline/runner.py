@@ -234,7 +234,7 @@ class Runner:
                 end_text = f"{ended.exit}: {ended.tail[-300:]}".rstrip(": \n")
                 why = Message("the optimiser ended with %(problem)s", problem=end_text)
                 if ended.timed_out:
-                    why = Message("the optimiser took too long and was ended")
+                    why = Message("the optimiser took too long and was stopped")
                 details = {"exit": ended.exit, "timed_out": ended.timed_out}
                 raise OrderProblem(OptiCode.OPTI_RUNNER_FAILED, why, details)
             case _:  # the runner that recorded it crashed before the start

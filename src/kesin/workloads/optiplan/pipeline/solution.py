@@ -198,7 +198,7 @@ def check_xml(path: Path, xsd: Path | None = None) -> dict[str, Any]:
         why = Message("it is not well-formed: %(problem)s", problem=_error_name(problem.code))
         _raise_invalid(path, why, problem.lineno or 1)
     if reader.children == 0:
-        _raise_invalid(path, "its root has no elements in it", 1)
+        _raise_invalid(path, "its root contains no elements", 1)
     if xsd is not None:
         _check_schema(path, data, xsd)
     sha256, best = hashlib.sha256(data).hexdigest(), _figures(reader.best or reader.first or {})

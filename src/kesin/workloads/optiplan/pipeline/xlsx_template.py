@@ -37,7 +37,7 @@ def read_template(path: Path) -> bytes:
         why = "the file cannot be read: %(problem)s"
         raise _template_problem(path, Message(why, problem=reason)) from None
     except Exception as problem:  # noqa: BLE001 - the library raises anything on a broken file
-        why = "the file is no workbook that can be read: %(problem)s"
+        why = "the workbook cannot be read: %(problem)s"
         raise _template_problem(path, Message(why, problem=type(problem).__name__)) from None
     if row is None:
         raise _template_problem(path, Message("there is no sheet named %(sheet)s", sheet=SHEET))

@@ -36,10 +36,10 @@ def _thickness_keys(trims: Mapping[str, Decimal]) -> dict[str, Decimal]:
             key = numbers.format_number(numbers.parse_number(Decimal(text)))
         except (InvalidOperation, ValueError):
             raise MessageError(
-                "the thickness %(thickness)s is no number", thickness=numbers.format_value(text)
+                "the thickness %(thickness)s is not a number", thickness=numbers.format_value(text)
             ) from None
         if key in by_thickness:
-            raise MessageError("the thickness %(thickness)s is there twice", thickness=key)
+            raise MessageError("the thickness %(thickness)s occurs twice", thickness=key)
         by_thickness[key] = trim
     return by_thickness
 
@@ -110,7 +110,7 @@ def rule_warnings(rules: Rules) -> list[str]:
     """Return the values that are allowed, but probably a mistake."""
     warnings: list[str] = []
     if "kerf_mm" not in rules.model_fields_set:
-        what = "kerf_mm is missing: the saw blade is taken for %(kerf)s mm"
+        what = "kerf_mm is missing: a saw blade of %(kerf)s mm is assumed"
         warnings.append(Message(what, kerf=rules.kerf_mm))
     if rules.cm_to_mm_multiplier != _MM_IN_CM:
         what = (

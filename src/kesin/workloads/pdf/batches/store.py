@@ -143,7 +143,7 @@ class PdfBatchStore:
             batch = self._enqueue(order, key, owner, subscribe)
             if batch is not None:
                 return batch, True
-        raise RuntimeError("the batch keeps changing hands: try again")
+        raise RuntimeError("the batch keeps changing: try again")
 
     def _enqueue(
         self, order: BatchOrder, key: str, owner: str, subscribe: Callable[[str], object] | None

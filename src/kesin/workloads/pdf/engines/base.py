@@ -175,5 +175,5 @@ def selected_pages(text: str, pages: int) -> list[int]:
 
 
 def _page_range_error(text: str, reason: str) -> RenderFailed:
-    why, details = "page_ranges %(given)s cannot be printed: %(problem)s", {"page_ranges": text}
+    why, details = "page_ranges %(given)s is invalid: %(problem)s", {"page_ranges": text}
     return TemplateError(why, details=details, given=repr(text), problem=reason)

@@ -119,7 +119,7 @@ class WarmBrowser:
                 raise
             except Exception as problem:
                 await self._close_browser()
-                why, reason = "the browser opens no page: %(problem)s", first_line(problem)
+                why, reason = "the browser cannot open a page: %(problem)s", first_line(problem)
                 code = PdfErrorCode.BROWSER_LAUNCH_FAILED
                 raise RenderFailed(code, why, problem=reason) from problem
 

@@ -25,7 +25,7 @@ _ROLES: Final = {
     "Sub": "Span",
     "Title": "P",
 }
-WRONG_LANGUAGE: Final = "its lang is no language: write tr or en-US, for example"
+WRONG_LANGUAGE: Final = "its lang is not a language: write tr or en-US, for example"
 _LANGUAGE: Final = re.compile(r"[a-zA-Z]{1,8}(-[a-zA-Z0-9]{1,8})*")
 _GROUPS: Final = ("THead", "TBody", "TFoot")
 _KIDS: Final = {

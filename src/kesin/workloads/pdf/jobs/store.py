@@ -193,7 +193,7 @@ class PdfJobStore:
                 outcome = self._replace(existing, body, key)
                 existing = self._require_job(outcome.id)
             return Submitted(existing, new=outcome.result == "inserted")
-        raise RuntimeError("the job keeps changing hands: try again")
+        raise RuntimeError("the job keeps changing: try again")
 
     def _replace(self, old: PdfJob, body: dict[str, Any], key: str) -> Outcome:
         """Expire the old job and enqueue a new one, both or neither.

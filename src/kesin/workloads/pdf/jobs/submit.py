@@ -274,7 +274,7 @@ def cancel_job(
     current = jobs.get_job(job.job_id) or job
     cancelled = any(event.move == CANCEL_MOVE for event in jobs.queue.events(job.job_id))
     if outcome.result != "moved" and not cancelled:
-        why = "only a waiting job is cancelled, and this one is %(state)s"
+        why = "only waiting jobs can be cancelled; this one is %(state)s"
         state = current.status.value
         raise refusals.RequestConflict(why, details={"status": state}, state=state)
     return current

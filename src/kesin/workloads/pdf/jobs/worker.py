@@ -126,7 +126,7 @@ class PdfRenderWorker:
     def render(self, job: PdfJob) -> RenderedPdf:
         """Render the PDF of a job; raises RenderFailed."""
         if not self.validate_template(job.template_name):
-            raise TemplateError("this template is not on the list of allowed ones")
+            raise TemplateError("this template is not in the list of allowed templates")
         timeout_s = (job.metadata or {}).get("timeout") or self.config.hard_timeout
         self._timeouts[job.job_id], self._progress_at = timeout_s, self._monotonic()
         html = self.library.render_html(job.template_name, job.payload.get("variables") or {})

@@ -28,7 +28,7 @@ def webhook_lifecycle() -> Lifecycle:
     """Build the lifecycle: wait for the subject to end, then deliver with retries."""
     return Lifecycle(
         name="pdf_webhooks",
-        doc="A promise to tell: kept once the job has ended, and tried again for most of a day.",
+        doc="A webhook: sent when the job has ended, and retried for most of a day.",
         max_attempts=MAX_ATTEMPTS,
         lease_seconds=60,
         states=(
@@ -58,12 +58,12 @@ def webhook_lifecycle() -> Lifecycle:
                 "sending", "pending", "input", name="later", doc="The receiver named a time."
             ),
             moves.retry_spent(
-                "sending", "failed", name="later", doc="It named one after the last try."
+                "sending", "failed", name="later", doc="It named one after the last attempt."
             ),
             moves.fail(
                 "sending",
                 "failed",
-                doc="It will never be taken: the address is refused, or says that it is gone.",
+                doc="It cannot be delivered: the address is refused or no longer exists.",
             ),
             moves.release("sending", "pending"),
             moves.attempt_cap("pending", "failed"),

@@ -165,13 +165,13 @@ class WebhookSender:
     def _attempt(self, delivery: Job, subjects: Mapping[str, Job]) -> HandlerResult:
         subscription = parse_subscription(delivery)
         if subscription is None:
-            return Failed("SUBJECT_GONE", "this is no promise: there is nothing to tell of")
+            return Failed("SUBJECT_GONE", "this webhook has no job")
         if not self.webhooks.allows(subscription.url):
             return Failed("HOOK_REFUSED", "its address is not one of those that may be told here")
         subject = subjects.get(subscription.subject)
         status, ready_at = self._subject_status(delivery, subject)
         if status in UNFINISHED:
-            message = Message("what it tells of is still %(state)s", state=status)
+            message = Message("its job is still %(state)s", state=status)
             return Failed("NEVER_ENDED", message)
         body = sending.build_message(subscription, status, subject, ready_at)
         now_s, secret = self._queue.now() // SECOND_US, self.webhooks.secret(delivery.tenant)
