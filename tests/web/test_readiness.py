@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from kesin.engine.transfer.backup import BackupFile
 from kesin.engine.worker import Worker
@@ -77,6 +78,21 @@ def test_a_running_service_is_ready_until_it_is_asked_to_stop_and_still_alive(se
     assert status == 503
     assert "running" in failed
     assert Client(create_app(service)).get("/health/live").status_code == 200
+
+
+@pytest.mark.parametrize("jobs", [0, 1])
+def test_a_workload_that_cannot_run_here_is_logged_only_if_it_has_jobs(tmp_path, clock, jobs):
+    store = open_store(str(tmp_path / "here.db"), migrate=True)
+    workload = Workload("task", task_lifecycle, needs=("no_such_library",))
+    service = Service(Settings(data_dir=tmp_path), store, {"task": workload}, clock=clock)
+    for number in range(jobs):
+        service.queues["task"].enqueue(number)
+    with capture_logs() as logs:
+        service.start()
+    service.stop()
+    assert [line["event"] for line in logs if line["log_level"] == "warning"] == [
+        "no_work_here"
+    ] * jobs
 
 
 def test_a_worker_whose_threads_ended_is_not_ready(service):
