@@ -27,7 +27,7 @@ from tests.docs.shell import run
 from tests.docs.test_followed import FOLLOWED
 from tests.web.serving import own_settings
 
-LINES_MAX = 660
+LINES_MAX = 680
 READ = [*PAGES, *sorted(ROOT.glob("*.md"))]
 GENERATED = {*(DOCS / "reference").glob("*.md"), DOCS / "limits.md", DOCS / "tr/hatalar.md"}
 BESIDE_SERVICE = {name for names in (*FOLLOWED.values(), ("api.md",)) for name in names}
