@@ -21,7 +21,7 @@ from kesin.store.errors import StoreTrouble
 from kesin.store.limits import MAX_CODE
 from kesin.workloads import workloads
 from kesin.workloads.oci.advice import ADVICE as OCI
-from kesin.workloads.optiplan.advice import ADVICE as OPTIPLAN
+from kesin.workloads.optiplan.errors import ADVICE as OPTIPLAN
 from kesin.workloads.optiplan.errors import OptiCode
 from kesin.workloads.pdf.advice import ADVICE as PDF
 

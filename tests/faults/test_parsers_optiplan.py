@@ -10,6 +10,7 @@ from lxml import etree
 
 from kesin.workloads.optiplan.api.common import parse_json
 from kesin.workloads.optiplan.artifacts import _parse_mm, _parse_plans
+from kesin.workloads.optiplan.customers import normalise_phone
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.optimizer.input import read_batch, read_json
 from kesin.workloads.optiplan.optimizer.model import Unplannable
@@ -23,7 +24,6 @@ from kesin.workloads.optiplan.orders.payload import (
     read_payload,
     validate_payload,
 )
-from kesin.workloads.optiplan.orders.phones import normalise_phone
 from kesin.workloads.optiplan.orders.safe_xlsx import (
     UnreadableSpreadsheet,
     XlsxBounds,

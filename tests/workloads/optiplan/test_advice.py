@@ -3,8 +3,7 @@
 import pytest
 
 from kesin.workloads.common.advice import LANGUAGES
-from kesin.workloads.optiplan.advice import ADVICE
-from kesin.workloads.optiplan.errors import OptiCode
+from kesin.workloads.optiplan.errors import ADVICE, OptiCode
 
 LONGEST = 240
 

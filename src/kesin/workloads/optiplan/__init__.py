@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from kesin.engine.workload import Workload, WorkloadContext
 from kesin.foundation.extras import LIBRARIES
 from kesin.workloads.common import lazy
-from kesin.workloads.optiplan.advice import ADVICE
+from kesin.workloads.optiplan.errors import ADVICE
 
 if TYPE_CHECKING:
     from kesin.engine.worker import Worker

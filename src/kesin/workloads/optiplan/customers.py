@@ -1,4 +1,8 @@
-"""The workshop's customers, identified by phone number."""
+"""The workshop's customers, identified by phone number.
+
+The same number is written in many ways. Customers and orders are both normalised here, so they
+match. Numbers are Turkish unless they begin with ``+`` or ``00``.
+"""
 
 import json
 from collections.abc import Callable, Iterator
@@ -9,12 +13,14 @@ from typing import Final
 from kesin.foundation.text import canonical_json
 from kesin.store.directory import Directory, MetadataEntry
 from kesin.store.search import is_found
-from kesin.workloads.optiplan.orders.phones import normalise_phone
 
 WORKLOAD: Final = "optiplan"
 SITE: Final = "customers"
 _PART: Final = 500  # read at once
 _MIN_DIGITS: Final = 3  # of a phone, to search by
+_COUNTRY: Final = "90"
+_NATIONAL_DIGITS: Final = 10
+_PLUS: Final = frozenset("+＋")  # noqa: RUF001 - phones set to East Asian keyboards type it
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,3 +72,25 @@ def means(text: str) -> Callable[[Customer], bool]:
 
 def _read_customer(entry: MetadataEntry) -> Customer:
     return Customer(str(json.loads(entry.value)["name"]), entry.name)
+
+
+def normalise_phone(text: str) -> str:
+    """Return ``+`` and digits, or an empty text if there is no digit but zeros.
+
+    Normalising twice changes nothing. Letters, spaces, brackets and dashes are ignored, and so is
+    the zero of ``+90 (0) 555 …``.
+    """
+    first = next((sign for sign in text if sign in _PLUS or sign.isdecimal()), "")
+    digits = "".join(str(int(sign)) for sign in text if sign.isdecimal())
+    if not digits.strip("0"):
+        return ""
+    if digits.startswith("00"):
+        digits = digits.lstrip("0")
+    elif digits.startswith("0") and len(digits) > _NATIONAL_DIGITS:
+        digits = f"9{digits}"
+    elif len(digits) == _NATIONAL_DIGITS and (digits[0] == "0" or first not in _PLUS):
+        digits = f"{_COUNTRY}{digits}"
+    national = digits.removeprefix(_COUNTRY).lstrip("0")
+    if digits.startswith(_COUNTRY) and len(national) == _NATIONAL_DIGITS:
+        return f"+{_COUNTRY}{national}"
+    return f"+{digits}"

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from kesin.foundation.problems import Problem
+from kesin.workloads.common.advice import AdviceTexts
 from kesin.workloads.optiplan.lifecycle import NEVER_RETRIED
 
 
@@ -70,7 +71,8 @@ _STATUSES: Final = {
     OptiCode.CONFIG_UNAVAILABLE: 503,
 }
 
-
+# The texts are in `advice.toml`.
+ADVICE: Final = AdviceTexts("kesin.workloads.optiplan", general=OptiCode.UNKNOWN)
 Details = Mapping[str, Any] | None
 
 

@@ -21,13 +21,12 @@ from kesin.lifecycle.model import Job
 from kesin.store.directory import Directory
 from kesin.store.records import Event, Filter, Note, Outcome, Page
 from kesin.store.search import field_of
-from kesin.workloads.optiplan.customers import Customer, Customers, means
+from kesin.workloads.optiplan.customers import Customer, Customers, means, normalise_phone
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.lifecycle import TRIGGER_REQUIRED
 from kesin.workloads.optiplan.orders import payload as payloads
 from kesin.workloads.optiplan.orders.order_list import ListDefaults, read_order_file
 from kesin.workloads.optiplan.orders.payload import CuttingOrder, FieldProblem, Payload
-from kesin.workloads.optiplan.orders.phones import normalise_phone
 from kesin.workloads.optiplan.pipeline.delivery import withdraw_job_files
 from kesin.workloads.optiplan.pipeline.prechecks import find_unmakeable
 from kesin.workloads.optiplan.pipeline.progress import OrderProgress, ProgressStore

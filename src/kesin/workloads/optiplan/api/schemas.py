@@ -11,9 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from kesin.foundation.clock import iso
 from kesin.lifecycle.model import Job
-from kesin.workloads.optiplan.advice import ADVICE
 from kesin.workloads.optiplan.customers import Customer
-from kesin.workloads.optiplan.errors import OrderProblem
+from kesin.workloads.optiplan.errors import ADVICE, OrderProblem
 from kesin.workloads.optiplan.lifecycle import APPROVED
 from kesin.workloads.optiplan.orders.payload import CuttingOrder, OptiMode, Payload, payload_json
 from kesin.workloads.optiplan.orders.spreadsheet import CSV, XLSX

@@ -20,6 +20,7 @@ from kesin.foundation.terminal import (
 )
 from kesin.workloads.common.cli import JsonOption, local_operator
 from kesin.workloads.optiplan.cli.context import open_order_service, open_workshop
+from kesin.workloads.optiplan.customers import normalise_phone
 from kesin.workloads.optiplan.optimizer.input import PlanDefaults, read_batch
 from kesin.workloads.optiplan.optimizer.model import CuttingPlan, Unplannable
 from kesin.workloads.optiplan.optimizer.optimise import optimise
@@ -28,7 +29,6 @@ from kesin.workloads.optiplan.optimizer.output.statistics import compute_statist
 from kesin.workloads.optiplan.optimizer.output.texts import Language
 from kesin.workloads.optiplan.orders.order_list import BadOrderList, ListDefaults
 from kesin.workloads.optiplan.orders.payload import OptiMode, Payload, read_payload
-from kesin.workloads.optiplan.orders.phones import normalise_phone
 from kesin.workloads.optiplan.orders.safe_xlsx import UnreadableSpreadsheet
 from kesin.workloads.optiplan.orders.spreadsheet import read_sheets
 from kesin.workloads.optiplan.pipeline.transform import transform_order

@@ -26,13 +26,11 @@ from kesin.web.dashboard.frame.routes import FirstFields
 from kesin.web.dashboard.jobs.actions import possible_moves
 from kesin.web.dashboard.queues import listing
 from kesin.web.dashboard.state_groups import state_groups
-from kesin.workloads.optiplan.advice import ADVICE
 from kesin.workloads.optiplan.artifacts import JobArtifacts
-from kesin.workloads.optiplan.customers import WORKLOAD
-from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
+from kesin.workloads.optiplan.customers import WORKLOAD, normalise_phone
+from kesin.workloads.optiplan.errors import ADVICE, OptiCode, OrderProblem
 from kesin.workloads.optiplan.lifecycle import BEFORE_DELIVERY, CANCEL_REQUESTED, REISSUED
 from kesin.workloads.optiplan.optimizer.output.xml import MARK
-from kesin.workloads.optiplan.orders.phones import normalise_phone
 from kesin.workloads.optiplan.pipeline import shared_folder
 from kesin.workloads.optiplan.pipeline.shared_folder import FolderEntry, FolderUnavailable
 from kesin.workloads.optiplan.pipeline.waiting import WaitingFor, waiting_for

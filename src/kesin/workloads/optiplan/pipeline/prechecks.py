@@ -9,12 +9,11 @@ from decimal import Decimal
 from typing import Final
 
 from kesin.foundation.messages import Message
-from kesin.workloads.optiplan.customers import Customer
+from kesin.workloads.optiplan.customers import Customer, normalise_phone
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.orders.list_cells import read_heading
 from kesin.workloads.optiplan.orders.numbers import format_number
 from kesin.workloads.optiplan.orders.payload import FieldProblem, OrderPart, Payload, PlateSize
-from kesin.workloads.optiplan.orders.phones import normalise_phone
 from kesin.workloads.optiplan.pipeline.transform import EDGES
 from kesin.workloads.optiplan.pipeline.xlsx_template import read_template
 from kesin.workloads.optiplan.workshop.paths import Paths

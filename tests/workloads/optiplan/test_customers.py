@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kesin.workloads.optiplan.orders.phones import normalise_phone
+from kesin.workloads.optiplan.customers import normalise_phone
 
 TURKISH = "+905551234567"
 
