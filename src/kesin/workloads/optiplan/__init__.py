@@ -36,7 +36,7 @@ OPTIPLAN: Final = Workload(
     personal_fields=frozenset(
         {"customer_phone", "customer_snapshot_name", "phone", "phone_normalized"}
     ),
-    job_title=_later("titles:order_title"),
+    job_title=_later("orders.payload:order_title"),
     search_fields=("order.order_id",),
     worker=_worker,
     opens_secrets=False,
@@ -47,7 +47,7 @@ OPTIPLAN: Final = Workload(
     cli=_attribute("cli:app"),
     demo=_later("demo:OptiplanDemo"),
     advice=ADVICE.describe,
-    backup_files=_later("backup:backup_files"),
+    backup_files=_later("workshop.config:backup_files"),
     # An approval without XML asks first, a cancel withdraws files from the saw's inbox, and a
     # reissue creates a new revision.
     restricted_actions=frozenset({"approve", "cancel", "request_cancel", "reissue"}),

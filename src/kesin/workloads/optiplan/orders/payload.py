@@ -14,9 +14,11 @@ from typing import Annotated, Any, Final, Literal, Self, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
+from kesin.engine.access.masking import MASK
 from kesin.foundation.messages import Message, MessageError, join_messages
 from kesin.foundation.text import canonical_json, storable
 from kesin.lifecycle.model import Job
+from kesin.store.search import field_of
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.orders.numbers import InBounds, format_value
 
@@ -248,3 +250,15 @@ class CuttingOrder:
         """Read the order of a job; raises OrderProblem if it carries none."""
         data = job.payload if isinstance(job.payload, dict) else {}
         return cls(read_payload(data.get("order")), data.get("mode", "C"), data.get("revision", 1))
+
+
+def order_title(data: Any) -> str:
+    """What lists call an order: its number and revision, and its customer unless that is masked."""
+    number = field_of(data, "order.order_id")
+    customer = field_of(data, "order.customer_snapshot_name")
+    if not isinstance(number, str) or not number:
+        return ""
+    revision = field_of(data, "revision")
+    revised = f"{number} r{revision}" if isinstance(revision, int) and revision > 1 else number
+    shown = isinstance(customer, str) and customer and MASK not in customer
+    return f"{customer} · {revised}" if shown else revised

@@ -4,11 +4,13 @@ They are read again on every pass, so a changed rule needs no restart. Deadlines
 exception: they belong to the lifecycle and apply from the next start.
 """
 
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from kesin.engine.transfer.backup import BackupFile
 from kesin.foundation.logs import Logger
 from kesin.foundation.settings import BadSettings, Settings, load_settings
 from kesin.foundation.text import canonical_json
@@ -21,7 +23,6 @@ from kesin.workloads.optiplan.workshop.paths import Paths, create_folders, load_
 from kesin.workloads.optiplan.workshop.rules import Rules, load_rules
 
 RULES_FILE: Final = "rules.json"
-PATHS_FILE: Final = "paths.json"
 log = Logger("kesin.optiplan")
 
 
@@ -32,17 +33,21 @@ class Workshop:
     settings: Settings
 
     @property
+    def folder(self) -> Path:
+        return self.settings.data_dir.absolute()
+
+    @property
     def rules_file(self) -> Path:
-        return self.settings.data_dir.absolute() / RULES_FILE
+        return self.folder / RULES_FILE
 
     @property
     def paths_file(self) -> Path:
-        return self.settings.data_dir.absolute() / PATHS_FILE
+        return self.folder / "paths.json"
 
     @property
     def run_folder(self) -> Path:
         """The folder of program records and logs, on this machine."""
-        return self.settings.data_dir.absolute() / "optiplan" / "run"
+        return self.folder / "optiplan" / "run"
 
     def rules(self) -> Rules:
         return load_rules(self.rules_file)
@@ -55,12 +60,11 @@ class Workshop:
         cannot be created, the step that needs it reports that.
         """
         paths = load_paths(self.paths_file)
-        base = self.settings.data_dir.absolute()
-        marker = base / "optiplan" / "folders.json"
+        marker = self.folder / "optiplan" / "folders.json"
         current = canonical_json(paths_json(paths)).encode()
         with suppress(OSError):
             if not marker.exists() or marker.read_bytes() != current:
-                if created := create_folders(paths, base):
+                if created := create_folders(paths, self.folder):
                     log.info("folders_created", folders=[str(folder) for folder in created])
                 write_atomically(marker, current)
         return paths
@@ -71,17 +75,39 @@ def configured_lifecycle() -> Lifecycle:
 
     Unreadable settings or rules give the defaults: other commands report them.
     """
-    rules = None
+    limits = None
     with suppress(BadSettings, OrderProblem):
         file = load_settings().data_dir / RULES_FILE
-        rules = load_rules(file) if file.exists() else None
-    if rules is None:
-        return optiplan_lifecycle()
-    return optiplan_lifecycle(
-        OptiplanLimits(
-            retry_count_max=rules.retry_count_max,
-            retry_backoff_s=tuple(round(pause * MINUTE_S) for pause in rules.retry_backoff_minutes),
-            xml_timeout_s=round(rules.timeouts.opti_xml_minutes * MINUTE_S),
-            ack_timeout_s=round(rules.timeouts.osi_ack_minutes * MINUTE_S),
-        )
-    )
+        if file.exists():
+            rules = load_rules(file)
+            pauses = tuple(round(pause * MINUTE_S) for pause in rules.retry_backoff_minutes)
+            limits = OptiplanLimits(
+                retry_count_max=rules.retry_count_max,
+                retry_backoff_s=pauses,
+                xml_timeout_s=round(rules.timeouts.opti_xml_minutes * MINUTE_S),
+                ack_timeout_s=round(rules.timeouts.osi_ack_minutes * MINUTE_S),
+            )
+    return optiplan_lifecycle(limits)
+
+
+def backup_files(settings: Settings) -> Iterator[BackupFile | str]:
+    """List the files and folders below the data folder, and a sentence for each one left out.
+
+    The machine's folder is left out: a file that the saw has taken must never be offered to it
+    again.
+    """
+    workshop = Workshop(settings)
+    if not workshop.paths_file.exists():
+        return  # nothing has been set up
+    places = [workshop.rules_file, workshop.paths_file]
+    try:
+        paths = load_paths(workshop.paths_file)
+        places += [paths.import_folder, paths.export_folder, paths.rules_folder, paths.template]
+        yield f"{paths.machine_drop_folder}: what the saw has taken must not lie before it again"
+    except OrderProblem as problem:
+        yield f"files of orders: {problem.message}"
+    for place in places:
+        if place.is_relative_to(workshop.folder):
+            yield BackupFile(f"data/{place.relative_to(workshop.folder).as_posix()}", place)
+        else:
+            yield f"{place}: it lies outside the data folder"
