@@ -5,8 +5,8 @@ from typing import Any
 
 from PIL import Image
 
-from kesin.workloads.optiplan.cleanup import KEEP_FILES_DAYS
 from kesin.workloads.optiplan.errors import OptiCode
+from kesin.workloads.optiplan.files import KEEP_FILES_DAYS
 from kesin.workloads.optiplan.workshop.rules import default_rules, rules_json
 from kesin.workloads.pdf.storage import open_storage
 from kesin.workloads.pdf.templating.filters import FILTERS

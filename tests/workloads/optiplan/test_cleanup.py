@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from kesin.engine.sweeper import Sweeper
-from kesin.workloads.optiplan.cleanup import KEEP_FILES_DAYS, delete_expired_files
+from kesin.workloads.optiplan.files import KEEP_FILES_DAYS, delete_expired_files
 from tests.workloads.optiplan.floor import DAY, NO_JOB, Floor, two_batches
 
 

@@ -40,14 +40,14 @@ OPTIPLAN: Final = Workload(
     search_fields=("order.order_id",),
     worker=_worker,
     opens_secrets=False,
-    after_sweep=_later("cleanup:delete_expired_files"),
+    after_sweep=_later("files:delete_expired_files"),
     periodic=lambda context: _later("pipeline.waiting:log_timeouts")(context.queue),
     routes=_later("api.routes:optiplan_router"),
     pages=_attribute("pages:PAGES"),
     cli=_attribute("cli:app"),
     demo=_later("demo:OptiplanDemo"),
     advice=ADVICE.describe,
-    backup_files=_later("workshop.config:backup_files"),
+    backup_files=_later("files:backup_files"),
     # An approval without XML asks first, a cancel withdraws files from the saw's inbox, and a
     # reissue creates a new revision.
     restricted_actions=frozenset({"approve", "cancel", "request_cancel", "reissue"}),

@@ -4,13 +4,11 @@ They are read again on every pass, so a changed rule needs no restart. Deadlines
 exception: they belong to the lifecycle and apply from the next start.
 """
 
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kesin.engine.transfer.backup import BackupFile
 from kesin.foundation.logs import Logger
 from kesin.foundation.settings import BadSettings, Settings, load_settings
 from kesin.foundation.text import canonical_json
@@ -88,26 +86,3 @@ def configured_lifecycle() -> Lifecycle:
                 ack_timeout_s=round(rules.timeouts.osi_ack_minutes * MINUTE_S),
             )
     return optiplan_lifecycle(limits)
-
-
-def backup_files(settings: Settings) -> Iterator[BackupFile | str]:
-    """List the files and folders below the data folder, and a sentence for each one left out.
-
-    The machine's folder is left out: a file that the saw has taken must never be offered to it
-    again.
-    """
-    workshop = Workshop(settings)
-    if not workshop.paths_file.exists():
-        return  # nothing has been set up
-    places = [workshop.rules_file, workshop.paths_file]
-    try:
-        paths = load_paths(workshop.paths_file)
-        places += [paths.import_folder, paths.export_folder, paths.rules_folder, paths.template]
-        yield f"{paths.machine_drop_folder}: what the saw has taken must not lie before it again"
-    except OrderProblem as problem:
-        yield f"files of orders: {problem.message}"
-    for place in places:
-        if place.is_relative_to(workshop.folder):
-            yield BackupFile(f"data/{place.relative_to(workshop.folder).as_posix()}", place)
-        else:
-            yield f"{place}: it lies outside the data folder"

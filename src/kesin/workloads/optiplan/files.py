@@ -1,8 +1,8 @@
-"""The hourly cleanup: files of orders done long ago, and the leftovers of deleted jobs.
+"""Which files are kept: by the hourly cleanup and in a backup.
 
-Jobs that are active, held or failed keep everything, because an operator may continue them. Files
-that the machine has moved are left to the machine. An unavailable folder is skipped until the next
-run.
+The cleanup deletes files of orders done long ago, and the leftovers of deleted jobs. Jobs that are
+active, held or failed keep everything, because an operator may continue them. Files that the
+machine has moved are left to the machine. An unavailable folder is skipped until the next run.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,20 +11,22 @@ from pathlib import Path
 from typing import Final
 
 from kesin.engine.queue import Queue
+from kesin.engine.transfer.backup import BackupFile
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.logs import Logger
 from kesin.foundation.problems import Problem
+from kesin.foundation.settings import Settings
 from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.store.directory import Directory
 from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter
-from kesin.workloads.optiplan.errors import OptiCode
+from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.pipeline import shared_folder
 from kesin.workloads.optiplan.pipeline.delivery import OPEN, withdraw_job_files
 from kesin.workloads.optiplan.pipeline.progress import ProgressStore
 from kesin.workloads.optiplan.service import QUEUE
 from kesin.workloads.optiplan.workshop.config import Workshop
-from kesin.workloads.optiplan.workshop.paths import Paths
+from kesin.workloads.optiplan.workshop.paths import Paths, load_paths
 
 KEEP_FILES_DAYS: Final = 30  # of an order that is done
 _SET_ASIDE_FOLDERS: Final = ("old", "failed")  # in the export folder
@@ -116,3 +118,26 @@ def _delete(job_files: Iterable[tuple[str, shared_folder.FolderEntry]], jobs: se
 def _pages(ids: Iterable[str]) -> Iterator[list[str]]:
     ordered = sorted(ids)
     return (ordered[start : start + MAX_PAGE] for start in range(0, len(ordered), MAX_PAGE))
+
+
+def backup_files(settings: Settings) -> Iterator[BackupFile | str]:
+    """List the files and folders below the data folder, and a sentence for each one left out.
+
+    The machine's folder is left out: a file that the saw has taken must never be offered to it
+    again.
+    """
+    workshop = Workshop(settings)
+    if not workshop.paths_file.exists():
+        return  # nothing has been set up
+    places = [workshop.rules_file, workshop.paths_file]
+    try:
+        paths = load_paths(workshop.paths_file)
+        places += [paths.import_folder, paths.export_folder, paths.rules_folder, paths.template]
+        yield f"{paths.machine_drop_folder}: what the saw has taken must not lie before it again"
+    except OrderProblem as problem:
+        yield f"files of orders: {problem.message}"
+    for place in places:
+        if place.is_relative_to(workshop.folder):
+            yield BackupFile(f"data/{place.relative_to(workshop.folder).as_posix()}", place)
+        else:
+            yield f"{place}: it lies outside the data folder"
