@@ -13,13 +13,13 @@ from typing import Any, Final
 from kesin.foundation.messages import Message
 from kesin.foundation.problems import TooLarge
 from kesin.lifecycle.model import Job
+from kesin.workloads.common.advice import Language
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.optimizer import model
 from kesin.workloads.optiplan.optimizer.checker import find_faults
 from kesin.workloads.optiplan.optimizer.input import read_batch
 from kesin.workloads.optiplan.optimizer.model import CuttingPlan, Layout, Rect, Unplannable
 from kesin.workloads.optiplan.optimizer.output.svg import draw_svg
-from kesin.workloads.optiplan.optimizer.output.texts import Language
 from kesin.workloads.optiplan.optimizer.output.xml import GENERATOR
 from kesin.workloads.optiplan.optimizer.problem import build_task
 from kesin.workloads.optiplan.orders.payload import CuttingOrder

@@ -6,11 +6,11 @@ from fastapi import APIRouter, Query, Response
 
 from kesin.foundation.permissions import Actor
 from kesin.web.dependencies import MediaType, RawBody, SignedInActor
+from kesin.workloads.common.advice import Language
 from kesin.workloads.optiplan import artifacts
 from kesin.workloads.optiplan.api import common
 from kesin.workloads.optiplan.api.schemas import RULES_BODY, PathsTold, RulesChanged, RulesTold
 from kesin.workloads.optiplan.optimizer.output.pdf import print_plans
-from kesin.workloads.optiplan.optimizer.output.texts import Language
 from kesin.workloads.optiplan.orders.safe_xlsx import pack_zip
 from kesin.workloads.optiplan.rule_changes import FROM_NEXT_START, change_rules
 from kesin.workloads.optiplan.service import QUEUE, OrderService

@@ -18,15 +18,15 @@ from kesin.foundation.terminal import (
     visible,
     warn,
 )
+from kesin.workloads.common.advice import Language
 from kesin.workloads.common.cli import JsonOption, local_operator
 from kesin.workloads.optiplan.cli.context import open_order_service, open_workshop
 from kesin.workloads.optiplan.customers import normalise_phone
 from kesin.workloads.optiplan.optimizer.input import PlanDefaults, read_batch
 from kesin.workloads.optiplan.optimizer.model import CuttingPlan, Unplannable
 from kesin.workloads.optiplan.optimizer.optimise import optimise
-from kesin.workloads.optiplan.optimizer.output.files import write_plans
+from kesin.workloads.optiplan.optimizer.output import write_plans
 from kesin.workloads.optiplan.optimizer.output.statistics import compute_statistics
-from kesin.workloads.optiplan.optimizer.output.texts import Language
 from kesin.workloads.optiplan.orders.order_list import BadOrderList, ListDefaults
 from kesin.workloads.optiplan.orders.payload import OptiMode, Payload, read_payload
 from kesin.workloads.optiplan.orders.safe_xlsx import UnreadableSpreadsheet

@@ -16,7 +16,7 @@ from typing import Final, NoReturn
 from kesin.workloads.optiplan.optimizer.input import PlanDefaults, read_batch, read_json
 from kesin.workloads.optiplan.optimizer.model import CuttingPlan, Unplannable
 from kesin.workloads.optiplan.optimizer.optimise import Effort, WrongPlan, optimise
-from kesin.workloads.optiplan.optimizer.output.files import write_plans
+from kesin.workloads.optiplan.optimizer.output import write_plans
 
 EXIT_PLANNED, EXIT_USAGE, EXIT_UNPLANNABLE, EXIT_DEFECT = 0, 2, 3, 4
 MAX_SECONDS: Final = 3_600.0

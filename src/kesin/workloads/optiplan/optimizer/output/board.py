@@ -10,10 +10,11 @@ from dataclasses import astuple, dataclass, field
 from itertools import cycle
 from typing import Final
 
+from kesin.workloads.common.advice import Language
 from kesin.workloads.optiplan.optimizer import model
 from kesin.workloads.optiplan.optimizer.output import shapes
-from kesin.workloads.optiplan.optimizer.output.cut_list import board_numbers, trim_steps
-from kesin.workloads.optiplan.optimizer.output.texts import TEXTS, Language
+from kesin.workloads.optiplan.optimizer.output.shapes import TEXTS
+from kesin.workloads.optiplan.optimizer.output.statistics import board_numbers, trim_steps
 
 LEFT, TOP, MAX_LENGTH, MAX_HEIGHT = 74.0, 118.0, 822.0, 640.0
 LIST_X, LIST_END = 926.0, 1148.0

@@ -7,18 +7,23 @@ It contains no date and no random id: the same plan gives the same bytes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kesin.workloads.common.advice import Language
 from kesin.workloads.optiplan.optimizer.model import CutPart, CuttingPlan, mm_text, size_text
 from kesin.workloads.optiplan.optimizer.output import shapes
 from kesin.workloads.optiplan.optimizer.output.board import FAINT, INK, QUIET, draw_layout
-from kesin.workloads.optiplan.optimizer.output.cut_list import board_numbers, saw_steps
-from kesin.workloads.optiplan.optimizer.output.shapes import PAGE_HEIGHT, PAGE_LENGTH
-from kesin.workloads.optiplan.optimizer.output.statistics import PlanStatistics, compute_statistics
-from kesin.workloads.optiplan.optimizer.output.texts import TEXTS, Language
+from kesin.workloads.optiplan.optimizer.output.shapes import PAGE_HEIGHT, PAGE_LENGTH, TEXTS
+from kesin.workloads.optiplan.optimizer.output.statistics import (
+    PlanStatistics,
+    board_numbers,
+    compute_statistics,
+    saw_steps,
+)
 
 if TYPE_CHECKING:
     from fpdf import FPDF
@@ -29,7 +34,7 @@ COLUMNS: Final = 3  # of the cut list, per page
 GAP: Final = 36.0
 FONTS: Final = Path(__file__).parent / "fonts"
 FAMILY: Final = "sans"
-POINT_MM: Final = 25.4 / 72
+UNIT_POINTS: Final = 72 / 25.4 / shapes.UNITS_PER_MM
 CREATED_AT: Final = datetime(2000, 1, 1, tzinfo=UTC)  # fixed: the same plan gives the same bytes
 Column = tuple[str, float, shapes.Anchor]  # title, position, anchor
 
@@ -37,7 +42,7 @@ Column = tuple[str, float, shapes.Anchor]  # title, position, anchor
 def print_plans(plans: Sequence[CuttingPlan], language: Language = "en") -> bytes:
     from fpdf import FPDF
 
-    pdf = FPDF(orientation="landscape", unit="mm", format="A4")
+    pdf = FPDF(orientation="landscape", unit=UNIT_POINTS, format="A4")
     pdf.set_auto_page_break(auto=False)
     pdf.set_margin(0)
     pdf.c_margin = 0
@@ -198,13 +203,12 @@ def _cut_pages(plan: CuttingPlan, language: Language) -> list[list[shapes.Shape]
         pages.pages[-1].append(shapes.Text(pages.x, pages.y, title, 16, INK, bold=True))
         pages.y += STEP * 1.1
         pages.head(columns)
-        for step in saw_steps(plan.demand, layout):
+        for order, step in enumerate(saw_steps(plan.demand, layout), 1):
             if pages.ensure_room():
                 pages.head(columns)
             runs = texts["trim"] if step.stage == 0 else f"{texts[step.runs]} {step.stage}"
-            panel = size_text(step.panel_length, step.panel_width)
-            frees = ", ".join(map(str, step.frees))
-            pages.row([str(step.order), runs, panel, mm_text(step.fence), frees], columns)
+            fence, frees = mm_text(step.fence), ", ".join(map(str, step.frees))
+            pages.row([str(order), runs, size_text(*step.panel), fence, frees], columns)
     return pages.pages
 
 
@@ -216,47 +220,38 @@ def _draw_shape(pdf: FPDF, shape: shapes.Shape) -> None:
     match shape:
         case shapes.Box():
             pdf.set_fill_color(shape.fill)
-            style = "DF" if shape.stroke else "F"
             _set_pen(pdf, shape.stroke or shape.fill, shape.stroke_width)
-            size = (max(_mm(shape.width), 0.01), max(_mm(shape.height), 0.01))
-            pdf.rect(_mm(shape.x), _mm(shape.y), *size, style=style)
+            size = (max(shape.width, 0.04), max(shape.height, 0.04))
+            pdf.rect(shape.x, shape.y, *size, style="DF" if shape.stroke else "F")
         case shapes.Hatch():
             _set_pen(pdf, shape.stroke, shape.stroke_width)
             for ends in shape.lines():
-                pdf.line(*(_mm(end) for end in ends))
+                pdf.line(*ends)
         case shapes.Line():
             _set_pen(pdf, shape.stroke, shape.stroke_width)
             if shape.dash:
-                pdf.set_dash_pattern(dash=_mm(shape.dash[0]), gap=_mm(shape.dash[1]))
-            pdf.line(_mm(shape.x1), _mm(shape.y1), _mm(shape.x2), _mm(shape.y2))
+                pdf.set_dash_pattern(*shape.dash)
+            pdf.line(shape.x1, shape.y1, shape.x2, shape.y2)
             if shape.dash:
                 pdf.set_dash_pattern()
         case shapes.Disc():
             pdf.set_fill_color(shape.fill)
             _set_pen(pdf, shape.stroke or shape.fill, 1.0)
-            pdf.circle(_mm(shape.x), _mm(shape.y), _mm(shape.radius), style="DF")
+            pdf.circle(shape.x, shape.y, shape.radius, style="DF")
         case shapes.Text():
             _draw_text(pdf, shape)
 
 
 def _draw_text(pdf: FPDF, shape: shapes.Text) -> None:
-    pdf.set_font(FAMILY, "B" if shape.bold else "", _mm(shape.size) / POINT_MM)
+    pdf.set_font(FAMILY, "B" if shape.bold else "", shape.size * UNIT_POINTS)
     pdf.set_text_color(shape.fill)
     text = "".join(c if c.isprintable() else " " for c in shape.text)
     length = pdf.get_string_width(text)
     offset = {"start": 0.0, "middle": length / 2, "end": length}[shape.anchor]
-    x, y = _mm(shape.x), _mm(shape.y)
-    if not shape.turned:
-        pdf.text(x - offset, y, text)
-        return
-    with pdf.rotation(90, x, y):
-        pdf.text(x - offset, y, text)
+    with pdf.rotation(90, shape.x, shape.y) if shape.turned else nullcontext():
+        pdf.text(shape.x - offset, shape.y, text)
 
 
 def _set_pen(pdf: FPDF, stroke: str, width: float) -> None:
     pdf.set_draw_color(stroke)
-    pdf.set_line_width(_mm(width))
-
-
-def _mm(units: float) -> float:
-    return units / shapes.UNITS_PER_MM
+    pdf.set_line_width(width)

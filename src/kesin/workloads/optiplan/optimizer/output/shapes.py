@@ -1,16 +1,27 @@
-"""The shapes of a drawing, on a landscape A4 page; y runs downwards.
+"""The shapes of a drawing, on a landscape A4 page (y runs downwards), and its texts.
 
-The SVG and the PDF draw the same shapes, so they cannot differ.
+The SVG and the PDF draw the same shapes, so they cannot differ. The texts, in English and Turkish,
+are in `texts.toml`.
 """
 
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import Final, Literal
+
+from kesin.workloads.common.advice import Language
 
 PAGE_LENGTH, PAGE_HEIGHT = 1188.0, 840.0
 UNITS_PER_MM: Final = 4  # on paper
 
 Anchor = Literal["start", "middle", "end"]
+
+_PAIRS: Final = tomllib.loads(files(__package__).joinpath("texts.toml").read_text("utf-8"))
+TEXTS: Final[dict[Language, dict[str, str]]] = {
+    "en": {name: english for name, (english, _) in _PAIRS.items()},
+    "tr": {name: turkish for name, (_, turkish) in _PAIRS.items()},
+}
 
 NARROW, WIDE = frozenset("iıjlİI.,:;'|!()[]/ft· "), frozenset("mwMWQGO×%@—…")
 

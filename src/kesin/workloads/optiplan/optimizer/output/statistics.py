@@ -1,12 +1,12 @@
-"""Statistics of a plan: yield, offcuts, bands and time.
+"""What a plan is at the saw: its steps in order, and its yield, offcuts, bands and time.
 
-They are computed from the layouts alone, so they hold for any plan the checker accepts. The time is
-an estimate for a beam saw, computed from the cuts: the same plan always has the same time.
+The statistics are computed from the layouts alone, so they hold for any plan the checker accepts.
+The time is an estimate for a beam saw, computed from the cuts: the same plan always has the same.
 """
 
 from collections import Counter
 from dataclasses import astuple, dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from kesin.workloads.optiplan.optimizer import model
 
@@ -69,3 +69,46 @@ def band_metres(demand: model.Demand) -> dict[str, float]:
             if band is not None:
                 lengths[band.name] += side * part.quantity
     return {name: model.metres(total) for name, total in lengths.items()}
+
+
+class SawStep(NamedTuple):
+    """A cut; ``fence`` is its distance from the edge. The blade takes the kerf behind it."""
+
+    stage: int  # 0 trims the board
+    runs: model.CutDirection
+    panel: tuple[model.Hundredths, model.Hundredths]  # length and width
+    fence: model.Hundredths
+    frees: tuple[int, ...] = ()  # numbers of the parts that this cut completes
+
+
+def board_numbers(plan: model.CuttingPlan, number: int) -> str:
+    """Return the boards that a layout (counted from 1) covers: ``3``, or ``3–5``."""
+    first = 1 + sum(layout.times for layout in plan.layouts[: number - 1])
+    last = first + plan.layouts[number - 1].times - 1
+    return str(first) if first == last else f"{first}–{last}"
+
+
+def saw_steps(demand: model.Demand, layout: model.Layout) -> list[SawStep]:
+    """Return the trims, then the cuts, as the drawing numbers them from 1."""
+    steps = trim_steps(demand)
+    part_numbers = {placement.rect: placement.part + 1 for placement in layout.placements}
+    for cut in layout.cuts:
+        fence = cut.at - (cut.panel.y if cut.runs == "rip" else cut.panel.x)
+        pieces = cut.split(demand.kerf)
+        frees = tuple(part_numbers[piece] for piece in pieces if piece in part_numbers)
+        size = (cut.panel.length, cut.panel.width)
+        steps.append(SawStep(cut.stage, cut.runs, size, fence, frees))
+    return steps
+
+
+def trim_steps(demand: model.Demand) -> list[SawStep]:
+    """Return the cuts that trim the board; the others are numbered after them."""
+    trims, length, width = demand.board.trims, demand.board.length, demand.board.width
+    steps: list[SawStep] = []
+    for trim in filter(None, (trims.bottom, trims.top)):
+        steps.append(SawStep(0, "rip", (length, width), trim))
+        width -= trim
+    for trim in filter(None, (trims.left, trims.right)):
+        steps.append(SawStep(0, "cross", (length, width), trim))
+        length -= trim
+    return steps

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from html import escape
 from typing import Final
 
+from kesin.workloads.common.advice import Language
 from kesin.workloads.optiplan.optimizer.model import CuttingPlan
 from kesin.workloads.optiplan.optimizer.output import shapes
 from kesin.workloads.optiplan.optimizer.output.board import draw_layout
-from kesin.workloads.optiplan.optimizer.output.shapes import PAGE_HEIGHT, PAGE_LENGTH
-from kesin.workloads.optiplan.optimizer.output.texts import TEXTS, Language
+from kesin.workloads.optiplan.optimizer.output.shapes import PAGE_HEIGHT, PAGE_LENGTH, TEXTS
 from kesin.workloads.optiplan.optimizer.output.xml import replace_unwritable
 
 FONT: Final = "'DejaVu Sans', Verdana, 'Segoe UI', system-ui, sans-serif"

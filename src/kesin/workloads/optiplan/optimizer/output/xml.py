@@ -12,8 +12,7 @@ from xml.etree import ElementTree as ET
 
 from kesin.workloads.optiplan.optimizer import model
 from kesin.workloads.optiplan.optimizer.model import CuttingPlan, Demand, Layout, mm_text
-from kesin.workloads.optiplan.optimizer.output.cut_list import trim_steps
-from kesin.workloads.optiplan.optimizer.output.statistics import compute_statistics
+from kesin.workloads.optiplan.optimizer.output.statistics import compute_statistics, trim_steps
 
 GENERATOR: Final = "Kesin"  # identifies a plan of this optimiser
 MARK: Final = f'generator="{GENERATOR}"'.encode()  # in the first line of its XML
