@@ -24,7 +24,6 @@ from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.pipeline import shared_folder
 from kesin.workloads.optiplan.pipeline.delivery import OPEN, withdraw_job_files
 from kesin.workloads.optiplan.pipeline.progress import ProgressStore
-from kesin.workloads.optiplan.service import QUEUE
 from kesin.workloads.optiplan.workshop.config import Workshop
 from kesin.workloads.optiplan.workshop.paths import Paths, load_paths
 
@@ -37,7 +36,7 @@ log = Logger("kesin.optiplan")
 def delete_expired_files(context: WorkloadContext) -> int:
     """Run every cleanup task; returns how many files and progress records were removed."""
     workshop = Workshop(context.settings)
-    queue = context.commands.queues[QUEUE]
+    queue = context.queue
     progress_store = ProgressStore(Directory(queue.store), queue.now)
     deleted = 0
     for task in (_Cleanup.withdraw_cancelled, _Cleanup.delete_old, _Cleanup.delete_orphans):

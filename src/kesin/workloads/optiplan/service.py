@@ -91,7 +91,7 @@ class OrderService:
 
     def __init__(self, context: WorkloadContext) -> None:
         self.context = context
-        self.queue = context.commands.queues[QUEUE]
+        self.queue = context.queue
         self.workshop = Workshop(context.settings)
         directory = Directory(self.queue.store)
         self.customers = Customers(directory, self.queue.now)

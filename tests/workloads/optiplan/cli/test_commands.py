@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 import typer
 
-from kesin.workloads.common.cli import local_operator
+from kesin.foundation.settings import load_settings
+from kesin.workloads.common.cli import local_operator, open_workload
 from kesin.workloads.optiplan.cli import app
-from kesin.workloads.optiplan.cli.context import open_order_service, open_workshop
 from kesin.workloads.optiplan.pipeline.runner import build_worker
+from kesin.workloads.optiplan.service import OrderService
+from kesin.workloads.optiplan.workshop.config import Workshop
 from kesin.workloads.optiplan.workshop.rules import default_rules, rules_json
 from tests.cli.conftest import Kesin, _logs_as_before, _own_settings, kesin, programs  # noqa: F401  # fixtures
 from tests.cli.programs import Answer, Programs, wait_until
@@ -94,8 +96,8 @@ def test_every_bad_row_is_reported_and_nothing_is_created(optiplan: Kesin, tmp_p
     assert (answer.code, answer.out) == (2, "")
     assert "row 5, column C: " in answer.err
     assert "row 6, column B: " in answer.err
-    with open_order_service() as service:
-        assert service.queue.jobs().jobs == []
+    with open_workload("optiplan") as context:
+        assert context.queue.jobs().jobs == []
 
 
 @pytest.mark.parametrize("name", ["nothing.xlsx", "."])
@@ -115,8 +117,8 @@ def test_mode_and_colour_may_be_said_beside_the_list(optiplan: Kesin, tmp_path: 
     file.write_bytes(sheet_of([ROWS[0], *ROWS[2:]]))
     assert brought(optiplan, file).code == 2
     body = json.loads(brought(optiplan, file, "--color", "Meşe", "--mode", "C", "--json").out)
-    with open_order_service() as service:
-        job = service.queue.job(body["id"])
+    with open_workload("optiplan") as context:
+        job = context.queue.job(body["id"])
     assert job is not None
     assert (job.payload["mode"], job.payload["order"]["parts"][0]["color"]) == ("C", "Meşe")
 
@@ -144,11 +146,12 @@ def test_an_order_is_planned_here_and_now(optiplan: Kesin, tmp_path: Path):
 def test_import_files_are_planned_as_they_are(optiplan: Kesin, xlsx: Path, tmp_path: Path):
     brought(optiplan, xlsx, "--mode", "C")
     optiplan("customers", "add", "Ayşe", PHONE)
-    with open_order_service() as service:
+    with open_workload("optiplan") as context:
+        service = OrderService(context)
         worker = build_worker(service.workshop, service.queue)
         worker.threads = 1
         worker.drain()
-    [file] = open_workshop().paths().import_folder.glob("*.xlsx")
+    [file] = Workshop(load_settings()).paths().import_folder.glob("*.xlsx")
     answer = optiplan("optimize", file, "--out", tmp_path / "here", "--json")
     [plan] = json.loads(answer.out)
     assert (plan["pieces"], plan["boards"], plan["least_boards"]) == (10, 1, 1)
@@ -199,7 +202,7 @@ def test_a_bad_customer_is_refused(name: str, phone: str, optiplan: Kesin):
 
 
 def test_the_saw_takes_what_lies_in_the_inbox(optiplan: Kesin):
-    paths = open_workshop().paths()
+    paths = Workshop(load_settings()).paths()
     (paths.inbox / "a.xml").write_text("<a><b/></a>")
     assert optiplan("saw-simulator", "--once").out == "the saw took 1 file\n"
     assert json.loads(optiplan("saw-simulator", "--once", "--json").out) == {"moved": 0}
@@ -207,7 +210,7 @@ def test_the_saw_takes_what_lies_in_the_inbox(optiplan: Kesin):
 
 
 def test_the_saw_runs_until_it_is_stopped(programs: Programs):  # noqa: F811
-    paths = open_workshop().paths()
+    paths = Workshop(load_settings()).paths()
     (paths.inbox / "a.xml").write_text("<a><b/></a>")
     saw = programs.start("optiplan", "saw-simulator", "--every", "0.1")
     wait_until((paths.processed / "a.xml").exists)
@@ -222,7 +225,7 @@ def test_the_doctor_finds_a_new_workshop_well(optiplan: Kesin):
     assert checks["optimiser"]["detail"] == "built in"
     assert checks["mode"]["detail"].startswith("A: ")
     assert {"rules", "paths", "template", "import folder", "machine inbox"} <= checks.keys()
-    assert [file.name for file in open_workshop().paths().inbox.iterdir()] == []
+    assert [file.name for file in Workshop(load_settings()).paths().inbox.iterdir()] == []
 
 
 def wrong(optiplan: Kesin) -> dict[str, str]:
@@ -235,7 +238,7 @@ def wrong(optiplan: Kesin) -> dict[str, str]:
 def test_the_doctor_names_what_is_wrong(
     optiplan: Kesin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    workshop = open_workshop()
+    workshop = Workshop(load_settings())
     paths = workshop.paths()
     paths.template.write_bytes(b"no workbook")
     paths.import_folder.rmdir()
@@ -267,7 +270,7 @@ def test_the_doctor_warns_of_rules_that_are_hardly_meant(optiplan: Kesin):
     rules = rules_json(default_rules()) | {"cm_to_mm_multiplier": 1}
     rules |= {"trimByThickness": {"18": 900}}
     del rules["kerf_mm"]
-    workshop = open_workshop()
+    workshop = Workshop(load_settings())
     workshop.paths()
     workshop.rules_file.write_text(json.dumps(rules))
     answer = optiplan("doctor")
@@ -277,7 +280,7 @@ def test_the_doctor_warns_of_rules_that_are_hardly_meant(optiplan: Kesin):
 
 
 def test_the_doctor_tries_to_write(optiplan: Kesin):
-    folder = open_workshop().paths().inbox
+    folder = Workshop(load_settings()).paths().inbox
     folder.rmdir()
     folder.symlink_to("/proc/self")  # where not even root can create files
     assert wrong(optiplan).keys() == {"machine inbox"}
@@ -286,7 +289,8 @@ def test_the_doctor_tries_to_write(optiplan: Kesin):
 def test_the_doctor_names_blocked_orders(optiplan: Kesin, xlsx: Path):
     assert optiplan("customers", "add", "Ayşe", PHONE).code == 0
     job_id = json.loads(brought(optiplan, xlsx, "--json", "--mode", "C").out)["id"]
-    with open_order_service() as service:
+    with open_workload("optiplan") as context:
+        service = OrderService(context)
         worker = build_worker(service.workshop, service.queue)
         worker.drain()
         service.approve(local_operator(), job_id, confirmed=True)

@@ -15,12 +15,12 @@ from kesin.foundation.terminal import (
     say_json,
     warn,
 )
-from kesin.workloads.common.cli import JsonOption, command_group, report_checks
-from kesin.workloads.optiplan.cli.context import open_workshop
+from kesin.workloads.common.cli import JsonOption, command_group, read_settings, report_checks
 from kesin.workloads.optiplan.cli.customers import app as customers
 from kesin.workloads.optiplan.cli.doctor import check_orders, run_checks
 from kesin.workloads.optiplan.cli.orders import import_order, optimize
 from kesin.workloads.optiplan.pipeline.saw_simulator import SawSimulator
+from kesin.workloads.optiplan.workshop.config import Workshop
 
 app = command_group("Process cutting orders for the saw.")
 LOOKS: Final = "Seconds between two updates."
@@ -44,7 +44,7 @@ def saw_simulator(
 
     It acknowledges them as a real machine does. Do not run it on the folder of a real saw.
     """
-    folder = open_workshop().paths().machine_drop_folder
+    folder = Workshop(read_settings()).paths().machine_drop_folder
     saw, report = SawSimulator(folder), partial(_report_moved, as_json=as_json)
     if once:
         report(saw.process_inbox())
@@ -69,4 +69,4 @@ def doctor(*, as_json: JsonOption = False) -> None:
     Rules, folders, template, optimiser, the machine's share, and orders that are blocked. Exits
     with 1 if a check fails.
     """
-    report_checks([*run_checks(open_workshop()), *check_orders()], as_json=as_json)
+    report_checks([*run_checks(Workshop(read_settings())), *check_orders()], as_json=as_json)

@@ -14,8 +14,8 @@ from kesin.foundation.terminal import (
     say_json,
     visible,
 )
-from kesin.workloads.common.cli import JsonOption, local_operator
-from kesin.workloads.optiplan.cli.context import open_order_service
+from kesin.workloads.common.cli import JsonOption, local_operator, open_workload
+from kesin.workloads.optiplan.service import QUEUE, OrderService
 
 app = typer.Typer(help="Manage whom the workshop knows, by phone.", no_args_is_help=True)
 
@@ -25,8 +25,8 @@ Phone = Annotated[str, argument("PHONE", "In any notation; Turkish unless it sta
 @app.command("list", epilog=format_examples("kesin optiplan customers list"))
 def list_customers(*, as_json: JsonOption = False) -> None:
     """List the customers."""
-    with open_order_service() as service:
-        customers = list(service.customers.following())
+    with open_workload(QUEUE) as context:
+        customers = list(OrderService(context).customers.following())
     if as_json:
         say_json([asdict(customer) for customer in customers])
         return
@@ -42,8 +42,8 @@ def add_customer(
     as_json: JsonOption = False,
 ) -> None:
     """Add a customer, or change the name for a phone."""
-    with open_order_service() as service:
-        customer, new = service.add_customer(local_operator(), name, phone)
+    with open_workload(QUEUE) as context:
+        customer, new = OrderService(context).add_customer(local_operator(), name, phone)
     text = f"{customer.phone} {visible(customer.name)} {'added' if new else 'renamed'}"
     answer({**asdict(customer), "new": new}, text, as_json=as_json)
 
@@ -51,8 +51,8 @@ def add_customer(
 @app.command("remove", epilog=format_examples("kesin optiplan customers remove 05321234567"))
 def remove_customer(phone: Phone, *, as_json: JsonOption = False) -> None:
     """Delete a customer; their waiting orders will be held."""
-    with open_order_service() as service:
-        customer = service.remove_customer(local_operator(), phone)
+    with open_workload(QUEUE) as context:
+        customer = OrderService(context).remove_customer(local_operator(), phone)
     if customer is None:
         raise NotFound(f"nobody has the phone {phone}")
     text = f"{customer.phone} {visible(customer.name)} removed"

@@ -11,13 +11,14 @@ from kesin.foundation.check import DoctorCheck
 from kesin.foundation.problems import Problem
 from kesin.foundation.terminal import visible
 from kesin.store.errors import StoreError
-from kesin.workloads.optiplan.cli.context import open_order_service
+from kesin.workloads.common.cli import open_workload
 from kesin.workloads.optiplan.errors import OrderProblem
 from kesin.workloads.optiplan.orders.payload import OptiMode
 from kesin.workloads.optiplan.pipeline.program import build_launch
 from kesin.workloads.optiplan.pipeline.solution import load_schema
 from kesin.workloads.optiplan.pipeline.waiting import blocked_orders
 from kesin.workloads.optiplan.pipeline.xlsx_template import read_template
+from kesin.workloads.optiplan.service import QUEUE
 from kesin.workloads.optiplan.workshop.config import Workshop
 from kesin.workloads.optiplan.workshop.paths import Paths
 from kesin.workloads.optiplan.workshop.rules import rule_warnings
@@ -55,8 +56,8 @@ def run_checks(workshop: Workshop) -> Iterator[DoctorCheck]:
 def check_orders() -> Iterator[DoctorCheck]:
     """Report every order that waits for what cannot be used now."""
     try:
-        with open_order_service(made_by="start `kesin serve` once") as service:
-            blocked = blocked_orders(service.queue)
+        with open_workload(QUEUE, made_by="start `kesin serve` once") as context:
+            blocked = blocked_orders(context.queue)
     except (Problem, StoreError) as problem:
         yield DoctorCheck("orders", "warning", f"cannot be read: {problem}")
         return

@@ -2,7 +2,8 @@
 
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -19,8 +20,7 @@ from kesin.foundation.terminal import (
     warn,
 )
 from kesin.workloads.common.advice import Language
-from kesin.workloads.common.cli import JsonOption, local_operator
-from kesin.workloads.optiplan.cli.context import open_order_service, open_workshop
+from kesin.workloads.common.cli import JsonOption, local_operator, open_workload, read_settings
 from kesin.workloads.optiplan.customers import normalise_phone
 from kesin.workloads.optiplan.optimizer.input import PlanDefaults, read_batch
 from kesin.workloads.optiplan.optimizer.model import CuttingPlan, Unplannable
@@ -34,7 +34,7 @@ from kesin.workloads.optiplan.orders.spreadsheet import read_sheets
 from kesin.workloads.optiplan.pipeline.transform import transform_order
 from kesin.workloads.optiplan.pipeline.workbook import plain_letters, write_batches
 from kesin.workloads.optiplan.pipeline.xlsx_template import SHEET, read_template
-from kesin.workloads.optiplan.service import read_order_list
+from kesin.workloads.optiplan.service import QUEUE, OrderService, read_order_list
 from kesin.workloads.optiplan.workshop.config import Workshop
 from kesin.workloads.optiplan.workshop.rules import Rules, rules_json
 
@@ -137,11 +137,11 @@ def _plan_record(batch: str, plan: CuttingPlan) -> dict[str, Any]:
 
 def _import_files(
     file: Path, folder: Path, workshop: Workshop, rules: Rules, color: str | None
-) -> Iterator[Path]:
-    """Yield an import file itself, or the import files written for an order."""
-    if _is_import_file(file):
-        yield file
-        return
+) -> list[Path]:
+    """Return an import file itself, or the import files written for an order."""
+    with suppress(UnreadableSpreadsheet):
+        if file.suffix.lower() == ".xlsx" and SHEET in read_sheets(read_file(file)):
+            return [file]
     defaults = ListDefaults(color=color)
     payload = read_order(file, workshop, defaults, order_id=None, phone="")  # only planned
     plate = payload.plate_size or rules.default_plate_size
@@ -149,16 +149,7 @@ def _import_files(
         raise Invalid(f"{file} names no plate size and the rules have no defaultPlateSize")
     name, (batches, _) = plain_letters(file.stem), transform_order(payload, rules)
     template = read_template(workshop.paths().template)
-    yield from write_batches(folder, name, batches, template, plate=plate, kerf_mm=rules.kerf_mm)
-
-
-def _is_import_file(file: Path) -> bool:
-    if file.suffix.lower() != ".xlsx":
-        return False
-    try:
-        return SHEET in read_sheets(read_file(file))
-    except UnreadableSpreadsheet:
-        return False
+    return write_batches(folder, name, batches, template, plate=plate, kerf_mm=rules.kerf_mm)
 
 
 ListFile = Annotated[Path, argument("FILE", "The order: a list as XLSX or CSV, or JSON.")]
@@ -180,7 +171,8 @@ def import_order(
 
     If a row is wrong, nothing is enqueued. If the order has a job already, that job is shown.
     """
-    with open_order_service() as service:
+    with open_workload(QUEUE) as context:
+        service = OrderService(context)
         defaults = ListDefaults(opti_mode=mode, color=color)
         payload = read_order(file, service.workshop, defaults, order_id=order_id, phone=phone)
         enqueued = service.create_order(local_operator(), payload)
@@ -207,7 +199,7 @@ def optimize(
 
     Prints boards and yield, and writes an XML, an SVG and a PDF for each batch.
     """
-    records = plan_files(open_workshop(), files, out, color, lang)
+    records = plan_files(Workshop(read_settings()), files, out, color, lang)
     if as_json:
         say_json(records)
         return
