@@ -35,7 +35,7 @@ from kesin.workloads.optiplan.pipeline.solution import check_xml
 from kesin.workloads.optiplan.pipeline.transform import transform_order
 from kesin.workloads.optiplan.pipeline.workbook import write_batches
 from kesin.workloads.optiplan.pipeline.xlsx_template import read_template
-from kesin.workloads.optiplan.workshop.json_file import read_json_file
+from kesin.workloads.optiplan.workshop.json_file import read_settings_file
 from kesin.workloads.optiplan.workshop.paths import paths_json, read_paths
 from kesin.workloads.optiplan.workshop.rules import default_rules, read_rules, rules_json
 from tests.faults.fuzz import answered, broken, broken_json, broken_parts, broken_text, given
@@ -219,7 +219,7 @@ PATHS = {
 @given(broken(json.dumps(PATHS).encode(), b"\xef\xbb\xbf{}"))
 def test_a_settings_file_is_json_or_unavailable(folder, data):
     (folder / "paths.json").write_bytes(data)
-    result = answered(OrderProblem, read_json_file, folder / "paths.json")
+    result = answered(OrderProblem, read_settings_file, folder / "paths.json", lambda body: body)
     assert not isinstance(result, OrderProblem) or result.code == OptiCode.CONFIG_UNAVAILABLE
 
 

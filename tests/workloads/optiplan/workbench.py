@@ -60,7 +60,7 @@ class Workbench:
         self.orders = OrderService(WorkloadContext(self.settings, commands, self.queue))
         self.workshop = self.orders.workshop
         self.saw = SawSimulator(self.paths.machine_drop_folder)
-        self.progress_store = ProgressStore(Directory(store), self.queue.now)
+        self.progress_store = ProgressStore(self.queue)
         self.orders.add_customer(ME, "Ayşe", PHONE)
         self.worker = self.new_worker()
         self._orders = 0

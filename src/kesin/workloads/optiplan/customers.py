@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Final
 
+from kesin.engine.queue import Queue
 from kesin.foundation.text import canonical_json
 from kesin.store.directory import Directory, MetadataEntry
 from kesin.store.search import is_found
@@ -34,9 +35,9 @@ class Customer:
 class Customers:
     """The customers in the store, shared by all processes."""
 
-    def __init__(self, directory: Directory, now: Callable[[], int]) -> None:
-        self._directory = directory
-        self._now = now
+    def __init__(self, queue: Queue) -> None:
+        self._directory = Directory(queue.store)
+        self._now = queue.now
 
     def find(self, phone: str) -> Customer | None:
         """Return the customer with this normalised phone."""

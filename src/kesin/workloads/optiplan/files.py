@@ -17,7 +17,6 @@ from kesin.foundation.logs import Logger
 from kesin.foundation.problems import Problem
 from kesin.foundation.settings import Settings
 from kesin.lifecycle.budget import DAY_S, SECOND_US
-from kesin.store.directory import Directory
 from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
@@ -36,13 +35,12 @@ log = Logger("kesin.optiplan")
 def delete_expired_files(context: WorkloadContext) -> int:
     """Run every cleanup task; returns how many files and progress records were removed."""
     workshop = Workshop(context.settings)
-    queue = context.queue
-    progress_store = ProgressStore(Directory(queue.store), queue.now)
+    progress_store = ProgressStore(context.queue)
     deleted = 0
     for task in (_Cleanup.withdraw_cancelled, _Cleanup.delete_old, _Cleanup.delete_orphans):
         try:
             paths = workshop.paths()
-            deleted += task(_Cleanup(queue, progress_store, paths, workshop.run_folder))
+            deleted += task(_Cleanup(context.queue, progress_store, paths, workshop.run_folder))
         except (Problem, OSError) as problem:
             log.warning("cleanup_failed", why=str(problem))
     return deleted

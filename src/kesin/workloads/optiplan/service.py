@@ -18,7 +18,6 @@ from kesin.foundation.messages import Message
 from kesin.foundation.permissions import Actor
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.model import Job
-from kesin.store.directory import Directory
 from kesin.store.records import Event, Filter, Note, Outcome, Page
 from kesin.store.search import field_of
 from kesin.workloads.optiplan.customers import Customer, Customers, means, normalise_phone
@@ -93,9 +92,8 @@ class OrderService:
         self.context = context
         self.queue = context.queue
         self.workshop = Workshop(context.settings)
-        directory = Directory(self.queue.store)
-        self.customers = Customers(directory, self.queue.now)
-        self._progress_store = ProgressStore(directory, self.queue.now)
+        self.customers = Customers(self.queue)
+        self._progress_store = ProgressStore(self.queue)
 
     # Orders
 

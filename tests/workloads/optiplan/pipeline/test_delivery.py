@@ -90,9 +90,9 @@ def test_the_way_of_a_file(machine: Machine, one_file: Delivery):
     put_in_inbox(machine.folder, one_file)
     assert machine.inbox() == [BODY]
     assert (machine.folder / "inbox" / BODY).read_bytes() == one_file.files[0].source.read_bytes()
-    assert read_ack(machine.folder, one_file) == MachineAck(inbox=(BODY,), missing=())
+    assert read_ack(machine.folder, one_file) == MachineAck(awaited=(BODY,))
     machine.take()
-    assert read_ack(machine.folder, one_file) == MachineAck(inbox=(), missing=(BODY,))
+    assert read_ack(machine.folder, one_file) == MachineAck(awaited=(BODY,))
     machine.put("processed")
     assert read_ack(machine.folder, one_file) == MachineAck()
     remove_markers(machine.folder, one_file)
@@ -113,14 +113,14 @@ def test_all_files_must_be_processed(machine: Machine, two_files: Delivery):
     put_in_inbox(machine.folder, two_files)
     machine.take(BODY)
     machine.put("processed")
-    assert read_ack(machine.folder, two_files) == MachineAck(inbox=(BACK,), missing=())
+    assert read_ack(machine.folder, two_files) == MachineAck(awaited=(BACK,))
 
 
 def test_a_copy_that_is_still_in_the_inbox_is_no_ack(machine: Machine, one_file: Delivery):
     put_in_inbox(machine.folder, one_file)
     path = machine.folder / "inbox" / BODY
     (machine.folder / "processed" / BODY).write_bytes(path.read_bytes())
-    assert read_ack(machine.folder, one_file) == MachineAck(inbox=(BODY,), missing=())
+    assert read_ack(machine.folder, one_file) == MachineAck(awaited=(BODY,))
     assert withdraw(machine.folder, one_file) == (BODY,)
     assert machine.inbox() == [BODY]
 
@@ -133,11 +133,11 @@ def test_a_file_of_our_name_with_other_content_decides_nothing(
     for name in ("inbox", "processed", "failed"):
         (machine.folder / name).mkdir(parents=True)
     stale.write_text("<stale/>")
-    assert read_ack(machine.folder, one_file) == MachineAck(inbox=(), missing=(BODY,))
+    assert read_ack(machine.folder, one_file) == MachineAck(awaited=(BODY,))
     assert withdraw(machine.folder, one_file) == ()
     assert stale.read_text() == "<stale/>"
     put_in_inbox(machine.folder, one_file)
-    assert read_ack(machine.folder, one_file) == MachineAck(inbox=(BODY,), missing=())
+    assert read_ack(machine.folder, one_file) == MachineAck(awaited=(BODY,))
     machine.take()
     machine.put("processed")
     assert read_ack(machine.folder, one_file) == MachineAck()
@@ -150,7 +150,7 @@ def test_an_earlier_attempt_never_decides_a_new_one(machine: Machine, sources: l
     machine.put("failed")
     assert withdraw(machine.folder, first) == ()
     second = plan_delivery(sources[:1], JOB, 2)
-    assert read_ack(machine.folder, second) == MachineAck(inbox=(), missing=(second.files[0].name,))
+    assert read_ack(machine.folder, second) == MachineAck(awaited=(second.files[0].name,))
     put_in_inbox(machine.folder, second)
     machine.take()
     machine.put("processed")

@@ -70,8 +70,7 @@ class MachineAck(NamedTuple):
     """The files that the machine has not processed: none once it has acknowledged them all."""
 
     refused: tuple[str, ...] = ()  # moved to ``failed``; then the others are not listed
-    inbox: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()  # in no folder: the machine works on them
+    awaited: tuple[str, ...] = ()  # in the inbox, or in no folder: the machine works on them
 
 
 def plan_delivery(xml_files: Iterable[Path], job_id: str, attempt: int) -> Delivery:
@@ -113,9 +112,8 @@ def read_ack(machine_folder: Path, delivery: Delivery) -> MachineAck:
         found = {file.name: _MachineFile(machine_folder, file).find() for file in delivery.files}
     if refused := tuple(name for name, places in found.items() if FAILED in places):
         return MachineAck(refused)
-    inbox = tuple(name for name, places in found.items() if INBOX in places)
-    unseen = (name for name, places in found.items() if PROCESSED not in places)
-    return MachineAck((), inbox, tuple(name for name in unseen if name not in inbox))
+    awaited = (name for name, places in found.items() if INBOX in places or PROCESSED not in places)
+    return MachineAck((), tuple(awaited))
 
 
 def withdraw(

@@ -10,6 +10,7 @@ parents have exited.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import select
@@ -22,11 +23,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
-
-try:
-    import fcntl
-except ImportError:  # Windows: nothing is started there
-    fcntl = None  # type: ignore[assignment]
 
 MARK: Final = "KESIN_OPTIPLAN_MARK"
 RECORD, LOCK = "program.json", "program.lock"

@@ -5,10 +5,10 @@ runner that continues the job after a crash or on another machine knows what was
 """
 
 import json
-from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final, Self
+from typing import Any, Final
 
+from kesin.engine.queue import Queue
 from kesin.foundation.text import canonical_json
 from kesin.store.directory import Directory, MetadataEntry
 from kesin.workloads.optiplan.customers import WORKLOAD
@@ -34,24 +34,20 @@ class OrderProgress:
     def stems(self) -> list[str]:
         return [name.rsplit(".", 1)[0] for name in self.files]
 
-    @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> Self:
-        """Read a stored record; unknown fields of other versions are ignored."""
-        fields = {name: record[name] for name in cls.__dataclass_fields__ if name in record}
-        return cls(**fields)
-
 
 class ProgressStore:
     """The progress records in the store."""
 
-    def __init__(self, directory: Directory, now: Callable[[], int]) -> None:
-        self._directory = directory
-        self._now = now
+    def __init__(self, queue: Queue) -> None:
+        self._directory = Directory(queue.store)
+        self._now = queue.now
 
     def read(self, job_id: str) -> OrderProgress:
-        """Read the progress of a job; empty if there is none."""
+        """Read the progress of a job; unknown fields of other versions are ignored."""
         entry = self._directory.metadata_entry(WORKLOAD, job_id, _NAME)
-        return OrderProgress.from_json(json.loads(entry.value) or {} if entry else {})
+        record = json.loads(entry.value) or {} if entry else {}
+        known = OrderProgress.__dataclass_fields__
+        return OrderProgress(**{name: record[name] for name in known if name in record})
 
     def write(self, job_id: str, progress: OrderProgress) -> None:
         value = canonical_json(asdict(progress))

@@ -21,7 +21,6 @@ from kesin.foundation.problems import Unavailable
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
-from kesin.store.directory import Directory
 from kesin.store.errors import StoreUnreachable
 from kesin.workloads.optiplan.customers import Customers
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
@@ -64,9 +63,8 @@ class Runner:
         self._workshop = workshop
         self._queue = queue
         self._host = host or socket.gethostname()
-        directory = Directory(queue.store)
-        self._progress_store = ProgressStore(directory, queue.now)
-        self._customers = Customers(directory, queue.now)
+        self._progress_store = ProgressStore(queue)
+        self._customers = Customers(queue)
         self._steps: Mapping[str, Callable[[_PassContext], StepResult]] = {
             "NEW": self._prepare,
             "PREPARED": self._import,

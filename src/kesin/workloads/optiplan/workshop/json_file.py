@@ -33,16 +33,6 @@ def read_shipped(name: str) -> bytes:
     return resources.files("kesin.workloads.optiplan").joinpath("templates", name).read_bytes()
 
 
-def read_json_file(file: Path) -> Any:
-    """Read a JSON file; raises OrderProblem if it cannot be read."""
-    try:
-        with file.open("rb") as opened:
-            data = opened.read(_MAX_BYTES)  # a longer file is cut off and fails to parse
-        return json.loads(data.decode("utf-8-sig"))
-    except (OSError, ValueError, RecursionError) as problem:
-        raise _file_problem(file, "%(file)s cannot be read: %(problem)s", problem) from None
-
-
 def write_json_file(file: Path, content: Any) -> None:
     """Replace a JSON file atomically, indented for readers; raises OrderProblem."""
     text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
@@ -54,7 +44,12 @@ def write_json_file(file: Path, content: Any) -> None:
 
 def read_settings_file(file: Path, read: Callable[[Any], T]) -> T:
     """Read a JSON file with ``read``, which validates it; an OrderProblem names the file."""
-    body = read_json_file(file)
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(_MAX_BYTES)  # a longer file is cut off and fails to parse
+        body = json.loads(data.decode("utf-8-sig"))
+    except (OSError, ValueError, RecursionError) as problem:
+        raise _file_problem(file, "%(file)s cannot be read: %(problem)s", problem) from None
     try:
         return read(body)
     except OrderProblem as problem:
