@@ -103,7 +103,9 @@ class _PageFlow:
         self.row([title for title, _, _ in columns], columns, head=True)
 
     def row(self, cells: Sequence[str], columns: Sequence[Column], *, head: bool = False) -> None:
-        """Add a table row; a cell is shortened where the next column begins."""
+        """Add a table row, below the titles if it is the first; a cell is shortened to its room."""
+        if not head and self.ensure_room() and columns[0][0]:
+            self.head(columns)
         page, ink = self.pages[-1], QUIET if head else INK
         for number, (cell, (_, at, anchor)) in enumerate(zip(cells, columns, strict=True)):
             if anchor == "start":
@@ -133,8 +135,6 @@ def _summary_pages(plan: CuttingPlan, language: Language) -> list[list[shapes.Sh
     ]
     pages.head(columns)
     for number, part in enumerate(plan.demand.parts, start=1):
-        if pages.ensure_room():
-            pages.head(columns)
         pages.row(_part_cells(number, part), columns)
     _add_totals(pages, plan, statistics, texts)
     return pages.pages
@@ -183,9 +183,8 @@ def _add_totals(
     ):
         pages.y += STEP
         pages.ensure_room(rows=2)
-        pages.row([title], [("", 0, "start")], head=True)
+        pages.head([(title, 0, "start")])
         for start in range(0, len(lines), 4):
-            pages.ensure_room()
             cells = [*lines[start : start + 4], "", "", ""][:4]
             pages.row(cells, [("", 270.0 * number, "start") for number in range(4)])
 
@@ -204,8 +203,6 @@ def _cut_pages(plan: CuttingPlan, language: Language) -> list[list[shapes.Shape]
         pages.y += STEP * 1.1
         pages.head(columns)
         for order, step in enumerate(saw_steps(plan.demand, layout), 1):
-            if pages.ensure_room():
-                pages.head(columns)
             runs = texts["trim"] if step.stage == 0 else f"{texts[step.runs]} {step.stage}"
             fence, frees = mm_text(step.fence), ", ".join(map(str, step.frees))
             pages.row([str(order), runs, size_text(*step.panel), fence, frees], columns)

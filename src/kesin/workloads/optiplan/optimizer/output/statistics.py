@@ -56,11 +56,11 @@ def compute_statistics(plan: model.CuttingPlan) -> PlanStatistics:
         offcut_m2=model.square_metres(sum(a * b * count for (a, b), count in offcuts.items())),
         offcut_sizes=len({tuple(sorted(size)) for size in offcuts}),
         time_s=round(seconds),
-        band_metres=tuple(sorted(band_metres(demand).items())),
+        band_metres=_band_metres(demand),
     )
 
 
-def band_metres(demand: model.Demand) -> dict[str, float]:
+def _band_metres(demand: model.Demand) -> tuple[tuple[str, float], ...]:
     """Return the metres of each band, from the finished sizes of its parts."""
     lengths: Counter[str] = Counter()
     for part in demand.parts:
@@ -68,7 +68,7 @@ def band_metres(demand: model.Demand) -> dict[str, float]:
         for band, side in zip(part.bands, (length, length, width, width), strict=True):
             if band is not None:
                 lengths[band.name] += side * part.quantity
-    return {name: model.metres(total) for name, total in lengths.items()}
+    return tuple((name, model.metres(length)) for name, length in sorted(lengths.items()))
 
 
 class SawStep(NamedTuple):
