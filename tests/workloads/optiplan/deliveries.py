@@ -162,7 +162,7 @@ class World:
         if not any(ack):
             assert all(self.lies_in("processed", name) for name in self.contents)
         assert all(self.lies_in("failed", name) for name in ack.refused)
-        assert all(self.lies_in("inbox", name) for name in ack.inbox)
+        assert not any(self.lies_in("processed", name) for name in ack.awaited)
 
     def lies_in(self, folder: str, name: str) -> bool:
         path = self.machine.folder / folder / name

@@ -24,7 +24,12 @@ from kesin.foundation.files import UNFINISHED_SUFFIX
 from kesin.foundation.messages import Message
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.pipeline import shared_folder
-from kesin.workloads.optiplan.pipeline.progress import OrderProgress, ProgressStore
+from kesin.workloads.optiplan.pipeline.progress import (
+    ALL_BATCHES,
+    OrderProgress,
+    ProgressStore,
+    batch_stem,
+)
 from kesin.workloads.optiplan.pipeline.shared_folder import has_content, move_file, remove_file
 from kesin.workloads.optiplan.workshop.json_file import write_atomically
 from kesin.workloads.optiplan.workshop.paths import FAILED, INBOX, MACHINE_FOLDERS, PROCESSED
@@ -238,7 +243,6 @@ def _raise_source_problem(source: Path, reason: str) -> NoReturn:
 
 
 OPEN, WITHDRAWN, REFUSED = "open", "withdrawn", "refused"  # states of an attempt
-_ALL_BATCHES: Final = ""  # the stem of an XML that is for all batches
 
 
 def add_attempt(
@@ -250,9 +254,9 @@ def add_attempt(
     """
     taken = _withdraw_last(machine_folder, progress)
     files = {}
-    if _ALL_BATCHES not in taken:
-        files = {_batch_stem(progress, name): export_folder / name for name in progress.xml}
-    if taken and _ALL_BATCHES in files:
+    if ALL_BATCHES not in taken:
+        files = {batch_stem(progress.stems, name): export_folder / name for name in progress.xml}
+    if taken and ALL_BATCHES in files:
         why = Message("the machine has part of the order already, and the new XML is for all of it")
         details = {"files": [file.name for file in taken.values()]}
         raise OrderProblem(OptiCode.OSI_ACK_FAILED, why, details)
@@ -314,17 +318,11 @@ def _withdraw_last(machine_folder: Path, progress: OrderProgress) -> dict[str, D
     if last["state"] == OPEN:
         last["state"] = WITHDRAWN
     taken = [file for file in delivery.files if file.name in names]
-    return {_batch_stem(progress, file.source.name): file for file in taken}
+    return {batch_stem(progress.stems, file.source.name): file for file in taken}
 
 
 def _read_delivery(attempt: Mapping[str, Any]) -> Delivery:
     return Delivery.from_json(attempt["delivery"])
-
-
-def _batch_stem(progress: OrderProgress, name: str) -> str:
-    """Return the stem of the batch that an XML belongs to."""
-    matches = [stem for stem in progress.stems if name.lower().startswith(stem.lower())]
-    return max(matches, key=len, default=_ALL_BATCHES)
 
 
 def _check_unchanged(files: tuple[DeliveryFile, ...], progress: OrderProgress) -> None:

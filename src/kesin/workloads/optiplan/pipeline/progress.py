@@ -5,6 +5,7 @@ runner that continues the job after a crash or on another machine knows what was
 """
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
@@ -13,7 +14,14 @@ from kesin.foundation.text import canonical_json
 from kesin.store.directory import Directory, MetadataEntry
 from kesin.workloads.optiplan.customers import WORKLOAD
 
+ALL_BATCHES: Final = ""  # the stem of an XML that is for all batches
 _NAME: Final = "dossier"  # stored
+
+
+def batch_stem(stems: Iterable[str], name: str) -> str:
+    """Return the stem of the batch that an XML belongs to, by its name."""
+    matches = [stem for stem in stems if name.lower().startswith(stem.lower())]
+    return max(matches, key=len, default=ALL_BATCHES)
 
 
 @dataclass(slots=True)

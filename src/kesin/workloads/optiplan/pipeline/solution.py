@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, NoReturn
+from typing import Any, Final, Literal, NoReturn
 
 from kesin.foundation.ids import is_id
 from kesin.foundation.messages import Message
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.pipeline import shared_folder
+from kesin.workloads.optiplan.pipeline.progress import ALL_BATCHES, batch_stem
 from kesin.workloads.optiplan.pipeline.shared_folder import FolderEntry, move_file, read_plain_file
 
 FileStates = dict[str, list[int]]  # by name: size in bytes, time of the last change in ns
@@ -77,29 +78,22 @@ def _states(entries: Iterable[FolderEntry]) -> FileStates:
     return {entry.name: [entry.size_bytes, entry.modified_ns] for entry in entries}
 
 
-class _Candidates(NamedTuple):
-    """The XMLs of a job, newest first: those of each batch, and those of no batch."""
-
-    by_stem: Mapping[str, Sequence[FolderEntry]]
-    for_all: Sequence[FolderEntry]
-
-    @property
-    def entries(self) -> list[FolderEntry]:
-        return [*chain(*self.by_stem.values()), *self.for_all]
+# The XMLs of a job, newest first: of each batch, by its stem, and those for all batches.
+_Candidates = Mapping[str, Sequence[FolderEntry]]
 
 
 def _match_batches(candidates: _Candidates, last_states: Mapping[str, Sequence[int]]) -> FoundXml:
-    states = _states(candidates.entries)
-    by_stem = candidates.by_stem
-    if not any(by_stem.values()):
-        by_stem = dict.fromkeys(by_stem, candidates.for_all)
+    states = _states(chain(*candidates.values()))
+    stems = [stem for stem in candidates if stem != ALL_BATCHES]
+    own = any(candidates[stem] for stem in stems)
+    by_stem = {stem: candidates[stem if own else ALL_BATCHES] for stem in stems}
     newest = {stem: entries[0] for stem, entries in by_stem.items() if entries}
     files = {
         stem: entry.path
         for stem, entry in newest.items()
         if entry.size_bytes and list(last_states.get(entry.name, ())) == states[entry.name]
     }
-    return FoundXml(files, complete=len(files) == len(by_stem), file_states=states)
+    return FoundXml(files, complete=len(files) == len(stems), file_states=states)
 
 
 def set_aside(
@@ -115,7 +109,7 @@ def set_aside(
     folder = export_folder / reason
     moved = []
     with shared_folder.translate_os_errors(folder):
-        for entry in candidates.entries:
+        for entry in chain(*candidates.values()):
             folder.mkdir(exist_ok=True)
             target = folder / f"{entry.path.stem}.{secrets.token_hex(4)}{entry.path.suffix}"
             try:
@@ -138,19 +132,14 @@ def _group_by_batch(
     entries: Sequence[FolderEntry], job_id: str, stems: Sequence[str], limit: int | None = _MAX_XMLS
 ) -> _Candidates:
     _check_arguments(job_id, stems)
-    by_stem: dict[str, list[FolderEntry]] = {stem: [] for stem in stems}
-    for_all = []
+    candidates: dict[str, list[FolderEntry]] = {stem: [] for stem in (*stems, ALL_BATCHES)}
     newest_first = sorted(entries, key=lambda entry: (entry.modified_ns, entry.name), reverse=True)
     for entry in newest_first:
-        name = entry.name.lower()
-        if not name.endswith(".xml"):
-            continue
-        matches = [stem for stem in stems if name.startswith(stem.lower())]
-        if matches:
-            by_stem[max(matches, key=len)].append(entry)
-        elif not name.startswith(".") and entry.job_ids == {job_id}:
-            for_all.append(entry)
-    return _Candidates({stem: found[:limit] for stem, found in by_stem.items()}, for_all[:limit])
+        stem = batch_stem(stems, entry.name)
+        is_own = not entry.name.startswith(".") and entry.job_ids == {job_id}
+        if entry.name.lower().endswith(".xml") and (stem != ALL_BATCHES or is_own):
+            candidates[stem].append(entry)
+    return {stem: found[:limit] for stem, found in candidates.items()}
 
 
 def _check_arguments(job_id: str, stems: Sequence[str]) -> None:
