@@ -8,7 +8,7 @@ from hypothesis import example
 from hypothesis import strategies as st
 from lxml import etree
 
-from kesin.workloads.optiplan.api.common import parse_json
+from kesin.workloads.optiplan.api.routes import parse_json
 from kesin.workloads.optiplan.artifacts import _parse_mm, _parse_plans
 from kesin.workloads.optiplan.customers import normalise_phone
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem

@@ -1,31 +1,42 @@
-"""Routes for orders and customers, with the seed's paths and spelling.
+"""Routes for orders, their files, customers and settings, with the seed's paths and spelling.
 
-`file_routes.py` has the routes for an order's files and the workshop's settings. The order service
-checks permissions; the routes parse requests and write responses.
+The order service checks permissions; the routes parse requests and write responses. Every invalid
+request is reported with the seed's code E_VALIDATION, whether FastAPI or the workload's own parser
+rejects it.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Coroutine, Mapping
 from decimal import Decimal
+from functools import partial
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.permissions import Actor
 from kesin.lifecycle.model import Job
+from kesin.web import dependencies
 from kesin.web.auth import GuardedRouter, service_of
-from kesin.web.dependencies import JSON, MediaType, RawBody, SignedInActor, run_with_body
+from kesin.web.dependencies import JSON, UNCACHED, MediaType, RawBody, SignedInActor, run_with_body
 from kesin.web.schemas import Cursor
+from kesin.workloads.common.advice import Language
+from kesin.workloads.optiplan import artifacts
 from kesin.workloads.optiplan.api import schemas
-from kesin.workloads.optiplan.api.common import OrderRoute, json_response, parse_json
-from kesin.workloads.optiplan.api.file_routes import add_config_routes, add_file_routes
 from kesin.workloads.optiplan.history import audit_events
+from kesin.workloads.optiplan.optimizer.output.pdf import print_plans
 from kesin.workloads.optiplan.orders import payload as payloads
 from kesin.workloads.optiplan.orders.order_list import ListDefaults
 from kesin.workloads.optiplan.orders.payload import FieldProblem, OptiMode, PartType, Payload
+from kesin.workloads.optiplan.orders.safe_xlsx import pack_zip
 from kesin.workloads.optiplan.orders.spreadsheet import CSV, XLSX
-from kesin.workloads.optiplan.service import OrderService, read_order_list
+from kesin.workloads.optiplan.rule_changes import FROM_NEXT_START, change_rules
+from kesin.workloads.optiplan.service import QUEUE, OrderService, read_order_list
+from kesin.workloads.optiplan.workshop.paths import paths_json
+from kesin.workloads.optiplan.workshop.rules import Rules, rule_warnings, rules_json
 
 MAX_PAGE_JOBS: Final = 500
 MAX_PAGE_BYTES: Final = 5_000_000  # of payloads; a page of large orders is shorter
@@ -34,7 +45,36 @@ MAX_PAGE_CUSTOMERS: Final = 500
 # Browsers on Windows send a CSV as an Excel file.
 FILE_TYPES: Final = (XLSX, CSV, "application/vnd.ms-excel", "application/octet-stream")
 
+PRIVATE_HEADERS: Final = {"cache-control": UNCACHED}  # orders hold names and phones
+XML: Final = "application/xml"
+ZIP: Final = "application/zip"
+SVG: Final = "image/svg+xml"
+PDF: Final = "application/pdf"
+MAX_BOARD_NUMBER: Final = 100_000
+
+InLanguage = Annotated[Language, Query(alias="lang")]
 Word = Annotated[str | None, Query(min_length=1, max_length=payloads.MAX_NAME)]
+
+json_response = partial(dependencies.json_response, cache_control=UNCACHED)
+
+
+class OrderRoute(APIRoute):
+    """A route that reports invalid parameters as E_VALIDATION, like invalid bodies."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the handler, with FastAPI's validation errors translated."""
+        handler = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            try:
+                return await handler(request)
+            except RequestValidationError as problem:
+                errors = [(error["loc"][1:], error["msg"]) for error in problem.errors()]
+                raise payloads.validation_problem(
+                    [FieldProblem(tuple(loc), f"{msg[:1].lower()}{msg[1:]}") for loc, msg in errors]
+                ) from None
+
+        return handle
 
 
 def optiplan_router(context: WorkloadContext) -> APIRouter:
@@ -44,8 +84,8 @@ def optiplan_router(context: WorkloadContext) -> APIRouter:
     _add_read_routes(router, service)
     _add_operator_routes(router, service)
     _add_customer_routes(router, service)
-    add_file_routes(router, service)
-    add_config_routes(router, service)
+    _add_file_routes(router, service)
+    _add_config_routes(router, service)
     return router
 
 
@@ -222,6 +262,109 @@ def _add_customer_routes(router: APIRouter, service: OrderService) -> None:
         """Keep a customer: 201, or 200 when the phone was known and has another name now."""
         customer, new = service.add_customer(actor, body.name, body.phone)
         return json_response(schemas.OneCustomer(customer=customer), 201 if new else 200)
+
+
+def _sends(description: str, *media_types: str) -> dict[str, Any]:
+    """The options of a route that sends a file."""
+    content = {
+        name: {"schema": {"type": "string"} | ({"format": "binary"} if name in {ZIP, PDF} else {})}
+        for name in media_types
+    }
+    responses = {200: {"description": description, "content": content}}
+    return {"response_class": Response, "responses": responses}
+
+
+def _add_file_routes(router: APIRouter, service: OrderService) -> None:
+    def artifacts_of(actor: Actor, job_id: str) -> artifacts.JobArtifacts:
+        job = service.readable_job(actor, job_id)
+        return artifacts.JobArtifacts(service.workshop.paths(), job, service.progress(job))
+
+    @router.get("/jobs/{job_id}/xml", **_sends("The XML, or an archive of several", XML, ZIP))
+    def job_xml(actor: SignedInActor, job_id: str) -> Response:
+        """The solution as it goes to the saw; an archive when the order has several."""
+        files = artifacts_of(actor, job_id).read_xml_files()
+        if len(files) > 1:
+            return _file_response(pack_zip(files), f"{job_id}-xml.zip", ZIP)
+        [(name, data)] = files.items()
+        return _file_response(data, name, XML)
+
+    @router.get("/jobs/{job_id}/import-files", **_sends("An archive with an XLSX a batch", ZIP))
+    def job_import_files(actor: SignedInActor, job_id: str) -> Response:
+        """What was written for the optimiser: an XLSX for each type, colour and thickness."""
+        files = artifacts_of(actor, job_id).read_import_files()
+        return _file_response(pack_zip(files), f"{job_id}-import.zip", ZIP)
+
+    @router.get("/jobs/{job_id}/plan.svg", **_sends("The drawing", SVG))
+    def job_plan_svg(
+        actor: SignedInActor,
+        job_id: str,
+        board: Annotated[int | None, Query(ge=1, le=MAX_BOARD_NUMBER)] = None,
+        language: InLanguage = "en",
+    ) -> Response:
+        """The cutting plan, every board or one of them."""
+        plans = artifacts_of(actor, job_id).read_plans()
+        drawing = artifacts.draw_plans(plans, board, language)
+        return Response(drawing, headers=dict(PRIVATE_HEADERS), media_type=SVG)
+
+    @router.get("/jobs/{job_id}/plan.pdf", **_sends("The plan on paper", PDF))
+    def job_plan_pdf(actor: SignedInActor, job_id: str, language: InLanguage = "en") -> Response:
+        """The cutting plan to print: a summary, the boards, and the cut list."""
+        plans = artifacts_of(actor, job_id).read_plans()
+        artifacts.check_board_count(plans)
+        data = print_plans(plans, language)
+        return _file_response(data, f"{job_id}-plan.pdf", PDF, disposition="inline")
+
+
+def _file_response(
+    data: bytes, name: str, media_type: str, *, disposition: str = "attachment"
+) -> Response:
+    """Send a file under a plain name: the program that wrote an XML chose its name."""
+    plain = "".join(c if c.isascii() and (c.isalnum() or c in "._- ") else "_" for c in name)
+    shown = {"content-disposition": f'{disposition}; filename="{plain}"'}
+    return Response(data, headers=PRIVATE_HEADERS | shown, media_type=media_type)
+
+
+def _add_config_routes(router: APIRouter, service: OrderService) -> None:
+    @router.get("/config/rules", response_model=schemas.RulesTold)
+    def get_rules(actor: SignedInActor) -> Response:
+        """Trims, backs, bands, grain, deadlines, retries."""
+        service.context.commands.queue(actor, QUEUE)
+        rules = service.workshop.rules()
+        return json_response(schemas.RulesTold(**_rules_body(rules)))
+
+    @router.put(
+        "/config/rules", response_model=schemas.RulesChanged, openapi_extra=schemas.RULES_BODY
+    )
+    def put_rules(actor: SignedInActor, body: RawBody, kind: MediaType) -> Response:
+        """Replace the rules, all of them at once.
+
+        The next pass of an order follows them; deadlines and retries count from the next start.
+        """
+        service.context.commands.queue(actor, QUEUE, "operate", "rules")
+        rules, changed = change_rules(service, actor, parse_json(body, kind))
+        later = [key for key in changed if key in FROM_NEXT_START]
+        answer = schemas.RulesChanged(**_rules_body(rules), changed=changed, from_next_start=later)
+        return json_response(answer)
+
+    @router.get("/config/paths", response_model=schemas.PathsTold)
+    def get_paths(actor: SignedInActor) -> Response:
+        """Where OptiPlanning, its folders and the machine are; changed in paths.json alone."""
+        service.context.commands.queue(actor, QUEUE)
+        return json_response(schemas.PathsTold(paths=paths_json(service.workshop.paths())))
+
+
+def _rules_body(rules: Rules) -> dict[str, Any]:
+    return {"rules": rules_json(rules), "warnings": rule_warnings(rules)}
+
+
+def parse_json(body: bytes, kind: str) -> Any:
+    if kind != JSON:
+        sent = f"not as {kind or 'nothing'}"
+        raise FieldProblem((), f"must be sent as {JSON}, {sent}").as_problem()
+    try:
+        return json.loads(body.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as problem:
+        raise FieldProblem((), f"is no JSON: {problem}").as_problem() from None
 
 
 def _creates(model: type[BaseModel], known: str, new: str) -> dict[str, Any]:
