@@ -16,6 +16,7 @@ from typing import Any, Final, Self
 
 from kesin.workloads.optiplan.optimizer import model
 from kesin.workloads.optiplan.optimizer.model import Band, Hundredths, Unplannable, hundredths
+from kesin.workloads.optiplan.orders.list_cells import read_heading
 from kesin.workloads.optiplan.orders.safe_xlsx import UnreadableSpreadsheet, XlsxBounds, repack_xlsx
 from kesin.workloads.optiplan.pipeline.xlsx_template import FIRST_DATA_ROW, SHEET, TAGS
 
@@ -24,7 +25,6 @@ MAX_BYTES: Final = 5_000_000
 BOUNDS: Final = XlsxBounds(max_bytes=MAX_BYTES, max_rows=MAX_ROWS + FIRST_DATA_ROW)
 MAX_MM: Final = 100_000
 DESCRIPTION = re.compile(r"(?P<kind>[^_]*)_(?P<id>.*)_TRIM_(?P<trim>\d+(\.\d+)?)", re.DOTALL)
-PLATE = re.compile(r"(\d+(?:[.,]\d+)?)\s*[*xX×]\s*(\d+(?:[.,]\d+)?)")
 THICKNESS = re.compile(r"(\d+(?:\.\d+)?)mm", re.IGNORECASE)
 THICK_BAND = re.compile(r"(\d+(?:[.,]\d+)?)\s*(?:mm)?", re.IGNORECASE)
 
@@ -138,17 +138,16 @@ def read_json(file: Path) -> dict[str, Any]:
 def _build_demand(
     path: Path, material: str, rows: list[BatchRow], defaults: PlanDefaults, *, own_plate: bool
 ) -> model.Demand:
-    if not own_plate and (match := PLATE.search(material)):
-        sides = [float(side.replace(",", ".")) for side in match.groups()]
-        sides = [10 * side if side < 1_000 else side for side in sides]  # noqa: PLR2004
+    named = None if own_plate else read_heading([[material]]).plate_mm
+    if named is not None:
+        board = model.Board.of(*map(float, named))
     elif defaults.plate_w_mm is not None and defaults.plate_h_mm is not None:
-        sides = [defaults.plate_w_mm, defaults.plate_h_mm]
+        board = model.Board.of(defaults.plate_w_mm, defaults.plate_h_mm)
     else:
         raise Unplannable(
             f"{path.name}: the board's size is nowhere told; put plate_w_mm and plate_h_mm into"
             f" {path.stem}.json or defaultPlateSize into the rules"
         )
-    board = model.Board.of(*sides)
     return model.Demand(
         name=path.stem,
         board=replace(board, trims=model.Trims.of(_find_trim(path, material, rows, defaults))),
