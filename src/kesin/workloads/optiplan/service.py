@@ -55,13 +55,6 @@ class EnqueuedOrder:
     new: bool
 
 
-def order_filter(state: str | None, order_id: str | None) -> Filter:
-    contains = None
-    if order_id is not None:  # as written in the stored JSON
-        contains = '"order_id":' + canonical_json(order_id)
-    return Filter(states=(state,) if state else (), contains=contains)
-
-
 def read_order_list(
     workshop: Workshop,
     name: str,
@@ -169,7 +162,9 @@ class OrderService:
         ``same_look``: the list refreshes itself, see `Commands.jobs`.
         """
         self._require_read(actor)
-        where = order_filter(state, order_id)
+        # As written in the stored JSON.
+        contains = None if order_id is None else f'"order_id":{canonical_json(order_id)}'
+        where = Filter(states=(state,) if state else (), contains=contains)
         if self.owns_orders(actor):
             return self.queue.jobs(where, limit=limit, cursor=cursor)
         read = partial(self.context.commands.jobs, actor, QUEUE, where, reveal="everything")

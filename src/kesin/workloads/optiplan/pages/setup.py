@@ -102,11 +102,10 @@ def _render_rules(
     errors = _field_errors(problem, typed) if problem and typed else {}
     names = [name for name in changed.split(",") if name in rules]
     shown = rules_form.form_value(rules) if value is None else value
-    form_values = _form_values(ctx, orders, shown, errors)
     form = SchemaForm(rules_form.form_schema(ctx.say), language=ctx.language)
     return ctx.page(
         "optiplan/rules.html",
-        **form_values | ({"seen": seen} if seen else {}),
+        **_form_values(ctx, orders, shown, seen, errors),
         paths=paths_json(orders.workshop.paths()),
         changed=names,
         nothing_changed=changed == "none",
@@ -120,17 +119,13 @@ def _render_rules(
 
 
 def _form_values(
-    ctx: PageContext, orders: OrderService, value: Any, errors: dict[str, list[str]] | None = None
+    ctx: PageContext, orders: OrderService, value: Any, seen: str, errors: dict[str, list[str]]
 ) -> dict[str, Any]:
     """The template's values: the form, filled in, and the digest of the rules being edited."""
-    by_pointer = {name.removeprefix(ROOT): messages for name, messages in (errors or {}).items()}
-    form = SchemaForm(rules_form.form_schema(ctx.say), by_pointer)
-    return {
-        "root": form.draw(value),
-        "seen": rules_digest(orders.workshop.rules()),
-        "form_id": "rules-form",
-        "form_path": f"{PATH}/rules",
-    }
+    by_pointer = {name.removeprefix(ROOT): messages for name, messages in errors.items()}
+    root = SchemaForm(rules_form.form_schema(ctx.say), by_pointer).draw(value)
+    seen = seen or rules_digest(orders.workshop.rules())
+    return {"root": root, "seen": seen, "form_id": "rules-form"}
 
 
 @router.post(f"{PATH}/rules/form", response_class=HTMLResponse)
@@ -144,7 +139,7 @@ def change_rules_form(ctx: Context, fields: WideForm) -> HTMLResponse:
     if do not in {"add", "remove"}:
         raise Invalid("say what to change: add or remove:N")
     value = form.with_added(value, pointer) if do == "add" else form.with_removed(value, pointer)
-    values = _form_values(ctx, orders, value) | {"seen": fields.get("seen", "")[:MAX_DIGEST_CHARS]}
+    values = _form_values(ctx, orders, value, fields.get("seen", "")[:MAX_DIGEST_CHARS], {})
     return ctx.page("optiplan/part_rules_form.html", **values, **frame(ctx, "rules"))
 
 
