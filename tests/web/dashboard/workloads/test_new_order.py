@@ -134,7 +134,7 @@ def test_a_file_with_another_constant_keeps_it_and_the_page_warns(shop):
 
 
 def test_a_form_holds_so_many_rows_and_reads_no_other_field():
-    form = OrderForm.empty()
+    form = OrderForm()
     for _ in range(MAX_ROWS + 5):
         form = form.with_row()
     assert len(form.rows) == MAX_ROWS

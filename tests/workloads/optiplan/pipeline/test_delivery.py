@@ -76,9 +76,9 @@ def test_the_name_holds_the_job_and_from_the_second_on_the_attempt(tmp_path: Pat
 
 
 def test_a_plan_that_cannot_be_is_refused(sources: list[Path], tmp_path: Path):
-    for files, try_no in ((sources, 0), ([], 1), ([sources[0], sources[0]], 1)):
+    for files in ([], [sources[0], sources[0]]):
         with pytest.raises(ValueError, match="got"):
-            plan_delivery(files, JOB, try_no)
+            plan_delivery(files, JOB, 1)
     for name in ("../x.xml", ".x.xml", "x.txt", "a/b.xml", "a\\b.xml", ""):
         with pytest.raises(ValueError, match="no name and sha256"):
             DeliveryFile(tmp_path, name, "0" * 64)

@@ -424,12 +424,6 @@ def test_names_that_would_leave_the_folder_are_refused(slot: Path, job_id: str, 
         read_state(slot, job_id, run)
 
 
-def test_a_time_out_must_be_one(slot: Path):
-    for timeout_s in (0, -1, float("nan")):
-        with pytest.raises(ValueError, match="more than 0"):
-            start(slot, JOB, 1, program(""), timeout_s)
-
-
 def test_the_supervisor_script_needs_nothing_but_python():
     """It is started by path, without our packages, and stays small."""
     assert "kesin" not in Path(program_child.__file__).read_text()

@@ -9,7 +9,7 @@ import pytest
 from kesin.engine.sweeper import Sweeper
 from kesin.lifecycle.model import Job
 from kesin.workloads.optiplan.pipeline import delivery, runner, waiting
-from kesin.workloads.optiplan.pipeline.waiting import WaitingFor, log_timeouts, pause_s, waiting_for
+from kesin.workloads.optiplan.pipeline.waiting import log_timeouts, pause_s, waiting_for
 from kesin.workloads.optiplan.workshop import config
 from tests.workloads.optiplan.at_the_saw import retry, sent
 from tests.workloads.optiplan.workbench import ME, MINUTE, InstantProgram, Workbench
@@ -17,10 +17,10 @@ from tests.workloads.optiplan.workbench import ME, MINUTE, InstantProgram, Workb
 pytestmark = pytest.mark.usefixtures("instant")
 
 
-def waits(bench: Workbench, job: Job) -> WaitingFor:
+def waits(bench: Workbench, job: Job) -> tuple[str, str, bool]:
     found = waiting_for(bench.reload(job))
     assert found is not None
-    return found
+    return found.what, found.message, found.blocked
 
 
 def unwritable(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
@@ -68,7 +68,7 @@ def test_a_wrong_path_of_the_machine_is_what_the_order_waits_for(
     assert not wrong.exists()
     wrong.mkdir()  # the share is there now
     bench.poll()
-    assert waits(bench, job).what == "machine"
+    assert waits(bench, job)[0] == "machine"
     assert logged == [[str(wrong / name) for name in ("inbox", "processed", "failed")]]
 
 

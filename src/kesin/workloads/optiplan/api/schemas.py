@@ -16,7 +16,7 @@ from kesin.workloads.optiplan.errors import ADVICE, OrderProblem
 from kesin.workloads.optiplan.lifecycle import APPROVED
 from kesin.workloads.optiplan.orders.payload import CuttingOrder, OptiMode, Payload, payload_json
 from kesin.workloads.optiplan.orders.spreadsheet import CSV, XLSX
-from kesin.workloads.optiplan.pipeline.waiting import Awaited, waiting_for
+from kesin.workloads.optiplan.pipeline.waiting import WaitingFor, waiting_for
 from kesin.workloads.optiplan.service import OrderService
 from kesin.workloads.optiplan.workshop.rules import Rules
 
@@ -78,14 +78,6 @@ RULES["required"].append("kerf_mm")  # only a file may lack it
 RULES_BODY: Final = _body({"application/json": {"schema": RULES}})
 
 
-class Awaits(BaseModel):
-    """What an order waits for."""
-
-    what: Awaited
-    message: str
-    blocked: bool = Field(description="it cannot be used now; error_code says why")
-
-
 class OrderJob(BaseModel):
     """An order on its way."""
 
@@ -104,7 +96,7 @@ class OrderJob(BaseModel):
     created_at: str
     updated_at: str
     payload: dict[str, Any] | None
-    waiting_for: Awaits | None = Field(description="null while a runner has it, or at its end")
+    waiting_for: WaitingFor | None = Field(description="null while a runner has it, or at its end")
     ready_to_approve: bool = Field(
         description="it waits for its XML, and the XML is there and well-formed"
     )
@@ -237,7 +229,6 @@ def job_body(service: OrderService, job: Job) -> OrderJob:
     with suppress(OrderProblem):
         order = CuttingOrder.from_job(job)
     approved = job.flags & service.queue.lifecycle.flag_bit(APPROVED)
-    waits = waiting_for(job)
     return OrderJob.model_construct(  # trusted values
         id=job.id,
         order_id=order.payload.order_id if order else None,
@@ -252,7 +243,7 @@ def job_body(service: OrderService, job: Job) -> OrderJob:
         created_at=iso(job.created_at) or "",
         updated_at=iso(job.moved_at) or "",
         payload=payload_json(order.payload) if order else None,
-        waiting_for=waits and Awaits.model_construct(**waits._asdict()),
+        waiting_for=waiting_for(job),
         ready_to_approve=service.is_ready_to_approve(job),
         advice=ADVICE.describe(job.error_code) if job.error_code else None,
     )

@@ -4,23 +4,18 @@ Cells are texts, numbers, or other values that no order list needs (dates, boole
 are empty texts. Sizes are bounded before a file is parsed.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import itertools
 import re
 import zipfile
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kesin.foundation.problems import Problem
 from kesin.workloads.common.columns import detect_encoding
 from kesin.workloads.optiplan.orders import safe_xlsx
 from kesin.workloads.optiplan.orders.safe_xlsx import UnreadableSpreadsheet
-
-if TYPE_CHECKING:
-    from python_calamine import CalamineWorkbook
 
 XLSX: Final = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 CSV: Final = "text/csv"
@@ -50,16 +45,22 @@ def read_sheets(data: bytes) -> dict[str, Rows]:
 
 
 def _xlsx_sheets(data: bytes) -> dict[str, Rows]:
+    """Read the visible sheets, from the first cell to the last filled one."""
     from python_calamine import CalamineWorkbook, SheetVisibleEnum
 
+    sheets, cells = dict[str, Rows](), 0
     try:
         parts = safe_xlsx.check_xlsx(data, BOUNDS)
         _check_values(parts.values())
         packed = safe_xlsx.pack_zip(parts, zipfile.ZIP_STORED)
         workbook = CalamineWorkbook.from_filelike(io.BytesIO(packed))
-        shown, states = SheetVisibleEnum.Visible, workbook.sheets_metadata
-        names = [state.name for state in states if state.visible == shown]
-        sheets = _read_worksheets(workbook, names)
+        for state in workbook.sheets_metadata:
+            if state.visible == SheetVisibleEnum.Visible:
+                sheet = workbook.get_sheet_by_name(state.name)
+                cells += sheet.total_height * sheet.total_width
+                if cells > MAX_CELLS:
+                    raise safe_xlsx.too_many_cells(BOUNDS)  # noqa: TRY301
+                sheets[state.name] = sheet.to_python(skip_empty_area=False)
     except UnreadableSpreadsheet:
         raise
     except Exception as problem:  # noqa: BLE001 - the library raises anything on a broken file
@@ -67,18 +68,6 @@ def _xlsx_sheets(data: bytes) -> dict[str, Rows]:
         raise UnreadableSpreadsheet(why, problem=type(problem).__name__) from None
     if not sheets:
         raise UnreadableSpreadsheet("the XLSX has no visible sheet")
-    return sheets
-
-
-def _read_worksheets(workbook: CalamineWorkbook, names: Sequence[str]) -> dict[str, Rows]:
-    """Read the named sheets, from the first cell to the last filled one."""
-    sheets, cells = dict[str, Rows](), 0
-    for name in names:
-        sheet = workbook.get_sheet_by_name(name)
-        cells += sheet.total_height * sheet.total_width
-        if cells > MAX_CELLS:
-            raise safe_xlsx.too_many_cells(BOUNDS)
-        sheets[name] = sheet.to_python(skip_empty_area=False)
     return sheets
 
 

@@ -29,20 +29,16 @@ COLUMNS: Final = ("id", "part_type", *TEXTS, *NUMBERS, "grain", *EDGES, *TEXT_LI
 COPIED_COLUMNS: Final = ("part_type", *TEXTS, "thickness_mm", "grain")
 HEADS: Final = ("order_id", "customer_phone", "customer_snapshot_name", "opti_mode")
 PLATE: Final = ("width_mm", "height_mm")
-_FIRST_ROW: Final = {"id": "P1", "part_type": "GOVDE", "thickness_mm": "18", "grain": "0"}
+_NO_ROW: Final = dict.fromkeys(COLUMNS, "")
+_FIRST_ROW: Final = _NO_ROW | {"id": "P1", "part_type": "GOVDE", "thickness_mm": "18", "grain": "0"}
 
 
 @dataclass(frozen=True, slots=True)
 class OrderForm:
-    """The form as typed."""
+    """The form as typed; it begins with one row."""
 
     heads: dict[str, str] = field(default_factory=dict)
-    rows: tuple[dict[str, str], ...] = ()
-
-    @classmethod
-    def empty(cls) -> Self:
-        """A form with one row."""
-        return cls({}, (_complete_row(_FIRST_ROW),))
+    rows: tuple[dict[str, str], ...] = (_FIRST_ROW,)
 
     @classmethod
     def read(cls, fields: Mapping[str, str]) -> Self:
@@ -54,7 +50,7 @@ class OrderForm:
                 number = parse_row_number(steps[1])
                 if number is not None:
                     rows_by_number.setdefault(number, {})[steps[2]] = text
-        rows = [_complete_row(row) for _, row in sorted(rows_by_number.items())]
+        rows = [_NO_ROW | row for _, row in sorted(rows_by_number.items())]
         heads = {name: fields.get(name, "") for name in (*HEADS, *PLATE)}
         return cls(heads, tuple(rows[:MAX_ROWS]))
 
@@ -62,9 +58,9 @@ class OrderForm:
         """The form with another row, of the same board as the last."""
         if len(self.rows) >= MAX_ROWS:
             return self
-        last = self.rows[-1] if self.rows else _complete_row(_FIRST_ROW)
+        last = self.rows[-1] if self.rows else _FIRST_ROW
         copied = {name: last[name] for name in COPIED_COLUMNS}
-        new = _complete_row({**copied, "id": f"P{len(self.rows) + 1}"})
+        new = {**_NO_ROW, **copied, "id": f"P{len(self.rows) + 1}"}
         return replace(self, rows=(*self.rows, new))
 
     def with_copy(self, number: int) -> Self:
@@ -104,10 +100,6 @@ class OrderForm:
         if any(heads[name] for name in PLATE):
             order["plate_size"] = {name: parse_number(heads[name]) for name in PLATE}
         return order
-
-
-def _complete_row(row: Mapping[str, str]) -> dict[str, str]:
-    return {name: row.get(name, "") for name in COLUMNS}
 
 
 def _part(row: Mapping[str, str]) -> dict[str, Any]:
@@ -156,7 +148,7 @@ def new_order_page(ctx: Context) -> HTMLResponse:
     """A form with one part, and a place for a file."""
     orders = order_service(ctx)
     orders.require_create(ctx.actor)
-    return _page(ctx, orders, OrderForm.empty())
+    return _page(ctx, orders, OrderForm())
 
 
 @router.post(f"{PATH}/new/rows", response_class=HTMLResponse)
@@ -226,7 +218,7 @@ def _import_order_list(ctx: PageContext, sent: Upload) -> Response:
         )
         created = orders.create_order(ctx.actor, payload)
     except OrderProblem as problem:
-        return _page(ctx, orders, OrderForm.empty(), problem=problem, sent=fields)
+        return _page(ctx, orders, OrderForm(), problem=problem, sent=fields)
     return _redirect_to_orders(created)
 
 

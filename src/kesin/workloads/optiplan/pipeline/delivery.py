@@ -84,8 +84,6 @@ def plan_delivery(xml_files: Iterable[Path], job_id: str, attempt: int) -> Deliv
     From the second attempt on the name holds the attempt's number: files that an earlier attempt
     left in the machine's folders are then not mistaken for this one's.
     """
-    if attempt < 1:
-        raise ValueError(f"tries are counted from 1, got {attempt}")
     files = []
     for source in xml_files:
         sha256 = hashlib.sha256(_read_source(source)).hexdigest()

@@ -126,8 +126,6 @@ def start(run_folder: Path, job_id: str, run: int, launch: ProgramLaunch, timeou
     Any other program is ended first, so the caller must hold the slot. Raises OrderProblem if it
     cannot be started, StillRunning if the earlier program does not end, or FolderUnavailable.
     """
-    if not timeout_s > 0:
-        raise ValueError(f"timeout_s must be more than 0, got {timeout_s}")
     if read_state(run_folder, job_id, run) is not None:
         return
     _check_startable(launch)

@@ -1,7 +1,10 @@
 """Waiting orders: what each one waits for, and the pause before the next look."""
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
 
 from kesin.engine.queue import Queue
 from kesin.foundation.logs import Logger
@@ -38,12 +41,13 @@ _BLOCKED: Final[dict[str, Awaited]] = {
 }
 
 
-class WaitingFor(NamedTuple):
-    """What an unclaimed order waits for; ``blocked`` if that cannot be used now."""
+@dataclass(frozen=True, slots=True)
+class WaitingFor:
+    """What an order waits for."""
 
     what: Awaited
     message: str
-    blocked: bool = False
+    blocked: Annotated[bool, Field(description="it cannot be used now; error_code says why")]
 
 
 def waiting_for(job: Job) -> WaitingFor | None:
@@ -54,7 +58,8 @@ def waiting_for(job: Job) -> WaitingFor | None:
         what = _BLOCKED.get(job.error_code, "folder")
         return WaitingFor(what, recorded_message(job.error_message, job.note), blocked=True)
     by_hand = isinstance(job.payload, dict) and job.payload.get("mode") == "C"
-    return WaitingFor(*_XML if job.state == "OPTI_RUNNING" and by_hand else _NORMAL[job.state])
+    awaited = _XML if job.state == "OPTI_RUNNING" and by_hand else _NORMAL[job.state]
+    return WaitingFor(*awaited, blocked=False)
 
 
 def blocked_orders(queue: Queue) -> list[Job]:
