@@ -21,7 +21,6 @@ from kesin.workloads.optiplan.optimizer.input import read_batch
 from kesin.workloads.optiplan.optimizer.model import CuttingPlan, Layout, Rect, Unplannable
 from kesin.workloads.optiplan.optimizer.output.svg import draw_svg
 from kesin.workloads.optiplan.optimizer.output.xml import GENERATOR
-from kesin.workloads.optiplan.optimizer.problem import build_task
 from kesin.workloads.optiplan.orders.payload import CuttingOrder
 from kesin.workloads.optiplan.pipeline import shared_folder
 from kesin.workloads.optiplan.pipeline.progress import OrderProgress
@@ -135,14 +134,10 @@ def _parse_plans(batch: Path, root: Any) -> list[CuttingPlan]:
     plans: list[CuttingPlan] = []
     try:
         demands = read_batch(batch)
-        best = root.find("Solution[@best='1']")
         layouts: dict[str, list[Layout]] = {demand.material: [] for demand in demands}
-        for element in () if best is None else best.findall("Layout"):
+        for element in root.findall("Solution[@best='1']/Layout"):
             layouts[element.get("material", "")].append(_parse_layout(element))
-        algo = "" if best is None else best.get("algo", "")
-        for demand in demands:
-            least = build_task(demand)[0].least_boards()
-            plans.append(CuttingPlan(demand, algo, tuple(layouts[demand.material]), least))
+        plans = [CuttingPlan(demand, tuple(layouts[demand.material])) for demand in demands]
     except Unplannable as problem:  # the import file is missing or not a workbook
         raise _not_found(str(problem), file=batch.name) from None
     except (KeyError, ValueError, ArithmeticError):

@@ -132,7 +132,7 @@ def test_a_pinwheel_cannot_be_sawn():
         Placement(1, Rect(side, side, side, side)),
     )
     for cuts in ((), (Cut(Rect(0, 0, 3 * side, 3 * side), "rip", side, 1),)):
-        plan = CuttingPlan(demand, "PINWHEEL", (Layout(1, placements, (), cuts),), 1)
+        plan = CuttingPlan(demand, (Layout(1, placements, (), cuts),))
         faults = find_faults(plan)
         assert faults
         assert {fault.split(": ")[1] for fault in faults} <= {"guillotine", "offcut"}

@@ -225,12 +225,12 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class CuttingPlan:
-    """How a demand is cut, by which strategy, and the lower bound of the number of boards."""
+    """How a demand is cut; a plan just made also knows how it was found."""
 
     demand: Demand
-    strategy: str
     layouts: tuple[Layout, ...]
-    least_boards: int
+    strategy: str = ""
+    least_boards: int = 0  # the lower bound
     strategy_boards: tuple[tuple[str, int], ...] = ()  # per strategy: its name, its boards
 
     @property

@@ -92,7 +92,7 @@ def optimise(demand: Demand, effort: Effort | None = None) -> CuttingPlan:
         search.keep(strategy, improve(task, best, budget, 1.0, 1, seed=7))
     candidates = [(plan[2], build_layouts(demand, members, plan[3])) for plan in search.plans]
     strategy, layouts = min(candidates, key=lambda each: (_preference(demand, each[1]), each[0]))
-    plan = CuttingPlan(demand, strategy, layouts, least, tuple(sorted(search.results.items())))
+    plan = CuttingPlan(demand, layouts, strategy, least, tuple(sorted(search.results.items())))
     if faults := find_faults(plan):
         raise WrongPlan(f"{demand.name}: {strategy}: {faults[0]}")
     return plan
