@@ -197,7 +197,7 @@ def test_the_name_of_a_band_is_kept_as_it_is_and_a_thickness_is_a_number():
     ],
 )
 def test_a_row_that_cannot_be_kept_is_an_error_at_its_cell(name, rows, pointer, error):
-    assert read_typed_rules({name: rows}, {}).errors == {pointer: [error]}
+    assert read_typed_rules({name: rows}, {}).errors == {pointer: error}
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ class TypedRules:
     """The rules as typed into the form, and the pointer of the field of each cell of a table."""
 
     values: dict[str, Any]
-    errors: dict[str, list[str]] = field(default_factory=dict)  # by pointer
+    errors: dict[str, str] = field(default_factory=dict)  # by pointer
     cells: dict[str, str] = field(default_factory=dict)  # by path
 
     def pointer_of(self, path: str) -> str:
@@ -181,20 +181,20 @@ def _read_table(
         text = "" if key is None else str(key).strip()
         text = text.removesuffix(".0") if name == NUMBERED else text
         if not text:
-            typed.errors[pointer] = [EMPTY]
+            typed.errors[pointer] = EMPTY
         if not value_name:
             typed.cells[f"{name}[{n}]"] = pointer
         elif name == NUMBERED and text and not isinstance(key, int | float):
             shown = repr(text[:MAX_SHOWN_KEY])
-            typed.errors[pointer] = [Message("must be a number, got %(given)s", given=shown)]
+            typed.errors[pointer] = Message("must be a number, got %(given)s", given=shown)
         elif text in mapping:
-            typed.errors[pointer] = [DUPLICATE]
+            typed.errors[pointer] = DUPLICATE
         elif text:
             mapping[text] = row.get(value_name[0])
             value_pointer = f"/{name}/{n}/{value_name[0]}"
             typed.cells |= {f"{name}.{text}": value_pointer, f"{name}.{text}.[key]": pointer}
             if mapping[text] is None and name == NUMBERED:
-                typed.errors[value_pointer] = [EMPTY]
+                typed.errors[value_pointer] = EMPTY
     return mapping if value_name else [row.get(key_name) for row in rows]
 
 

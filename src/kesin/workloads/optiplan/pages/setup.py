@@ -181,15 +181,11 @@ def change_rules_page(ctx: Context, fields: WideForm) -> Response:
 
 def _validate(typed: rules_form.TypedRules) -> Rules:
     """The rules, if the form's tables are valid too; else raises all problems at once."""
-    if not typed.errors:
-        return rule_changes.read_new_rules(typed.values)
-    problems = [
-        FieldProblem((pointer,), message)
-        for pointer, messages in typed.errors.items()
-        for message in messages
-    ]
+    problems = [FieldProblem((pointer,), message) for pointer, message in typed.errors.items()]
     try:
-        rule_changes.read_new_rules(typed.values)
+        rules = rule_changes.read_new_rules(typed.values)
+        if not problems:
+            return rules
     except OrderProblem as problem:
         rows = problem.details.get("fields", ())
         in_rules = [FieldProblem((row["field"],), row["message"]) for row in rows]

@@ -190,7 +190,7 @@ def check_xml(path: Path, xsd: Path | None = None) -> dict[str, Any]:
         _raise_invalid(path, "its root contains no elements", 1)
     if xsd is not None:
         _check_schema(path, data, xsd)
-    sha256, best = hashlib.sha256(data).hexdigest(), _figures(reader.best or reader.first or {})
+    sha256, best = hashlib.sha256(data).hexdigest(), _figures(reader.best or {})
     count = {"size_bytes": len(data), "solutions": reader.solutions}
     return {"sha256": sha256, **count, "best": best}
 
@@ -218,8 +218,7 @@ class _SolutionReader:
 
     def __init__(self) -> None:
         self.children = self.solutions = self._depth = 0
-        self.first: dict[str, str] | None = None
-        self.best: dict[str, str] | None = None
+        self.best: dict[str, str] | None = None  # the first with best="1", else the first
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
         self._depth += 1
@@ -230,9 +229,8 @@ class _SolutionReader:
         self.children += 1
         if tag.rpartition("}")[2] == "Solution":
             self.solutions += 1
-            if self.first is None:
-                self.first = dict(attributes)
-            if self.best is None and attributes.get("best") == "1":
+            is_best = attributes.get("best") == "1"
+            if self.best is None or (is_best and self.best.get("best") != "1"):
                 self.best = dict(attributes)
 
     def end(self, _tag: str) -> None:
