@@ -161,6 +161,10 @@ def test_a_plan_that_does_not_go_with_its_order_is_not_drawn(floor: Floor):
         xml.write_text(re.sub(old, new, text, count=1), "utf-8")
         answer = floor.get(f"/jobs/{job_id}/plan.svg")
         assert (answer.status_code, error_of(answer)["code"]) == (409, "E_XML_INVALID"), old
+    xml.write_text(text, "utf-8")
+    [board] = floor.paths.import_folder.glob(f"{job_id}_*.json")
+    board.write_text('{"plate_w_mm": 100, "plate_h_mm": 100}')  # no part fits it
+    assert error_of(floor.get(f"/jobs/{job_id}/plan.svg"))["code"] == "E_XML_INVALID"
     floor.saw.process_inbox()
 
 
