@@ -25,6 +25,7 @@ from kesin.foundation import logs, passwords
 from kesin.foundation.clock import ManualClock
 from kesin.foundation.permissions import Actor, system_actor
 from kesin.foundation.settings import Settings
+from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
 from kesin.store.audit_log import AuditLine
@@ -32,6 +33,7 @@ from kesin.store.contract import Store
 from kesin.store.postgres.store import PostgresStore
 from kesin.store.redis.store import RedisStore
 from kesin.store.routed import RoutedStore
+from kesin.store.sql.statements import Statements
 from kesin.store.sqlite.store import SqliteStore
 from kesin.web.app import create_app
 from kesin.web.service import Service
@@ -227,7 +229,9 @@ def opened(kind: str, folder: Path, request: pytest.FixtureRequest, stack: ExitS
         if not path.exists():
             ready: Path = request.getfixturevalue("ready_file")
             shutil.copyfile(_with_queues(ready) if kind == "sqlite" else ready, path)
-        store = SqliteStore(path)
+            store = _ReadyStore(path) if kind == "sqlite" else SqliteStore(path)
+        else:
+            store = SqliteStore(path)
         if kind == "redis":
             server: RedisServer = request.getfixturevalue("redis_server")
             jobs = RedisStore(server.empty_url(), keys_name_tenant=frozenset({"pdf"}))
@@ -235,6 +239,24 @@ def opened(kind: str, folder: Path, request: pytest.FixtureRequest, stack: ExitS
             store = RoutedStore(store, dict.fromkeys(homes, jobs))
     stack.callback(store.close)
     return store
+
+
+_statements: dict[tuple[str, Lifecycle, bool], Statements] = {}
+
+
+class _ReadyStore(SqliteStore):
+    """A copy of the file below: what it stores of a queue is compared with the rules once."""
+
+    def open(self, queue: str, lifecycle: Lifecycle, *, virtual_time: bool = False) -> None:
+        key = (queue, lifecycle, virtual_time)
+        if queue not in self._queues and key in _statements:
+            self._queues[queue] = _statements[key]
+            return
+        first = queue not in self._queues
+        before = self.rules(queue), self.declared(queue)
+        super().open(queue, lifecycle, virtual_time=virtual_time)
+        if first and (self.rules(queue), self.declared(queue)) == before:
+            _statements[key] = self._queues[queue]
 
 
 def _with_queues(ready: Path) -> Path:

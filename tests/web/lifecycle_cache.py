@@ -24,6 +24,7 @@ from kesin.workloads.pdf.webhooks.lifecycle import webhook_lifecycle
 _hash = Lifecycle.__hash__
 _batches = cache(batch_lifecycle)
 _cached: dict[str, Callable[[], Lifecycle]] = {
+    "oci": lambda: oci.with_settings(oci.oci_lifecycle),
     "oci_adjustments": cache(adjustment_lifecycle),
     "pdf_batches": lambda: _batches(pdf.configured_ttl_hours()),
     "pdf_webhooks": cache(webhook_lifecycle),
