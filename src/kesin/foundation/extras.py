@@ -5,6 +5,7 @@ libraries of an extra are imported where they are first used.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from importlib.util import find_spec
 from traceback import walk_tb
 from typing import Final
@@ -40,7 +41,12 @@ _WORKLOADS: Final = "kesin.workloads."
 
 def missing_libraries(names: Iterable[str]) -> list[str]:
     """The libraries that are not installed, found without importing them."""
-    return [name for name in names if find_spec(name) is None]
+    return [name for name in names if not _is_installed(name)]
+
+
+@cache
+def _is_installed(name: str) -> bool:
+    return find_spec(name) is not None
 
 
 def extra_providing(name: str) -> str | None:

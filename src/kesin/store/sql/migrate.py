@@ -6,7 +6,9 @@ is ahead of this code, is refused: guessing would be worse than stopping.
 
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache, cached_property
 from importlib.resources import files
 
 from kesin.store.errors import StoreError
@@ -18,7 +20,7 @@ class MigrationRefused(StoreError):
     """The schema and this version of the code do not fit together."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Migration:
     """One numbered file."""
 
@@ -26,23 +28,24 @@ class Migration:
     name: str
     text: str
 
-    @property
+    @cached_property
     def checksum(self) -> str:
         """The checksum that the database records."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
 
-def migrations(dialect: str) -> list[Migration]:
+@cache
+def migrations(dialect: str) -> tuple[Migration, ...]:
     """The files of a dialect, in order."""
     result = []
     for entry in (files("kesin.store.sql") / "migrations" / dialect).iterdir():
         match = _FILE.fullmatch(entry.name)
         if match:
             result.append(Migration(int(match[1]), match[2], entry.read_text("utf-8")))
-    return sorted(result, key=lambda migration: migration.version)
+    return tuple(sorted(result, key=lambda migration: migration.version))
 
 
-def pending_migrations(available: list[Migration], applied: dict[int, str]) -> list[Migration]:
+def pending_migrations(available: Sequence[Migration], applied: dict[int, str]) -> list[Migration]:
     """The migrations still to apply; raise MigrationRefused if files and history disagree."""
     newest = max((migration.version for migration in available), default=0)
     ahead = [version for version in applied if version > newest]
