@@ -43,7 +43,7 @@ def built_in() -> tuple[Workload, ...]:
 
 
 def has_plug_ins() -> bool:
-    """Whether another package may bring a workload; read without importlib.metadata, for the help.
+    """Whether another package may bring a workload; read without importlib.metadata.
 
     A package in an archive cannot be looked into like this: it may.
     """
@@ -58,12 +58,10 @@ def has_plug_ins() -> bool:
 
 def workloads() -> dict[str, Workload]:
     """Every workload by name: ours first, then those of other packages."""
-    from importlib.metadata import entry_points
-
     from kesin.foundation.logs import Logger
 
     known = {workload.name: workload for workload in built_in()}
-    for entry_point in entry_points(group=ENTRY_POINTS):
+    for entry_point in _entry_points(tuple(sys.path)):
         workload = _load(entry_point)
         if workload is None:
             continue
@@ -74,6 +72,16 @@ def workloads() -> dict[str, Workload]:
         else:
             known[workload.name] = workload
     return known
+
+
+@cache
+def _entry_points(_path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+    """Those of packages on the path; importlib.metadata takes longer than most commands."""
+    if not has_plug_ins():
+        return ()
+    from importlib.metadata import entry_points
+
+    return tuple(entry_points(group=ENTRY_POINTS))
 
 
 def lifecycles() -> dict[str, Callable[[], Lifecycle]]:
