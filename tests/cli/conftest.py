@@ -14,7 +14,7 @@ import typer.testing
 from typer.testing import CliRunner
 
 from kesin.cli import app
-from kesin.cli.commands import doctor, lifecycle
+from kesin.cli.commands import lifecycle
 from kesin.cli.support.inspection import open_for_reading
 from kesin.foundation import passwords
 from kesin.foundation.settings import load_settings
@@ -66,10 +66,9 @@ def _clear_hashers() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _lifecycles_proved_once() -> Iterator[None]:
-    """`kesin doctor` and `kesin lifecycle prove` prove every lifecycle, most of their time."""
+    """`kesin lifecycle prove` proves every lifecycle, most of its time."""
     with pytest.MonkeyPatch.context() as patch:
-        for command in (doctor, lifecycle):
-            patch.setattr(command, "prove", _prove_once)
+        patch.setattr(lifecycle, "prove", _prove_once)
         yield
 
 

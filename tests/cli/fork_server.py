@@ -203,8 +203,6 @@ def _serve_forks(name: str) -> dict[str, Any]:
             continue
         connection, _ = listener.accept()
         request, streams = _receive(connection)
-        if "doctor" in request["argv"]:
-            _prove_lifecycles()
         pid = os.fork()
         if not pid:
             listener.close()
@@ -270,17 +268,6 @@ def _become(request: dict[str, Any]) -> None:
     sys.path[0] = str(Path(sys.executable).parent if by_name else Path.cwd())
     sys.executable = os.environ.get(CHILD_PYTHON, sys.executable)
     sys.argv = [str(ROOT / "src/kesin/cli/__main__.py"), *request["argv"][3:]]
-
-
-@cache
-def _prove_lifecycles() -> None:
-    """Do once what takes `kesin doctor` most of its time."""
-    from kesin.workloads import lifecycles
-
-    doctor: Any = importlib.import_module("kesin.cli.commands.doctor")
-    doctor.prove = cache(doctor.prove)
-    for make in lifecycles().values():
-        doctor.prove(make())
 
 
 def _build_app() -> None:

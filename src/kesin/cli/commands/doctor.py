@@ -18,6 +18,7 @@ from kesin.cli.support import inspection
 from kesin.cli.support.arguments import AsJson, flag
 from kesin.cli.support.errors import FAILED, explain
 from kesin.cli.support.lifecycles import registered_lifecycles
+from kesin.engine.proof_cache import proof_of
 from kesin.foundation.check import DoctorCheck
 from kesin.foundation.clock import wall_clock_us
 from kesin.foundation.logs import set_up_logs
@@ -31,7 +32,6 @@ from kesin.foundation.settings import (
     unknown_variables,
 )
 from kesin.foundation.terminal import format_duration, pluralize, print_table, say, say_json
-from kesin.lifecycle.proof.rules import prove
 from kesin.store.contract import Store
 from kesin.store.errors import StoreTrouble, StoreUnreachable
 from kesin.store.postgres.reachability import check_reachable
@@ -116,7 +116,7 @@ def _unknown_variables() -> Iterator[DoctorCheck]:
 
 def _lifecycles() -> Iterator[DoctorCheck]:
     for name, make in registered_lifecycles().items():
-        proof = prove(make())
+        proof = proof_of(make())
         if proof:
             result = f"proved, {proof.bound} automatic moves at most"
             yield DoctorCheck(f"lifecycle {name}", "ok", result)
