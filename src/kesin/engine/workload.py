@@ -125,9 +125,9 @@ class Workload:
         return self.part_of or self.name
 
     @property
-    def missing_libraries(self) -> list[str]:
+    def missing_libraries(self) -> tuple[str, ...]:
         """Needed libraries that are not installed: its jobs are shown here, but not worked on."""
-        return missing_libraries(self.needs)
+        return missing_libraries(tuple(self.needs))
 
 
 def commands_over(

@@ -4,7 +4,7 @@ The package without extras has queues and the command line; every other part nee
 libraries of an extra are imported where they are first used.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.util import find_spec
 from traceback import walk_tb
@@ -39,14 +39,10 @@ PURPOSES: Final[Mapping[str, str]] = {  # extra → what it is for
 _WORKLOADS: Final = "kesin.workloads."
 
 
-def missing_libraries(names: Iterable[str]) -> list[str]:
-    """The libraries that are not installed, found without importing them."""
-    return [name for name in names if not _is_installed(name)]
-
-
 @cache
-def _is_installed(name: str) -> bool:
-    return find_spec(name) is not None
+def missing_libraries(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The libraries that are not installed, found without importing them."""
+    return tuple(name for name in names if find_spec(name) is None)
 
 
 def extra_providing(name: str) -> str | None:
