@@ -183,12 +183,12 @@ class History:
 
 
 @settings(
-    max_examples=25,
+    max_examples=200 if settings.default.max_examples > 1_000 else 8,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-@given(first=st.booleans(), script=st.lists(steps, min_size=5, max_size=40))
+@given(first=st.booleans(), script=st.lists(steps, min_size=5, max_size=30))
 def test_an_adjusted_conversion_never_arrives_again(
     make_api: Callable[..., ApiSite], google: GoogleServer, first: bool, script: list[Any]
 ):
