@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,16 @@ def _settings(**given: Any) -> Settings:
     return _read_settings[key]
 
 
+_described: list[dict[str, Any]] = []
+
+
+def _describe_once(describe: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """The schema is the same in every app of these workloads, and takes as long as 20 pages."""
+    if not _described:
+        _described.append(describe())
+    return _described[0]
+
+
 class World:
     """A service, its app and short names for what tests do with them."""
 
@@ -84,7 +94,9 @@ class World:
     @cached_property
     def app(self) -> FastAPI:
         """Created on first use: many tests send no request."""
-        return create_app(self.service)
+        app = create_app(self.service)
+        app.openapi = partial(_describe_once, app.openapi)  # type: ignore[method-assign]
+        return app
 
     @cached_property
     def client(self) -> Client:

@@ -59,9 +59,7 @@ def test_sites_are_found_by_those_who_may_see_them(people):
     assert found(people, "north", "jump-none") == []
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_any_of_many_sites_is_found_and_jobs_of_its_by_key_and_title(make_world, kind):
-    world = make_world(kind)
+def test_any_of_many_sites_is_found_and_jobs_of_its_by_key_and_title(world):
     world.known("jump-admin", "admin", all_sites=True)
     sites = [f"shop-{n:03}" for n in range(260)]
     with world.store.transaction():
