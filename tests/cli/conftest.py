@@ -16,16 +16,15 @@ from typer.testing import CliRunner
 from kesin.cli import app
 from kesin.cli.commands import lifecycle
 from kesin.cli.support.inspection import open_for_reading
+from kesin.engine.proof_cache import proof_of
 from kesin.foundation import passwords
 from kesin.foundation.settings import load_settings
-from kesin.lifecycle.proof.rules import prove
 from kesin.store.contract import Store
 from kesin.store.open import open_store
 from tests.cli.fork_server import CHILD_PYTHON, write_stub
 from tests.cli.programs import Answer, Programs
 
 _numbers = count()
-_prove_once = cache(prove)
 
 
 @pytest.fixture(autouse=True)
@@ -65,10 +64,10 @@ def _clear_hashers() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _lifecycles_proved_once() -> Iterator[None]:
-    """`kesin lifecycle prove` proves every lifecycle, most of its time."""
+def _known_proofs_read() -> Iterator[None]:
+    """`kesin lifecycle prove` would prove every lifecycle, as the test of the cache does."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lifecycle, "prove", _prove_once)
+        patch.setattr(lifecycle, "prove", proof_of)
         yield
 
 

@@ -128,7 +128,8 @@ def command_lines() -> Iterator[str]:
             yield file.read_text(errors="replace")
 
 
-def test_a_taken_port_is_an_error_if_given_and_else_another_is_used(kesin, temporary):
+def test_a_taken_port_is_an_error_if_given_and_else_another_is_used(kesin, temporary, monkeypatch):
+    monkeypatch.setattr(PdfDemo, "check_machine", lambda _: Readiness())  # it starts a browser
     with bind_sockets("127.0.0.1", 0) as [taken]:  # as another demo does that is about to start
         port = taken.getsockname()[1]
         answer = kesin("demo", "--port", port)
