@@ -162,36 +162,52 @@ def can_fork(env: dict[str, str]) -> bool:
 
 @cache
 def _fork_server() -> str:
-    """Start the server; the name it listens at. It ends with this process, by the pipe to it."""
-    name = f"kesin-fork-{os.getpid()}"
+    """The name that the server of all test processes listens at; the first of them starts it.
+
+    It ends with the process that has started them, or with this one if it is alone.
+    """
+    owner = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
+    name = f"kesin-fork-{owner}"
     left_out = {name for name in os.environ if name.startswith("KESIN_")}
     left_out |= _startup_variables(dict(os.environ)).keys()
     plain = {name: value for name, value in os.environ.items() if name not in left_out}
     server = subprocess.Popen(
-        [sys.executable, "-m", "tests.cli.fork_server", name],
+        [sys.executable, "-m", "tests.cli.fork_server", name, str(owner)],
         cwd=ROOT,
         env={**plain, **OUR_VARIABLES, PATH: os.pathsep.join(OUR_FOLDERS)},
-        stdin=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
     )
     assert server.stdout is not None
-    assert server.stdout.readline() == b"ready\n"
-    atexit.register(server.communicate)
+    with server.stdout as out:
+        is_ours = out.readline() == b"listening\n"
+    if is_ours:
+        atexit.register(setattr, server, "returncode", 0)  # it may outlive this process
+    else:
+        server.wait()
     return name
 
 
-def _serve_forks(name: str) -> dict[str, Any]:
-    """Fork for each request and report the exit; returns in the child, with the request."""
+def _listen(name: str) -> socket.socket:
+    """Take connections from now on; ends the process if another one does that."""
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(f"\0{name}")
-    listener.listen(16)
-    os.write(1, b"ready\n")
+    try:
+        listener.bind(f"\0{name}")
+    except OSError:
+        sys.exit()
+    listener.listen(64)
+    os.write(1, b"listening\n")
+    return listener
+
+
+def _serve_forks(listener: socket.socket, owner: int) -> dict[str, Any]:
+    """Fork for each request and report the exit; returns in the child, with the request."""
     children: dict[int, tuple[int, socket.socket]] = {}  # by pidfd
     waiting: list[int | socket.socket]
     while True:
-        waiting = [0, listener, *children]
+        waiting = [owner, listener, *children]
         ready, _, _ = select.select(waiting, [], [])
-        if 0 in ready:
+        if owner in ready:
             os._exit(0)
         for pidfd in [descriptor for descriptor in ready if isinstance(descriptor, int)]:
             pid, connection = children.pop(pidfd)
@@ -205,6 +221,7 @@ def _serve_forks(name: str) -> dict[str, Any]:
         request, streams = _receive(connection)
         pid = os.fork()
         if not pid:
+            os.close(owner)
             listener.close()
             connection.close()
             for pidfd, (_, other) in children.items():
@@ -304,6 +321,8 @@ def _run(main: Callable[[], None]) -> None:
 
 
 if __name__ == "__main__":
+    listener, owner = _listen(sys.argv[1]), os.pidfd_open(int(sys.argv[2]))
+
     import typer
 
     from kesin.cli import app, main
@@ -319,7 +338,7 @@ if __name__ == "__main__":
         group.get_command(None, name)
     _build_app()
     gc.freeze()
-    _become(_serve_forks(sys.argv[1]))
+    _become(_serve_forks(listener, owner))
     if any(name.startswith("_TYPER_") for name in os.environ):  # it has other options then
         get_command.cache_clear()
     _run(main)
