@@ -151,7 +151,7 @@ def test_a_broken_lifecycle_fails(kesin, monkeypatch):
     plain = task_lifecycle()
     moves = tuple(move for move in plain.moves if move.name != "recover")
     known = {**lifecycles(), "task": lambda: replace(plain, moves=moves)}
-    monkeypatch.setattr("kesin.workloads.lifecycles", lambda: known)
+    monkeypatch.setattr("kesin.cli.commands.doctor.lifecycles", lambda: known)
     answer = kesin("doctor", "--json")
     assert answer.code == 1
     assert checks_of(answer)["lifecycle task"]["remedy"] == "see `kesin lifecycle prove task`"

@@ -85,13 +85,12 @@ def _entry_points(_path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
 
 
 def lifecycles() -> dict[str, Callable[[], Lifecycle]]:
-    """The lifecycles that a queue can be opened with by name."""
+    """The lifecycles that a queue can be opened with by name: ours first."""
     from kesin.lifecycle.task import task_lifecycle
 
-    return {
-        **{workload.name: workload.lifecycle for workload in built_in()},
-        "task": task_lifecycle,
-    }
+    ours = {workload.name: workload.lifecycle for workload in built_in()}
+    known = {name: workload.lifecycle for name, workload in workloads().items()}
+    return {**ours, "task": task_lifecycle, **known}
 
 
 def _load(entry_point: EntryPoint) -> Workload | None:

@@ -17,7 +17,6 @@ from kesin.cli.commands import doctor_service
 from kesin.cli.support import inspection
 from kesin.cli.support.arguments import AsJson, flag
 from kesin.cli.support.errors import FAILED, explain
-from kesin.cli.support.lifecycles import registered_lifecycles
 from kesin.engine.proof_cache import proof_of
 from kesin.foundation.check import DoctorCheck
 from kesin.foundation.clock import wall_clock_us
@@ -38,7 +37,7 @@ from kesin.store.postgres.reachability import check_reachable
 from kesin.store.sql.migrate import MigrationRefused
 from kesin.store.sqlite.connection import OLDEST_SQLITE
 from kesin.web.health import find_disk_problems
-from kesin.workloads import workloads
+from kesin.workloads import lifecycles, workloads
 from kesin.workloads.common.stores import open_workload_stores
 
 MEBIBYTE: Final = 1024 * 1024
@@ -115,7 +114,7 @@ def _unknown_variables() -> Iterator[DoctorCheck]:
 
 
 def _lifecycles() -> Iterator[DoctorCheck]:
-    for name, make in registered_lifecycles().items():
+    for name, make in lifecycles().items():
         proof = proof_of(make())
         if proof:
             result = f"proved, {proof.bound} automatic moves at most"

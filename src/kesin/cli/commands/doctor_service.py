@@ -5,7 +5,6 @@ from contextlib import closing
 from typing import Final
 
 from kesin.cli.support.inspection import open_for_reading
-from kesin.cli.support.lifecycles import registered_lifecycles
 from kesin.engine.access.accounts import Accounts
 from kesin.engine.access.vault import unopened_secrets
 from kesin.engine.transfer.queue_copy import was_moved_elsewhere
@@ -23,7 +22,7 @@ from kesin.store.errors import StoreError, StoreUnreachable
 from kesin.store.routed import RoutedStore
 from kesin.store.rules import jobs_by_state, known_states
 from kesin.web.health import check_workload
-from kesin.workloads import workloads
+from kesin.workloads import lifecycles, workloads
 from kesin.workloads.common.stores import open_as_stored, open_workload_redis
 
 UNSERVED_S: Final = 60
@@ -101,7 +100,7 @@ def stranded_jobs(store: Store) -> dict[str, int]:
         if was_moved_elsewhere(main, name, ""):  # it was copied: only history is left
             continue
         jobs = jobs_by_state(main.move_counts(name))
-        states = registered_lifecycles()[name]().states
+        states = lifecycles()[name]().states
         waiting[name] = sum(jobs.get(state.name, 0) for state in states if state.working)
     return {name: jobs for name, jobs in waiting.items() if jobs}
 

@@ -10,7 +10,7 @@ from kesin.cli.support import arguments
 from kesin.cli.support.arguments import AsJson, argument, flag, option
 from kesin.cli.support.context import open_context
 from kesin.cli.support.errors import FAILED, UsageError
-from kesin.cli.support.lifecycles import find_lifecycle, registered_lifecycles
+from kesin.cli.support.lifecycles import find_lifecycle
 from kesin.cli.support.records import record_of
 from kesin.engine.access.occupancy import rate_of
 from kesin.engine.sweeper import STAGE_INTERVALS_S
@@ -24,6 +24,7 @@ from kesin.lifecycle.proof.rules import Proof, prove
 from kesin.lifecycle.proof.upgrade import prove_upgrade
 from kesin.lifecycle.vocabulary import duration
 from kesin.store.rules import upgrade_proof
+from kesin.workloads import lifecycles
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -36,13 +37,13 @@ Name = Annotated[
 @app.command("list")
 def list_lifecycles(as_json: AsJson = False) -> None:
     """List the lifecycles that come with Kesin."""
-    lifecycles = [make() for make in registered_lifecycles().values()]
+    listed = [make() for make in lifecycles().values()]
     if as_json:
-        say_json([_limits(lifecycle) for lifecycle in lifecycles])
+        say_json([_limits(lifecycle) for lifecycle in listed])
         return
     rows = [
         (rules.name, len(rules.states), len(rules.moves), rules.max_attempts, rules.doc)
-        for rules in lifecycles
+        for rules in listed
     ]
     print_table(("name", "states", "moves", "attempts", "what it is for"), rows)
 
@@ -195,8 +196,8 @@ def prove_lifecycles(
     Prints the highest possible number of automatic moves. A broken rule is shown with the
     shortest path that breaks it, and the exit code is 1.
     """
-    lifecycles = [find_lifecycle(name) for name in names or registered_lifecycles()]
-    proofs = [prove(lifecycle) for lifecycle in lifecycles]
+    chosen = [find_lifecycle(name) for name in names or lifecycles()]
+    proofs = [prove(lifecycle) for lifecycle in chosen]
     if as_json:
         say_json([_proof_record(proof) for proof in proofs])
     else:
@@ -205,7 +206,7 @@ def prove_lifecycles(
             [(p.lifecycle, "proved" if p else "BROKEN", p.configurations, p.bound) for p in proofs],
         )
         say(f"Between tenants: {turns_bound()}.")
-        for lifecycle in lifecycles:
+        for lifecycle in chosen:
             _print_bounds(lifecycle)
         for proof in proofs:
             if not proof:

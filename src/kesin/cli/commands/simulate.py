@@ -9,11 +9,12 @@ import typer
 
 from kesin.cli.support.arguments import AsJson, argument, option
 from kesin.cli.support.errors import FAILED
-from kesin.cli.support.lifecycles import find_lifecycle, registered_lifecycles
+from kesin.cli.support.lifecycles import find_lifecycle
 from kesin.cli.support.records import record_of
 from kesin.engine.simulation.simulate import SimulationResult
 from kesin.engine.simulation.simulate import simulate as simulate_lifecycle
 from kesin.foundation.terminal import bars, print_table, say, say_json, warn
+from kesin.workloads import lifecycles
 
 
 def simulate(
@@ -38,7 +39,7 @@ def simulate(
     and sweeps overlap. At the end, time passes until every job rests. The same seed and steps
     give the same run. A broken promise is shown with the shortest history that breaks it.
     """
-    chosen = list(dict.fromkeys(names or registered_lifecycles()))
+    chosen = list(dict.fromkeys(names or lifecycles()))
     share = max(steps // len(chosen), 1)
     with bars(shown=not as_json) as bar:
         progress = bar("simulating", share * len(chosen))

@@ -7,11 +7,10 @@ from typing import Annotated, NamedTuple
 import typer
 
 from kesin.cli.support.errors import UsageError, check_choice
-from kesin.cli.support.lifecycles import registered_lifecycles
 from kesin.foundation.terminal import argument, flag, option
 from kesin.lifecycle.errors import Category
 from kesin.store.records import Definition, Filter
-from kesin.workloads import workloads
+from kesin.workloads import lifecycles, workloads
 
 __all__ = ["argument", "flag", "option"]  # from where the commands of workloads have them
 
@@ -23,7 +22,7 @@ def complete_queues(incomplete: str) -> list[str]:
 
 def complete_lifecycles(incomplete: str) -> list[str]:
     """Complete the name of a registered lifecycle, for the shell."""
-    return [name for name in registered_lifecycles() if name.startswith(incomplete)]
+    return [name for name in lifecycles() if name.startswith(incomplete)]
 
 
 AsJson = Annotated[bool, flag("--json", "Print JSON, for scripts.")]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kesin.cli.support.errors import UsageError, did_you_mean
 from kesin.cli.support.inspection import open_for_reading
-from kesin.cli.support.lifecycles import find_lifecycle, registered_lifecycles
+from kesin.cli.support.lifecycles import find_lifecycle
 from kesin.engine.access.accounts import Accounts
 from kesin.engine.queue import Queue
 from kesin.engine.workload import Workload, WorkloadContext, commands_over
@@ -16,7 +16,7 @@ from kesin.lifecycle.declare import Lifecycle
 from kesin.store.contract import Store
 from kesin.store.directory import Directory
 from kesin.store.errors import StoreUnreachable
-from kesin.workloads import workloads
+from kesin.workloads import lifecycles, workloads
 from kesin.workloads.common.cli import local_operator, open_stores
 
 __all__ = ["CommandContext", "local_operator", "open_context"]
@@ -35,7 +35,7 @@ class CommandContext:
 
     def readable_queue(self, name: str) -> str:
         """The name of a queue that exists, open for reading."""
-        if name not in self.store.queues() and name not in registered_lifecycles():
+        if name not in self.store.queues() and name not in lifecycles():
             raise self._unknown_queue(name)
         open_for_reading(self.store, name)
         return name
@@ -59,7 +59,7 @@ class CommandContext:
         """The lifecycle of a queue, or the one that is named."""
         if lifecycle is not None:
             return find_lifecycle(lifecycle)
-        known = registered_lifecycles()
+        known = lifecycles()
         try:
             stored = self.store.definition(name)
         except StoreUnreachable:
@@ -80,7 +80,7 @@ class CommandContext:
         )
 
     def _unknown_queue(self, name: str) -> UsageError:
-        known = sorted({*self.store.queues(), *registered_lifecycles()})
+        known = sorted({*self.store.queues(), *lifecycles()})
         meant = did_you_mean(name, known) or f": there are {', '.join(known)}"
         return UsageError(
             f"there is no queue {name!r}{meant} "

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 from typing import Any, Final, cast
 from urllib.parse import quote
 
-from kesin.cli.support.lifecycles import registered_lifecycles
 from kesin.foundation.settings import Settings
 from kesin.lifecycle.declare import Lifecycle
 from kesin.store.contract import Store
@@ -22,6 +21,7 @@ from kesin.store.sql.migrate import migrations, pending_migrations
 from kesin.store.sql.statements import Statements
 from kesin.store.sql.store import SqlStore
 from kesin.store.sqlite.file import as_disk_error
+from kesin.workloads import lifecycles
 
 _STEPS: Final = 100_000  # of SQLite's machine between two readings of the clock
 
@@ -30,7 +30,7 @@ def open_for_reading(store: Store, queue: str) -> None:
     """Make ``stats`` and ``jobs`` of a queue work without declaring anything to the database."""
     own_store = store.store_for(queue)
     if not isinstance(own_store, SqlStore):  # only queues of workloads live elsewhere
-        own_store.open(queue, registered_lifecycles()[queue]())
+        own_store.open(queue, lifecycles()[queue]())
         return
     sql: Any = own_store
     if queue in sql._queues:  # noqa: SLF001

@@ -14,15 +14,9 @@ from kesin.engine.results import require_plain_function
 from kesin.lifecycle.codec import lifecycle_from_json
 from kesin.lifecycle.declare import Lifecycle
 from kesin.store.contract import Store
+from kesin.workloads import lifecycles
 
 _OBJECT = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
-
-
-def registered_lifecycles() -> dict[str, Callable[[], Lifecycle]]:
-    """The lifecycles that come with Kesin, and with workloads of other packages."""
-    from kesin.workloads import lifecycles, workloads
-
-    return lifecycles() | {workload.name: workload.lifecycle for workload in workloads().values()}
 
 
 def load_object(name: str) -> Any:
@@ -81,7 +75,7 @@ def load_handler(name: str, *, batch: bool) -> Callable[..., Any]:
 
 def find_lifecycle(name: str) -> Lifecycle:
     """The registered lifecycle of that name, or the one ``module:attribute`` is or returns."""
-    known = registered_lifecycles()
+    known = lifecycles()
     if name in known:
         return known[name]()
     if ":" not in name:
