@@ -76,12 +76,10 @@ def workloads() -> dict[str, Workload]:
 
 @cache
 def _entry_points(_path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
-    """Those of packages on the path; importlib.metadata takes longer than most commands."""
-    if not has_plug_ins():
-        return ()
+    """Those of packages on the path; reading all packages takes longer than most commands."""
     from importlib.metadata import entry_points
 
-    return tuple(entry_points(group=ENTRY_POINTS))
+    return tuple(entry_points(group=ENTRY_POINTS) if has_plug_ins() else ())
 
 
 def lifecycles() -> dict[str, Callable[[], Lifecycle]]:

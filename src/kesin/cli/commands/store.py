@@ -123,15 +123,13 @@ def _choose_queues(
     The queues of a workload and of those that complete it move together.
     """
     groups = {workload.name: workload.group for workload in workloads().values()}
-    in_redis = [workload for workload in workloads().values() if workload.in_redis]
-    eligible = source.queues()
+    in_redis = {name: groups[name] for name, each in workloads().items() if each.in_redis}
     by_redis = not (isinstance(source, SqlStore) and isinstance(target.store, SqlStore))
-    if by_redis:
-        eligible = [name for name in eligible if name in {workload.name for workload in in_redis}]
+    eligible = [name for name in source.queues() if name in in_redis or not by_redis]
     present = [name for name in eligible if not was_moved_elsewhere(source, name, target.name)]
     chosen = [check_choice("queue", name, eligible) for name in names or present]
     if not chosen:
-        of = _of_workloads(dict.fromkeys(workload.group for workload in in_redis))
+        of = _of_workloads(dict.fromkeys(in_redis.values()))
         missing = f"queue {of}, and only those live in Redis" if by_redis else "queue"
         raise CommandError(f"there is nothing to copy: the source has no {missing}")
     moving = {groups.get(name, name) for name in chosen}

@@ -6,7 +6,6 @@ is ahead of this code, is refused: guessing would be worse than stopping.
 
 import hashlib
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
@@ -20,7 +19,7 @@ class MigrationRefused(StoreError):
     """The schema and this version of the code do not fit together."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class Migration:
     """One numbered file."""
 
@@ -37,27 +36,25 @@ class Migration:
 @cache
 def migrations(dialect: str) -> tuple[Migration, ...]:
     """The files of a dialect, in order."""
-    result = []
-    for entry in (files("kesin.store.sql") / "migrations" / dialect).iterdir():
-        match = _FILE.fullmatch(entry.name)
-        if match:
-            result.append(Migration(int(match[1]), match[2], entry.read_text("utf-8")))
-    return tuple(sorted(result, key=lambda migration: migration.version))
+    folder = files("kesin.store.sql") / "migrations" / dialect
+    found = [(_FILE.fullmatch(entry.name), entry) for entry in folder.iterdir()]
+    texts = ((name, file.read_text("utf-8")) for name, file in found if name)
+    return tuple(sorted(Migration(int(name[1]), name[2], text) for name, text in texts))
 
 
-def pending_migrations(available: Sequence[Migration], applied: dict[int, str]) -> list[Migration]:
+def pending_migrations(steps: tuple[Migration, ...], applied: dict[int, str]) -> list[Migration]:
     """The migrations still to apply; raise MigrationRefused if files and history disagree."""
-    newest = max((migration.version for migration in available), default=0)
+    newest = max((step.version for step in steps), default=0)
     ahead = [version for version in applied if version > newest]
     if ahead:
         raise MigrationRefused(
             f"the schema is at version {max(ahead)} but this kesin knows only up to {newest}: "
             "upgrade kesin; a newer schema is never changed"
         )
-    for migration in available:
-        if migration.version in applied and applied[migration.version] != migration.checksum:
+    for step in steps:
+        if step.version in applied and applied[step.version] != step.checksum:
             raise MigrationRefused(
-                f"migration {migration.version:04d}_{migration.name} was changed after it was"
+                f"migration {step.version:04d}_{step.name} was changed after it was"
                 " applied: restore the file, and put the change into a new migration"
             )
-    return [migration for migration in available if migration.version not in applied]
+    return [step for step in steps if step.version not in applied]
