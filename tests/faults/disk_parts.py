@@ -16,8 +16,6 @@ from argon2 import PasswordHasher
 from typer.testing import CliRunner
 
 from kesin.cli import app
-from kesin.cli.commands import doctor
-from kesin.engine.proof_cache import proof_of
 from kesin.engine.queue import Queue, apply_changes
 from kesin.engine.replay import verify
 from kesin.engine.sweeper import Sweeper
@@ -246,10 +244,7 @@ def _refused_as_read_only(path: Path, call: Callable[[], object]) -> None:
 
 
 def _kesin(folder: Path, *words: str) -> tuple[int, str, str]:
-    with (
-        patch.dict(os.environ, {"KESIN_DATA_DIR": str(folder), "COLUMNS": "250"}),
-        patch.object(doctor, "prove", proof_of),  # a second each time, and no matter here
-    ):
+    with patch.dict(os.environ, {"KESIN_DATA_DIR": str(folder), "COLUMNS": "250"}):
         done = CliRunner().invoke(app, list(words))
     assert isinstance(done.exception, SystemExit), done.exception
     return done.exit_code, done.stdout, done.stderr
