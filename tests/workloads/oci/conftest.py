@@ -9,7 +9,8 @@ import pytest
 
 from kesin.workloads.oci.google.channels import channels_of
 from tests.web.conftest import _plain_logs, _quick_hashes, opened  # noqa: F401  # fixtures
-from tests.workloads.oci.fake_google import VERSION, GoogleServer
+from tests.workloads.oci.fake_google import GoogleServer
+from tests.workloads.oci.google_library import VERSION
 from tests.workloads.oci.own_site import SECRET_KEYS, ApiSite, Oci, OwnSite
 from tests.workloads.oci.running import Running, running, secrets_in
 from tests.workloads.oci.script import Script

@@ -4,32 +4,30 @@ It adjusts what the server recorded: a conversion that it does not know is not f
 retracted stays so, and a restatement needs a later time than the last one.
 """
 
-import importlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
-from google.ads import googleads
 from google.protobuf import json_format
+
+from tests.workloads.oci.google_library import google_module
 
 MAX_ADJUSTMENTS = 2_000
 _TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[+-]\d\d:\d\d")
-_NEWEST = max(int(one.name[1:]) for one in Path(googleads.__file__).parent.glob("v[0-9]*"))
 
 
 def _message(kind: str) -> Any:
-    name = f"google.ads.googleads.v{_NEWEST}.services.types.conversion_adjustment_upload_service"
-    return getattr(importlib.import_module(name), f"UploadConversionAdjustments{kind}").pb()()
+    service = google_module("services.types.conversion_adjustment_upload_service")
+    return getattr(service, f"UploadConversionAdjustments{kind}").pb()()
 
 
 def adjustment_values() -> list[str]:
     """Every name of Google's enum of errors of adjustments."""
-    module = f"google.ads.googleads.v{_NEWEST}.errors.types.conversion_adjustment_upload_error"
-    enums = importlib.import_module(module).ConversionAdjustmentUploadErrorEnum
-    return [value.name for value in enums.ConversionAdjustmentUploadError]
+    module = google_module("errors.types.conversion_adjustment_upload_error")
+    enum = module.ConversionAdjustmentUploadErrorEnum.ConversionAdjustmentUploadError
+    return [value.name for value in enum]
 
 
 def adjustments_response(rows: list[dict[str, Any]], wrong: dict[int, list[str]]) -> dict[str, Any]:

@@ -6,7 +6,6 @@ is tested is Google's own shape. It behaves well by default: ``row_errors`` and
 with an answer or with one of ``google_faults``.
 """
 
-import importlib
 import json
 import re
 import threading
@@ -14,11 +13,9 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from functools import cache, partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any, NamedTuple, Self
 from urllib.parse import parse_qs, urlsplit
 
-from google.ads import googleads
 from google.protobuf import json_format
 
 from kesin.workloads.oci.google.credentials import GoogleCredentials
@@ -26,21 +23,12 @@ from tests.workloads.oci import fake_data_manager
 from tests.workloads.oci.fake_adjustments import AdjustmentsApi
 from tests.workloads.oci.fake_data_manager import DataManagerApi, error_body
 from tests.workloads.oci.fake_reports import ReportsApi
-
-VERSION = max(
-    (one.name for one in Path(googleads.__file__).parent.glob("v[0-9]*")),
-    key=lambda name: int(name[1:]),
-)
-
-
-def google_module(name: str) -> Any:
-    """A module of the newest version of the client library."""
-    return importlib.import_module(f"google.ads.googleads.{VERSION}.{name}")
+from tests.workloads.oci.google_library import VERSION, google_module
 
 
 @cache
 def _message(module: str, name: str) -> Any:
-    """A message of the library, whose import takes two seconds: no test waits for it unasked."""
+    """A message of the library, imported when a test wants it."""
     return getattr(google_module(module), name).pb()
 
 

@@ -1,6 +1,7 @@
 """What the fake Google does with a request instead of answering it."""
 
-from tests.workloads.oci.fake_google import VERSION, Handler
+from tests.workloads.oci.fake_google import Handler
+from tests.workloads.oci.google_library import VERSION
 
 
 def silence(handler: Handler) -> None:

@@ -180,7 +180,8 @@ def upload_and_die(address: str, _pipe: Connection, settings: dict[str, Any], po
 def test_a_worker_killed_in_an_upload_delivers_every_row_once(
     place: Place, start: Start, moment: str
 ):
-    from tests.workloads.oci.fake_google import VERSION, GoogleServer  # slow, and no child needs it
+    from tests.workloads.oci.fake_google import GoogleServer  # slow, and no child needs it
+    from tests.workloads.oci.google_library import VERSION
 
     with GoogleServer() as google, ExitStack() as stack:
         settings = {

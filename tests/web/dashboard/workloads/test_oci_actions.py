@@ -7,7 +7,8 @@ import pytest
 from kesin.workloads.oci.google.channels import channels_of
 from tests.web.conftest import ROOT, MakeWorld
 from tests.web.dashboard.workloads.control_page import ControlPage
-from tests.workloads.oci.fake_google import VERSION, GoogleServer, Whole, error_body
+from tests.workloads.oci.fake_google import GoogleServer, Whole, error_body
+from tests.workloads.oci.google_library import VERSION
 from tests.workloads.oci.own_site import SECRET_KEYS
 
 SALE = {"name-0": "Sale", "id-0": "987654321", "counting-0": "MANY_PER_CLICK"}

@@ -17,7 +17,8 @@ from kesin.workloads.oci.google.classify import (
 )
 from kesin.workloads.oci.google.error_table import ADJUSTMENTS, ERROR_TABLE
 from kesin.workloads.oci.lifecycle import oci_errors
-from tests.workloads.oci.fake_google import Wrong, failure, google_module, refusal
+from tests.workloads.oci.fake_google import Wrong, failure, refusal
+from tests.workloads.oci.google_library import google_module
 
 ENUMS = [name for name in ERROR_TABLE if not name.endswith("Reason")]  # those of Google Ads
 FATAL = {Category.VALIDATION, Category.AUTH, Category.PERMANENT}

@@ -24,8 +24,9 @@ from kesin.workloads.oci.google.oauth import AccessTokens
 from kesin.workloads.oci.lifecycle import oci_errors
 from tests.workloads.oci.fake_data_manager import Violation, refused, statuses
 from tests.workloads.oci.fake_data_manager import values_of as data_manager_values
-from tests.workloads.oci.fake_google import VERSION, GoogleServer, Whole, Wrong
+from tests.workloads.oci.fake_google import GoogleServer, Whole, Wrong
 from tests.workloads.oci.google.test_classify import ENUMS, snake, values_of
+from tests.workloads.oci.google_library import VERSION
 from tests.workloads.oci.rows import rows
 
 FUTURE = "A_REASON_OF_NEXT_YEAR"
