@@ -28,7 +28,7 @@ from tests.workloads.oci.own_site import DAY, HOUR, MINUTE
 NOBODY = "00000000-0000-7000-8000-000000000000"
 CATEGORIES = ("VALIDATION", "TRANSIENT", "AUTH", "RATE_LIMIT")
 STEPS = 12
-HISTORIES = {"sqlite": 2, "postgres": 1}
+HISTORIES = {"sqlite": 1, "postgres": 1}
 LONG = {"sqlite": 400, "postgres": 200}  # each takes up to two years, and time ends in 2999
 site = st.sampled_from([SITE, SITE, *SITES])
 script = st.sampled_from(SCRIPTS)

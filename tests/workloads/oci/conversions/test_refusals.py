@@ -138,7 +138,7 @@ def test_a_claim_between_reading_and_refusing_is_noted(
 # Granted after all
 
 
-@pytest.mark.parametrize("before", [{}, {"consent": GRANTED}])
+@pytest.mark.parametrize("before", [pytest.param({}, marks=pytest.mark.long), {"consent": GRANTED}])
 @pytest.mark.parametrize("then", ["fails", "recovers", "waits"])
 def test_who_agrees_after_a_refusal_in_flight_is_sent(site: OwnSite, before: Any, then: str):
     [job_id] = site.enqueue(**before)
