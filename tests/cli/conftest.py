@@ -114,9 +114,9 @@ def database(tmp_path, ready_file) -> str:
     return str(shutil.copyfile(ready_file, path))
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.long)])
 def either_database(request, monkeypatch) -> str:
-    """A database of each kind, for what may depend on it."""
+    """A database of each kind, for what may depend on it; `ON_BOTH` tries both at every run."""
     if request.param == "sqlite":
         return request.getfixturevalue("database")
     server = request.getfixturevalue("postgres_server")
@@ -124,6 +124,9 @@ def either_database(request, monkeypatch) -> str:
     address = server.create_database(f"cli_{os.getpid()}_{next(_numbers)}", like=ready)
     monkeypatch.setenv("KESIN_DATABASE_URL", address)
     return address
+
+
+ON_BOTH = pytest.mark.parametrize("either_database", ["sqlite", "postgres"], indirect=True)
 
 
 @pytest.fixture

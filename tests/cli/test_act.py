@@ -1,12 +1,14 @@
 import pytest
 
 from kesin.foundation.ids import first_id_at
+from tests.cli.conftest import ON_BOTH
 
 
 def state_of(kesin, job):
     return kesin("jobs", "show", job, "--json").json["state"]
 
 
+@ON_BOTH
 def test_named_jobs_are_moved_with_a_reason(kesin, either_database, fill):
     ids = fill("task", 3)
     answer = kesin("jobs", "act", "task", "cancel", *ids[:2], "--reason", "ordered twice")

@@ -151,10 +151,12 @@ def test_without_a_working_chromium_weasyprint_renders(monkeypatch):
     assert readiness.ready
 
 
+@pytest.mark.long
 def test_with_a_working_chromium_there_is_nothing_to_say():
     assert PdfDemo().check_machine() == Readiness()
 
 
+@pytest.mark.long
 def test_without_a_working_playwright_weasyprint_renders(monkeypatch):
     monkeypatch.setenv("KESIN_PDF_CHROMIUM", str(find_chromium()))  # check_machine changes it
     monkeypatch.setenv("PLAYWRIGHT_NODEJS_PATH", "/bin/false")

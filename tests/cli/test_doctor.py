@@ -16,6 +16,7 @@ from kesin.workloads import lifecycles
 from kesin.workloads.pdf.doctor import _check_storage
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
 from kesin.workloads.pdf.lifecycle import configured_lifecycle
+from tests.cli.conftest import ON_BOTH
 from tests.cli.sealing import put_secret
 
 
@@ -32,6 +33,7 @@ def test_a_fresh_folder_is_healthy_and_nothing_is_created(kesin, tmp_path):
     assert not (tmp_path / "data").exists()
 
 
+@ON_BOTH
 def test_settings_lifecycles_and_database_are_checked(kesin, either_database):
     checks = checks_of(kesin("doctor", "--json"))
     assert {
