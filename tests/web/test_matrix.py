@@ -6,6 +6,7 @@ A route without a row fails. So does a row without a route, and a caller without
 import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import cache
 from typing import Any
 from urllib.parse import urlencode
 
@@ -361,10 +362,10 @@ def _sample(row: Row, in_column: dict[str, list[str]]) -> dict[str, list[str]]:
 
     Another one at each row: a route that needs another permission is open to many at once.
     """
-    n = ROWS.index(row)
+    n, refused = _places()[str(row)]
     alike: dict[tuple[str, str], list[str]] = {}
     for column in in_column:
-        if not _refused_before(row, column):
+        if column not in refused:
             alike.setdefault((_kind(column), row.expected[column]), []).append(column)
     chosen = [columns[n % len(columns)] for columns in alike.values()]
     return {column: [in_column[column][n % len(in_column[column])]] for column in chosen}
@@ -386,11 +387,20 @@ def _concerns(row: Row, caller: str, column: str) -> bool:
     return True
 
 
-def _refused_before(row: Row, column: str) -> bool:
-    """Whether an earlier row of the same route has the same refusal, whatever the case."""
-    status = row.expected[column]
-    return status in {"401", "403"} and any(
-        (other.method, other.path, other.expected[column]) == (row.method, row.path, status)
-        and other.case not in {"key", "cookie"}
-        for other in ROWS[: ROWS.index(row)]
-    )
+@cache
+def _places() -> dict[str, tuple[int, set[str]]]:
+    """Each row's number, and the columns that an earlier row of its route refuses as it does."""
+    places: dict[str, tuple[int, set[str]]] = {}
+    seen: set[tuple[str, ...]] = set()
+    for n, row in enumerate(ROWS):
+        refusals = {
+            column: (row.method, row.path, column, status)
+            for column, status in row.expected.items()
+            if status in {"401", "403"}
+        }
+        before = {column for column, refusal in refusals.items() if refusal in seen}
+        assert str(row) not in places
+        places[str(row)] = n, before
+        if row.case not in {"key", "cookie"}:
+            seen.update(refusals.values())
+    return places
