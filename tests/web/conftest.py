@@ -337,9 +337,12 @@ def shared_world(
         yield world
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+EITHER = ["sqlite", pytest.param("postgres", marks=pytest.mark.long)]
+
+
+@pytest.fixture(params=EITHER)
 def either_world(request: pytest.FixtureRequest, make_world: MakeWorld) -> World:
-    """The same on each database."""
+    """The same on each database; on PostgreSQL in the long form."""
     return make_world(request.param)
 
 

@@ -12,7 +12,7 @@ from kesin.foundation.settings import describe_settings
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change
 from tests.web.client import Client
-from tests.web.conftest import ROOT, MakeWorld, World, by_cookie
+from tests.web.conftest import EITHER, ROOT, MakeWorld, World, by_cookie
 
 PASSWORD = "canary-password-7f3a"
 CRON = "canary-cron-secret-91bc"
@@ -118,8 +118,8 @@ def test_no_secret_and_no_payload_is_in_a_log_a_response_a_metric_or_the_audit_l
     assert leaks(repr(lines), canaries.secrets) == []
 
 
-@pytest.mark.parametrize("canaries", ["postgres"], indirect=True)
-def test_the_console_log_and_the_responses_of_postgres_hold_none_either(canaries, capsys):
+@pytest.mark.parametrize("canaries", EITHER, indirect=True)
+def test_the_console_log_holds_none_either(canaries, capsys):
     set_up_logs("console", "info")
     _check_responses(canaries)
     written = "".join(capsys.readouterr())

@@ -14,7 +14,7 @@ from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.task import task_lifecycle
 from kesin.lifecycle.vocabulary import OWNED
-from tests.web.conftest import World, error_of
+from tests.web.conftest import EITHER, World, error_of
 
 NO_JOB = "00000000-0000-7000-8000-000000000000"
 Open = Callable[[str, Lifecycle], Queue]
@@ -96,7 +96,7 @@ def test_a_job_that_cannot_come_after_others_is_rejected(queue, after, code, wor
 # Before and after
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+@pytest.mark.parametrize("kind", EITHER)
 def test_what_a_caller_may_not_see_is_counted_and_not_named(kind, make_world):
     world = make_world(kind)
     open_queue = opener(world)
@@ -139,7 +139,7 @@ def test_no_more_than_a_hundred_are_listed_and_those_it_waits_for_come_first(
 # Progress
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+@pytest.mark.parametrize("kind", EITHER)
 def test_progress_is_shown_while_the_job_is_claimed(kind, make_world):
     world = make_world(kind)
     admin, job_id = world.key("admin"), world.job()

@@ -81,7 +81,10 @@ def alone(call: Callable[[], Any]) -> Any:
         return problem
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("either_world", ["sqlite", "postgres"], indirect=True)
+@pytest.mark.parametrize(
+    "seed", [0, 1, *(pytest.param(n, marks=pytest.mark.long) for n in range(2, 20))]
+)
 def test_any_mix_of_enqueues_gets_the_answers_and_leaves_the_jobs_that_each_would_alone(
     either_world: World, seed: int
 ):

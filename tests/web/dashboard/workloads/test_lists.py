@@ -113,14 +113,25 @@ def orders(world: World) -> ListedRows:
     )
 
 
-@pytest.fixture(params=[conversions, pdfs, orders], ids=["oci", "pdf", "optiplan"])
+WORKLOADS = {"oci": conversions, "pdf": pdfs, "optiplan": orders}
+IN_EACH = pytest.mark.parametrize("listed", WORKLOADS, indirect=True)
+IN_ORDERS = pytest.mark.parametrize(
+    "listed",
+    ["optiplan", *(pytest.param(name, marks=pytest.mark.long) for name in ("oci", "pdf"))],
+    indirect=True,
+)
+
+
+@pytest.fixture
 def listed(request, make_world: MakeWorld) -> ListedRows:
+    """The list of the workload that a test names: all are built on one frame."""
     world = make_world()
     world.person("ayse", "admin", all_sites=True)
-    made: ListedRows = request.param(world)
+    made: ListedRows = WORKLOADS[request.param](world)
     return made
 
 
+@IN_EACH
 def test_a_renewal_shows_the_same_rows_and_counts_the_new_ones(listed):
     jobs = [listed.create() for _ in range(3)][::-1]
     assert shown(listed.get()) == jobs
@@ -134,6 +145,7 @@ def test_a_renewal_shows_the_same_rows_and_counts_the_new_ones(listed):
     assert shown(listed.get(f"?part={listed.part}&rows=5")) == [*late[::-1], *jobs]
 
 
+@IN_EACH
 def test_a_row_that_left_the_filter_stays_with_its_new_state(listed):
     jobs = [listed.create() for _ in range(2)][::-1]
     query = f"?{listed.filtered}" if listed.filtered else ""
@@ -146,6 +158,7 @@ def test_a_row_that_left_the_filter_stays_with_its_new_state(listed):
     assert count(text) == ("1 of 1 jobs · 1 no longer match" if query else "2 of 2 jobs")
 
 
+@IN_ORDERS
 def test_a_pruned_row_and_a_forged_one_look_alike(listed):
     job, other = listed.create(), listed.world.job("south")  # a job of another queue
     text = listed.renew([other, job, NO_JOB, "nonsense", "../x"])
@@ -155,6 +168,7 @@ def test_a_pruned_row_and_a_forged_one_look_alike(listed):
     assert "Deleted" not in row_of(text, job)
 
 
+@IN_ORDERS
 def test_the_order_goes_both_ways_and_rows_follow(listed, monkeypatch):
     monkeypatch.setattr(filters, "PAGE", 2)
     jobs = [listed.create() for _ in range(3)]
@@ -180,6 +194,7 @@ def test_the_order_goes_both_ways_and_rows_follow(listed, monkeypatch):
     assert "data-sort=" not in listed.renew(jobs[::-1]), "a new one is not here"
 
 
+@IN_ORDERS
 def test_a_list_that_is_left_open_does_not_extend_a_session(listed):
     text = listed.get(f"?part={listed.part}")
     [(name, trigger)] = re.findall(r'id="([\w-]+)" data-rows [^\n]*?hx-trigger="([^"]*)"', text)
