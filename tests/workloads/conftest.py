@@ -45,7 +45,6 @@ ON_BOTH = {
     "test_rows_that_expire_within_a_week_are_counted",
     "test_two_fixes_of_one_row_at_once_make_one_revision",
     "test_refusals",
-    "test_removed_sites",
     "test_removal_and_rows_at_once_never_leave_an_open_row_without_a_site",
     "test_two_imports_at_once_store_every_site_once",
 }
