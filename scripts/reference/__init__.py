@@ -12,7 +12,7 @@ from .python import python_page
 from .settings import settings_page
 from .text import ROOT
 
-__all__ = ["ROOT", "pages", "unlisted"]
+__all__ = ["ROOT", "limits_page", "pages", "unlisted"]
 
 
 def pages() -> dict[str, str]:

@@ -145,7 +145,8 @@ def _exact() -> list[tuple[int, str, str]]:
     }
     found: dict[tuple[int, str], dict[str, None]] = {}
     for file in sorted((ROOT / "src" / "kesin").rglob("*.py")):
-        for kind, code, said in _raised(ast.parse(file.read_text("utf-8"))):
+        text = file.read_text("utf-8")
+        for kind, code, said in _raised(ast.parse(text)) if "code=" in text else ():
             if kind in statuses and code not in {other for _, other in _BY_HAND}:
                 found.setdefault((statuses[kind], code), {})[said] = None
     return [(status, code, "; ".join(said)) for (status, code), said in sorted(found.items())]
@@ -156,8 +157,10 @@ def _raised(module: ast.AST) -> Iterator[tuple[str, str, str]]:
     for call in ast.walk(module):
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or not call.args:
             continue
-        named = {name: value for line, name, value in texts if line <= call.lineno}  # the last one
         given = next((one.value for one in call.keywords if one.arg == "code"), None)
+        if given is None:
+            continue
+        named = {name: value for line, name, value in texts if line <= call.lineno}  # the last one
         code = named.get(given.id, given) if isinstance(given, ast.Name) else given
         first = call.args[0]
         said = _said(named.get(first.id, first) if isinstance(first, ast.Name) else first)
