@@ -7,6 +7,9 @@ from functools import cache
 import pypdfium2
 from fontTools.ttLib import woff2
 
+SAMPLE_PAGES = {"invoice": 1, "conversion_report": 1, "cutting_plan": 2}
+FOOT_PT = 57  # the margin below, with the number of the page
+
 _decompress = woff2.decompress
 
 
@@ -64,6 +67,15 @@ def _text(page: pypdfium2.PdfPage) -> str:
     finally:
         text.close()
         page.close()
+
+
+def last_page_share(pdf: bytes) -> float:
+    """How far down the text of the last page reaches, without the line at its foot."""
+    with pypdfium2.PdfDocument(pdf) as document:
+        leaf = document[len(document) - 1]
+        text = leaf.get_textpage()
+        bottoms = [text.get_charbox(at)[1] for at in range(text.count_chars())]
+        return float(1 - min(each for each in bottoms if each > FOOT_PT) / leaf.get_height())
 
 
 def text(html: str) -> str:

@@ -52,11 +52,11 @@ def test_what_is_delivered_conforms_and_looks_the_same(chromium, vera, html):
         for standard in paper.conformance:
             assert vera.broken_rules(done.pdf, standard) == [], standard
         assert pixels(done.pdf) == pixels(plain.pdf)
-        assert render(chromium, html, paper).sha256 == done.sha256
+    assert render(chromium, html, paper).sha256 == done.sha256
 
 
 @pytest.mark.parametrize(
-    "seeds", [range(40), pytest.param(range(40, 1_000), marks=pytest.mark.long)]
+    "seeds", [range(20), pytest.param(range(20, 1_000), marks=pytest.mark.long)]
 )
 def test_a_pdf_is_only_delivered_as_conforming_if_the_validator_agrees(chromium, vera, seeds):
     refused = []
@@ -76,7 +76,7 @@ def test_a_pdf_is_only_delivered_as_conforming_if_the_validator_agrees(chromium,
 @pytest.mark.parametrize("standard", ["pdf/a-3a", "pdf/a-3b"])
 def test_weasyprint_conforms_to_the_archive_that_is_named(weasyprint, vera, standard):
     paper = Paper(tagged=standard == "pdf/a-3a", conformance=(standard,))
-    for html in (sample("invoice"), HARD, *(RandomDocument(seed).html for seed in range(12))):
+    for html in (sample("invoice"), HARD, *(RandomDocument(seed).html for seed in range(4))):
         done = render(weasyprint, html, paper)
         assert vera.broken_rules(done.pdf, standard) == []
     assert render(weasyprint, html, paper).sha256 == done.sha256

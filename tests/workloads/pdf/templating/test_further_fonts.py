@@ -1,7 +1,7 @@
 """The folder of further fonts: names, limits, what is refused, and what documents print with."""
 
 import os
-from contextlib import closing
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,13 @@ from pydantic import ValidationError
 from kesin.foundation.problems import Unavailable
 from kesin.foundation.settings import Settings
 from kesin.web.dashboard.frame.i18n import translate
+from kesin.workloads.pdf import services
 from kesin.workloads.pdf.config import SHIPPED
 from kesin.workloads.pdf.doctor import _check_fonts, embedded_fonts, run_checks
 from kesin.workloads.pdf.engines.base import Paper
 from kesin.workloads.pdf.engines.weasyprint import WeasyPrintEngine
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.services import TemplateSource, load_templates
-from kesin.workloads.pdf.templating.library import TemplateLibrary
 from tests.web.dashboard.turkish import catalogue
 from tests.workloads.pdf.documents import page, text
 
@@ -29,8 +29,20 @@ SYMBOLS = (SHIPPED / "fonts" / "symbols-regular.part.woff2").read_bytes()
 EXPECTED = "expected a readable file such as serif-600-italic.woff2"
 
 
+@pytest.fixture(scope="module")
+def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The shipped fonts with one small template: the others take a tenth of a second to load."""
+    shipped = tmp_path_factory.mktemp("shipped")
+    shutil.copytree(SHIPPED / "fonts", shipped / "fonts")
+    (shipped / "letter").mkdir()
+    for name, content in (("template.html", "x"), ("schema.json", "{}"), ("sample.json", "{}")):
+        (shipped / "letter" / name).write_text(content)
+    return shipped
+
+
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(shipped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(services, "SHIPPED", shipped)
     fonts = tmp_path / "further"
     fonts.mkdir()
     return fonts
@@ -61,8 +73,8 @@ def test_the_name_of_a_file_says_family_weight_and_style(folder: Path, file: str
     library = load_templates(Settings(pdf_fonts=folder))
     assert f"@font-face{{{face};src:url(data:font/woff2;base64," in library.font_css
     assert library.font_css.count("@font-face") == 7
-    before = TemplateLibrary.load()
-    hashes = [each.get("invoice").content_hash for each in (before, library)]
+    before = load_templates(Settings())
+    hashes = [each.get("letter").content_hash for each in (before, library)]
     assert hashes[0] != hashes[1]
 
 
@@ -182,11 +194,12 @@ def test_documents_print_with_a_further_font(
     }
 
 
-def test_the_doctor_names_a_font_that_is_refused_and_accepts_a_part(folder: Path):
+def test_the_doctor_names_a_font_that_is_refused_and_accepts_a_part(
+    folder: Path, weasyprint: WeasyPrintEngine
+):
     (folder / "han-regular.part.woff2").write_bytes(SYMBOLS)
     library = load_templates(Settings(pdf_fonts=folder))
-    with closing(WeasyPrintEngine()) as engine:
-        check = _check_fonts(engine, library, 60)
+    check = _check_fonts(weasyprint, library, 60)
     assert check.ok
     assert check.found.endswith("in Kesin Sans")
     (folder / "han.otf").write_bytes(b"OTTO")

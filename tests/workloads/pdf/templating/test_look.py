@@ -4,7 +4,7 @@ import io
 import math
 import re
 from functools import cache
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pikepdf
 import pypdfium2
@@ -27,15 +27,21 @@ FACES = {
     "sans-semibold-italic": ("KesinSans-SemiBoldItalic", 600, True),
 }
 FAMILY_BYTES = 100_000
-FOOT_PT = 57  # the margin below, with the number of the page
 SHARE = 1 / 3  # of a page, which its text reaches down at least
 HEADINGS = "# Kod Mal / hizmet Miktar Birim fiyat İndirim KDV Tutar"
 
 
-@pytest.fixture(params=["chromium", "weasyprint"])
+@pytest.fixture
 def engine(request):
     """Chromium, or None: WeasyPrint in this process, which remembers what it printed."""
     return request.getfixturevalue("chromium") if request.param == "chromium" else None
+
+
+BOTH = pytest.mark.parametrize("engine", ["chromium", "weasyprint"], indirect=True)
+# WeasyPrint takes seconds for a document of several pages.
+CHROMIUM = pytest.mark.parametrize(
+    "engine", ["chromium", pytest.param("weasyprint", marks=pytest.mark.long)], indirect=True
+)
 
 
 def printed(engine, html):
@@ -51,15 +57,6 @@ def printed(engine, html):
 def long_invoice(count):
     lines = [SAMPLE["lines"][at % len(SAMPLE["lines"])] for at in range(count)]
     return BOOK.render_html("invoice", {**SAMPLE, "lines": lines})
-
-
-def last_page_share(pdf):
-    """How far down the text of the last page reaches, without the line at its foot."""
-    with pypdfium2.PdfDocument(pdf) as document:
-        leaf = document[len(document) - 1]
-        text = leaf.get_textpage()
-        bottoms = [text.get_charbox(at)[1] for at in range(text.count_chars())]
-        return 1 - min(each for each in bottoms if each > FOOT_PT) / leaf.get_height()
 
 
 def fonts_of(pdf):
@@ -84,6 +81,7 @@ def outline(name, letter):
 
 
 class TestPages:
+    @CHROMIUM
     def test_eighty_lines_take_three_pages_and_each_repeats_the_headings(self, engine):
         pages = paper.pages(printed(engine, long_invoice(80)))
         assert len(pages) == 3
@@ -92,7 +90,16 @@ class TestPages:
                    r"|ARK-08|PVC-1|Ebatlama|Teknik|Nakliye)", text)]  # fmt: skip
         assert numbers == list(range(1, 81))
 
-    @pytest.mark.parametrize("count", [7, 50, pytest.param(25, marks=pytest.mark.long), 62])
+    @pytest.mark.parametrize(
+        ("engine", "count"),
+        [
+            *product(["chromium"], (7, 50, 62)),
+            ("weasyprint", 7),
+            pytest.param("chromium", 25, marks=pytest.mark.long),
+            *(pytest.param("weasyprint", n, marks=pytest.mark.long) for n in (25, 50, 62)),
+        ],
+        indirect=["engine"],
+    )
     def test_totals_stand_with_the_last_lines_and_no_last_page_is_nearly_empty(self, engine, count):
         pdf = printed(engine, long_invoice(count))
         *before, last = paper.pages(pdf)
@@ -102,8 +109,9 @@ class TestPages:
         for text in ("Ödenecek tutar", "Yalnız", "TR33 0006", "rica ederiz", "Faturayı doğrula"):
             assert [text in each for each in before] == [False] * len(before)
             assert text in last
-        assert last_page_share(pdf) >= SHARE
+        assert paper.last_page_share(pdf) >= SHARE
 
+    @BOTH
     def test_long_notes_may_follow_on_another_page(self, engine):
         notes = "\n".join(f"{n}. madde: mallar sağlam teslim edilmiştir." for n in range(80))
         html = BOOK.render_html("invoice", {**SAMPLE, "notes": notes})
@@ -112,14 +120,14 @@ class TestPages:
         assert "79. madde" in pages[-1]
 
     @pytest.mark.parametrize("lang", ["tr", "en"])
-    @pytest.mark.parametrize(
-        ("name", "pages"), [("invoice", 1), ("conversion_report", 1), ("cutting_plan", 2)]
-    )
-    def test_samples_fill_their_pages(self, engine, name, pages, lang):
-        pdf = printed(engine, BOOK.render_html(name, BOOK.get(name).sample_in(lang)))
-        assert len(paper.pages(pdf)) == pages
-        assert last_page_share(pdf) >= 2 * SHARE
+    @pytest.mark.parametrize("name", paper.SAMPLE_PAGES)
+    def test_samples_fill_their_pages(self, chromium, name, lang):
+        """Those of WeasyPrint are looked at in test_shipped."""
+        pdf = printed(chromium, BOOK.render_html(name, BOOK.get(name).sample_in(lang)))
+        assert len(paper.pages(pdf)) == paper.SAMPLE_PAGES[name]
+        assert paper.last_page_share(pdf) >= 2 * SHARE
 
+    @CHROMIUM
     def test_reports_and_plans_end_with_more_than_a_few_rows(self, engine):
         report, plan = BOOK.get("conversion_report").sample, BOOK.get("cutting_plan").sample
         for name, values in (
@@ -129,7 +137,7 @@ class TestPages:
             pdf = printed(engine, BOOK.render_html(name, values))
             *before, last = paper.pages(pdf)
             assert before
-            assert last_page_share(pdf) >= 0.2
+            assert paper.last_page_share(pdf) >= 0.2
             after = "satır daha var" if name == "conversion_report" else "Kullanılabilir artıklar"
             assert after in last
             headings = "Kimlik Dönüşüm" if name == "conversion_report" else "Parça Açıklama"
@@ -137,6 +145,7 @@ class TestPages:
 
 
 class TestInvoiceLook:
+    @BOTH
     def test_total_and_due_date_come_first_and_the_currency_stands_with_totals_alone(self, engine):
         [text] = paper.pages(printed(engine, BOOK.render_html("invoice", SAMPLE)))
         first = text.index("51.998,28 ₺ son ödeme 15 Aralık 2026")
@@ -216,6 +225,7 @@ class TestFaces:
             expected.add("KesinSans-Italic")
         assert {each.partition("+")[2] for each in names} == expected
 
+    @BOTH
     def test_weights_italics_and_symbols_come_from_our_files(self, engine):
         words = "<b>kalın ✔</b> <i>eğik</i> <b><i>ikisi</i></b> <span>▣ ≡ ✔ ■ 1</span>"
         style = "body { font: 14pt 'Kesin Sans', 'Kesin Symbols', monospace }"

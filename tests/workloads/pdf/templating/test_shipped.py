@@ -61,11 +61,15 @@ class TestEach:
          ("en", "Page 1 / ", ("Alder & Finch", "Harbour & Pine Furniture Ltd"))],
         ids=["tr", "en"],
     )  # fmt: skip
-    def test_it_prints_its_samples_without_a_warning(self, name, lang, footer, names):
+    def test_its_samples_fill_their_pages_without_a_warning(self, name, lang, footer, names):
         html = BOOK.render_html(name, BOOK.get(name).sample_in(lang))
         assert f'<html lang="{lang}">' in html
-        assert paper.weasy(html)[1] == []
-        text = paper.text(html)
+        pdf, warnings = paper.weasy(html)
+        assert warnings == []
+        pages = paper.pages(pdf)
+        assert len(pages) == paper.SAMPLE_PAGES[name]
+        assert paper.last_page_share(pdf) >= 2 / 3
+        text = "\n".join(pages)
         assert footer in text
         assert "&amp;" not in text
         assert any(each in text for each in names)
