@@ -60,6 +60,9 @@ see [what to do about each code](errors.md#http-errors).
 def http_page() -> str:
     """The page."""
     api = _openapi()
+    tags = {asked["tags"][0] for methods in api["paths"].values() for asked in methods.values()}
+    if tags - _GROUPS.keys():
+        raise ValueError(f"give {tags - _GROUPS.keys()} a heading in _GROUPS: no path is left out")
     may = _who_may()
     lines = [_OPENING, *table(("status", "meaning"), _refusals(api)), _REFUSED]
     for tag, title in _GROUPS.items():

@@ -6,7 +6,6 @@ from decimal import Decimal
 
 import pypdfium2
 import pytest
-import weasyprint
 import zxingcpp
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +13,7 @@ from markupsafe import Markup
 
 from kesin.workloads.pdf.templating import filters
 from kesin.workloads.pdf.templating.filters import Unprintable, in_words, spell_number
+from tests.workloads.pdf import paper
 
 NBSP = "\u00a0"
 
@@ -184,7 +184,7 @@ def test_a_qr_code_is_a_drawing_without_its_text():
 @pytest.mark.parametrize("text", ["https://a.example/?id=7", "FATURA ğüşİöç 12.345,67 ₺", "漢字"])
 def test_a_qr_code_reads_back_as_its_text(text):
     page = f"<style>@page{{size:60mm;margin:0}} svg{{width:60mm}}</style>{filters.qr(text)}"
-    pdf = pypdfium2.PdfDocument(weasyprint.HTML(string=page).write_pdf())
+    pdf = pypdfium2.PdfDocument(paper.weasy(page)[0])
     picture = pdf[0].render(scale=4, grayscale=True).to_pil()
     assert [code.text for code in zxingcpp.read_barcodes(picture)] == [text]
 
