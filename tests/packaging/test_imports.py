@@ -87,14 +87,21 @@ service.start()
 key = {"x-api-key": service.accounts.create_key(system_actor("test"), "test", ["admin"])[0]}
 xlsx = {"content-type": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"}
 order = "/orders/1/import/xlsx?customer_phone=05321234567"
-responses = [
-    client.get("/health/ready"),
-    client.post(order, content=b"PK", headers={**key, **xlsx}),
+ready = client.get("/health/ready")
+imported = client.post(order, content=b"PK", headers={**key, **xlsx})
+invoice = {"template_name": "invoice", "variables": {}}
+of_pdf = [
     client.get("/pdf/templates", headers=key),
+    client.get("/pdf/jobs", headers=key),
+    client.post("/pdf/jobs", json=invoice, headers=key),
+    client.post("/pdf/templates/invoice/preview", json={"variables": {}}, headers=key),
 ]
 service.stop()
 queues = [worker.queue.name for worker in service.workers]
-print((queues, [response.text for response in responses]))
+slow = {"kesin.workloads.pdf.templating.library", "kesin.workloads.pdf.jobs.worker"}
+loaded = slow & set(sys.modules)
+refusals = [(response.status_code, response.json()["error"]) for response in of_pdf]
+print((queues, sorted(loaded), ready.json()["status"], imported.json()["error"], refusals))
 """
 
 
@@ -128,11 +135,13 @@ def test_without_any_extra_commands_run_and_only_modules_that_need_one_fail_to_i
 
 def test_with_the_extra_web_alone_the_service_runs_and_names_the_missing_extras(tmp_path):
     missing = EVERY - set(LIBRARIES["web"]) - {"httpx", "markupsafe"}  # for the client and jinja2
-    queues, (ready, order, templates) = literal_eval(output_of(SERVE, tmp_path, missing=missing))
-    assert queues == ["oci", "oci_adjustments"]
-    assert json.loads(ready)["status"] == "ok"
-    assert json.loads(order)["error"] == {
+    printed = literal_eval(output_of(SERVE, tmp_path, missing=missing))
+    queues, loaded, ready, order, of_pdf = printed
+    assert (queues, loaded, ready) == (["oci", "oci_adjustments"], [], "ok")
+    assert order == {
         "code": "not_installed",
         "message": "this needs python_calamine: install it with `pip install 'kesin[optiplan]'`",
     }
-    assert json.loads(templates)["error"]["code"] == "pdf_not_installed"
+    for status, error in of_pdf:
+        assert (status, error["code"]) == (503, "pdf_not_installed")
+        assert "pip install 'kesin[pdf]'" in error["message"]

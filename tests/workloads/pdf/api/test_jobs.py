@@ -1,8 +1,5 @@
-"""Templates, webhooks of jobs, and a service without the libraries of PDFs."""
+"""Templates, webhooks of jobs, and what a request may ask for."""
 
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 from kesin.workloads import pdf
@@ -144,48 +141,3 @@ def test_the_time_limit_and_the_policy_are_the_services_unless_they_are_given(re
         front.done(me, order(options={"landscape": True}))
         front.done(me, order(options={"timeout": 60}))
         assert [limit_s for _, _, limit_s in front.engine.printed] == [33, 33, 60]
-
-
-WITHOUT = """
-import sys
-absent = "jsonschema referencing zxingcpp pikepdf playwright weasyprint obstore"
-sys.modules.update(dict.fromkeys(absent.split()))
-from pathlib import Path
-from kesin.foundation.permissions import system_actor
-from kesin.foundation.settings import Settings
-from kesin.store.sqlite.store import SqliteStore
-from kesin.web.app import create_app
-from kesin.web.service import Service
-from kesin.workloads import built_in
-from tests.web.client import Client
-folder = Path(sys.argv[1])
-store = SqliteStore(folder / "kesin.db")
-service = Service(Settings(data_dir=folder), store, {o.name: o for o in built_in()}, work=False)
-client = Client(create_app(service))
-slow = {"kesin.workloads.pdf.templating.library", "kesin.workloads.pdf.jobs.worker"}
-loaded = slow & set(sys.modules)
-key = service.accounts.create_key(system_actor("test"), "test", ["pdf"])[0]
-who = {"x-api-key": key}
-body = {"template_name": "invoice", "variables": {}}
-responses = [
-    client.get("/pdf/templates", headers=who),
-    client.get("/pdf/jobs", headers=who),
-    client.post("/pdf/jobs", json=body, headers=who),
-    client.post("/pdf/templates/invoice/preview", json={"variables": {}}, headers=who),
-]
-print(sorted(loaded), [each.status_code for each in responses], responses[0].json()["error"])
-"""
-
-
-def test_without_the_libraries_the_service_starts_and_says_what_to_install(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=Path(__file__).parents[4],
-    )
-    assert done.stdout.startswith("[] [503, 503, 503, 503] {'code': 'pdf_not_installed'"), (
-        done.stdout + done.stderr
-    )
-    assert "pip install 'kesin[pdf]'" in done.stdout
