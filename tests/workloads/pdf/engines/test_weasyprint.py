@@ -60,7 +60,11 @@ def test_options_that_it_does_not_support_are_warnings(engine):
 
 
 @pytest.mark.parametrize(
-    ("used_s", "code"), [(0.5, "DOCUMENT_TOO_SLOW"), (0.1, "NAVIGATION_TIMEOUT")]
+    ("used_s", "code"),
+    [
+        (0.5, "DOCUMENT_TOO_SLOW"),
+        pytest.param(0.1, "NAVIGATION_TIMEOUT", marks=pytest.mark.long),
+    ],
 )
 def test_a_document_that_takes_too_long_is_ended(engine, monkeypatch, used_s, code):
     pid = engine.child_pid
@@ -89,6 +93,7 @@ def test_a_process_that_dies_under_a_document_fails_it_and_is_replaced(engine, m
     assert engine.render(page("x"), A4, timeout_s=30).sha256 == first
 
 
+@pytest.mark.long  # in short: one that dies under a document
 def test_a_process_that_died_between_two_documents_is_replaced(engine):
     pid = engine.child_pid
     os.kill(pid, signal.SIGKILL)
