@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from functools import cache
-from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,9 +35,10 @@ ON_PHONE = pytest.mark.parametrize(
 )
 FRAME = ["header.top", "nav.side"]  # around every page, and the same there
 # Frames hold what a template or a PDF shows: no page of ours.
-_RUN = """async ([runOnly, within, exclude]) => {
+_RUN = """async ([runOnly, rules, within, exclude]) => {
   const found = await axe.run(within || { include: document, exclude }, {
     runOnly,
+    rules,
     resultTypes: ["violations"],
     iframes: false,
   });
@@ -117,34 +117,46 @@ def show(judge: Page, html: str) -> None:
 
 
 def complaints(
-    judge: Page, *, within: str = "", style: bool = False, framed: bool = True
+    judge: Page,
+    *,
+    within: str = "",
+    style: bool | None = None,
+    framed: bool = True,
 ) -> list[dict[str, Any]]:
-    """Serious obstacles for users of a keyboard or a screen reader, or with weak eyes."""
-    rules = {"type": "rule", "values": STYLE} if style else {"type": "tag", "values": TAGS}
+    """Serious obstacles for users of a keyboard or a screen reader, or with weak eyes.
+
+    With ``style`` only rules about colours and sizes judge, with ``style=False`` only the others.
+    """
+    run = {"type": "rule", "values": STYLE} if style else {"type": "tag", "values": TAGS}
+    rules = {name: {"enabled": False} for name in STYLE} if style is False else {}
     left_out = [] if framed else FRAME
-    violations: list[dict[str, Any]] = judge.evaluate(_RUN, [rules, within, left_out])
+    violations: list[dict[str, Any]] = judge.evaluate(_RUN, [run, rules, within, left_out])
     return [violation for violation in violations if violation["impact"] in GRAVE]
 
 
 def problems(
     judge: Page, within: str = "", *, dark: bool = False, every: bool = False, framed: bool = True
 ) -> list[Any]:
-    """Problems of the page that is shown: wide and light, then on a phone and dark.
+    """Problems of the page that is shown: wide and light, then on a phone.
 
-    The contrast of every pair of colours is computed in test_tokens.py: in the dark it is judged
-    again only if that is asked for. With ``every``, all rules judge each size in each theme.
-    Unless ``framed``, the frame of the page was judged on another one.
+    The contrast of every pair of colours is computed in test_tokens.py: a browser judges colours
+    and sizes only if ``dark`` asks for it, then in the dark too. With ``every``, all rules judge
+    each size in each theme. Unless ``framed``, the frame of the page was judged on another one.
     """
     noticed: list[Any] = []
-    for size, theme in product((WIDE, PHONE), THEMES):
-        if every or (size == PHONE) == (theme == "dark"):
-            sized(judge, size)
-            judge.emulate_media(color_scheme=theme)
+    # The size that the page has comes first: to draw it again is slow.
+    for size in sorted((WIDE, PHONE), key=lambda size: size != judge.viewport_size):
+        sized(judge, size)
+        for theme in THEMES if every else ("dark" if dark and size == PHONE else "light",):
+            if theme == "dark":
+                judge.emulate_media(color_scheme="dark")
             if every or dark or size == WIDE:
-                style = size == PHONE and not every
+                style = None if every or (dark and size == WIDE) else size == PHONE
                 noticed += complaints(judge, within=within, style=style, framed=framed)
-            noticed += [*too_wide(judge), *(too_small(judge, within) if size == PHONE else ())]
-    judge.emulate_media(color_scheme="light")
+            noticed += too_wide(judge)
+            if theme == "dark":
+                judge.emulate_media(color_scheme="light")
+        noticed += too_small(judge, within) if size == PHONE else ()
     return noticed
 
 

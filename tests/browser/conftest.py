@@ -36,6 +36,7 @@ FLAGS = [
     "--disable-gpu",
     "--font-render-hinting=none",
     "--renderer-process-limit=1",  # all pages are ours, and a process for each tab is slow
+    "--js-flags=--no-opt,--no-maglev,--single-threaded",  # no page lives long enough to gain by it
     *(["--no-sandbox"] if os.geteuid() == 0 else []),
 ]
 POLL_S = 0.1  # how soon changes are noticed, and sessions that ended

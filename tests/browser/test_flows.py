@@ -6,6 +6,7 @@ import itertools
 import re
 import threading
 
+import pytest
 from playwright.sync_api import Page, Route, expect
 
 from kesin.engine.queue import apply_changes
@@ -90,6 +91,7 @@ def test_a_search_narrows_as_it_is_typed_and_can_be_sent_to_a_colleague(signed_i
     expect(page.get_by_role("searchbox")).to_have_value("WANTED-0")
 
 
+@pytest.mark.long  # in short: test_lists.py
 def test_older_rows_are_added_below_and_stay_when_the_page_is_renewed(
     signed_in, world, monkeypatch
 ):
@@ -110,6 +112,7 @@ def test_older_rows_are_added_below_and_stay_when_the_page_is_renewed(
     expect(rows).to_have_count(5)
 
 
+@pytest.mark.long  # in short: test_lists.py, test_workload_flows.py
 def test_rows_change_live_while_the_selection_and_the_focus_stay(signed_in, world):
     [chosen] = failed(world, 1, "CHOSEN")
     waiting = world.job(key="it-moves")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from kesin.engine.results import Failed
@@ -77,6 +78,7 @@ def test_a_task_is_requeued_and_its_page_shows_the_new_state_at_once(size, signe
     expect_same_document(page)
 
 
+@pytest.mark.long  # in short: test_owner.py
 @ON_PHONE
 def test_a_held_order_is_approved_on_its_jobs_page(size, signed_in, world):
     job_id = planned_order(world.service)

@@ -307,6 +307,7 @@ def test_the_tries_come_later_and_later(signed_in, world: World, watcher):
     assert spans[0] < spans[1] < spans[2]
 
 
+@pytest.mark.long  # in short: test_signing_in.py
 def test_a_session_that_ended_meanwhile_leads_to_the_sign_in(signed_in, served: Served, watcher):
     page = signed_in("viewer", name="leaves")
     page.goto(TASKS)

@@ -6,7 +6,7 @@ import itertools
 import re
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, ViewportSize, expect
 
 from tests.browser.checking import (
     AT_DESK,
@@ -29,22 +29,22 @@ _numbers = itertools.count(1)
 RENEW_LIST = "() => htmx.trigger('[data-rows]', 'renew')"
 
 
-# Each list once, each size at least once; the long form has every list at every size.
-SHORT = {"oci": WIDE, "pdf": PHONE, "optiplan": WIDE}
-LISTS = pytest.mark.parametrize(
-    ("listed", "size"),
-    [
-        pytest.param(
-            kind,
-            size,
-            id=f"{kind}-{'phone' if size == PHONE else 'wide'}",
-            marks=[pytest.mark.long] * (SHORT[kind] != size),
-        )
-        for kind in SHORT
-        for size in (WIDE, PHONE)
-    ],
-    indirect=["listed"],
-)
+def lists(**short: ViewportSize) -> pytest.MarkDecorator:
+    """These lists at this size; the long form has every list at every size."""
+    return pytest.mark.parametrize(
+        ("listed", "size"),
+        [
+            pytest.param(
+                kind,
+                size,
+                id=f"{kind}-{'phone' if size == PHONE else 'wide'}",
+                marks=[pytest.mark.long] * (short.get(kind) != size),
+            )
+            for kind in ("oci", "pdf", "optiplan")
+            for size in (WIDE, PHONE)
+        ],
+        indirect=["listed"],
+    )
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def numbers(page: Page) -> list[int]:
     return [int(n) for n in re.findall(r"\d+", page.locator("#list-count").inner_text())]
 
 
-@LISTS
+@lists(optiplan=PHONE)
 def test_rows_hold_still_with_their_current_state(signed_in, listed, judge, size):
     jobs = [listed.create() for _ in range(3)][::-1]
     page = opened(signed_in, listed, size)
@@ -97,7 +97,7 @@ def test_rows_hold_still_with_their_current_state(signed_in, listed, judge, size
     assert not too_wide_at_any_size(page)
 
 
-@LISTS
+@lists(oci=WIDE)
 def test_the_store_sorts_by_creation_and_the_browser_what_is_whole(signed_in, listed, size):
     jobs = [listed.create() for _ in range(2)][::-1]
     page = opened(signed_in, listed, size)
@@ -128,6 +128,7 @@ def test_the_store_sorts_by_creation_and_the_browser_what_is_whole(signed_in, li
     expect(head).to_have_attribute("aria-sort", "ascending")
 
 
+@pytest.mark.long  # in short: test_lists.py
 @AT_DESK
 def test_older_rows_are_appended_and_survive_a_renewal(signed_in, world, size):
     site = f"long{size['width']}"
@@ -175,6 +176,7 @@ def test_a_warning_that_goes_pulls_no_row_from_under_the_pointer(signed_in, worl
     expect(page.locator(".list-head")).to_have_css("padding-top", "0px")
 
 
+@pytest.mark.long  # in short: a warning
 @ON_PHONE
 def test_a_held_order_that_goes_pulls_no_row_from_under_the_pointer(signed_in, world, size):
     listed = orders(world)

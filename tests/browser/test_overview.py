@@ -1,23 +1,21 @@
-"""The overview and what it leads to, on a desk and on a phone; a page is only resized between."""
+"""The overview and what it leads to; whether it is accessible is checked in test_pages.py."""
 
 from __future__ import annotations
 
 import re
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import ViewportSize, expect
 
 from kesin.engine.queue import Queue
 from kesin.engine.worker import Worker
 from kesin.lifecycle.task import task_lifecycle
-from tests.browser.checking import PHONE, WIDE, problems, show, sized, too_wide_at_any_size
+from tests.browser.checking import AT_DESK, PHONE, WIDE, sized, too_wide_at_any_size
 from tests.browser.conftest import NewPage
 from tests.browser.sample_data import conversions, tasks
 from tests.browser.served import Served
 from tests.web.conftest import World
 from tests.workloads.optiplan.orders_ready import held_order
-
-SIZES = (WIDE, PHONE)
 
 
 @pytest.fixture(scope="module")
@@ -37,15 +35,15 @@ def busy(served: Served) -> World:
     return world
 
 
-def test_cards_have_one_height_and_what_is_idle_folds_into_one_line(
-    busy: World, signed_in: NewPage, judge: Page
+def test_queues_of_ones_own_come_first_and_what_is_idle_folds_into_one_line(
+    busy: World, signed_in: NewPage
 ) -> None:
     page = signed_in("admin")
     page.goto("/dashboard")
     cards, idle = page.locator("article.card"), page.locator("p.idle")
     expect(page.locator("#card-task .card-chart")).to_be_visible()
     assert cards.count() == 4
-    for size in SIZES:
+    for size in (WIDE, PHONE):
         sized(page, size)
         heights = cards.evaluate_all("(all) => all.map((one) => one.offsetHeight)")
         assert len(set(heights)) == 1, (size, heights)
@@ -54,88 +52,80 @@ def test_cards_have_one_height_and_what_is_idle_folds_into_one_line(
     for name in ("pdf", "pdf_batches", "pdf_webhooks", "oci_adjustments"):
         expect(page.locator(f"#card-{name}")).to_have_count(0)
         expect(idle.locator(f"a[href='/dashboard/queues/{name}']")).to_have_count(1)
+    expect(cards.first).to_have_id("card-letters")
+    expect(cards.first.get_by_role("heading")).to_have_text("letters yours")
+    expect(page.get_by_text("yours", exact=True)).to_have_count(1)
+    expect(page.locator("[id^=need-letters]")).to_have_count(0)  # it is well
     assert too_wide_at_any_size(page) == []
-    show(judge, page.content())
-    assert problems(judge) == []
 
 
-def test_queues_of_ones_own_come_first(busy: World, signed_in: NewPage) -> None:
-    page = signed_in("admin")
+@AT_DESK
+def test_several_held_orders_lead_to_the_orders(
+    busy: World, signed_in: NewPage, size: ViewportSize
+) -> None:
+    page = signed_in("operator", size=size)
     page.goto("/dashboard")
-    for size in SIZES:
-        sized(page, size)
-        first = page.locator("article.card").first
-        expect(first).to_have_id("card-letters")
-        expect(first.get_by_role("heading")).to_have_text("letters yours")
-        expect(page.get_by_text("yours", exact=True)).to_have_count(1)
+    line = page.locator("[id^=need-optiplan]")
+    expect(line).to_have_count(1)
+    expect(line).to_contain_text("2 jobs")
+    line.get_by_role("link", name="Open the orders").click()
+    expect(page).to_have_url(re.compile(r"/dashboard/optiplan\?state=HOLD$"))
+    for number in ("W-31", "W-32"):
+        expect(page.locator("article.hold").filter(has_text=number)).to_be_visible()
+    expect(page.locator("#list-count")).to_have_text("2 of 2 jobs")
 
 
-def test_several_held_orders_lead_to_the_orders(busy: World, signed_in: NewPage) -> None:
-    page = signed_in("operator")
-    for size in SIZES:
-        sized(page, size)
-        page.goto("/dashboard")
-        line = page.locator("[id^=need-optiplan]")
-        expect(line).to_have_count(1)
-        expect(line).to_contain_text("2 jobs")
-        line.get_by_role("link", name="Open the orders").click()
-        expect(page).to_have_url(re.compile(r"/dashboard/optiplan\?state=HOLD$"))
-        for number in ("W-31", "W-32"):
-            expect(page.locator("article.hold").filter(has_text=number)).to_be_visible()
-        expect(page.locator("#list-count")).to_have_text("2 of 2 jobs")
-
-
-def test_orders_are_searched_as_typed(busy: World, signed_in: NewPage, judge: Page) -> None:
-    page = signed_in("operator")
+@pytest.mark.long  # in short: test_flows.py, as every list
+@AT_DESK
+def test_orders_are_searched_as_typed(busy: World, signed_in: NewPage, size: ViewportSize) -> None:
+    page = signed_in("operator", size=size)
     rows = page.locator("#orders tbody tr")
-    for size in SIZES:
-        sized(page, size)
-        page.goto("/dashboard/optiplan?state=HOLD")
-        page.get_by_role("searchbox").fill("w-32")
-        expect(rows).to_have_count(1)
-        expect(rows).to_contain_text("W-32")
-        expect(page).to_have_url(re.compile(r"/dashboard/optiplan\?state=HOLD&text=w-32$"))
-        expect(page.get_by_role("searchbox")).to_be_focused()
-        page.reload()
-        expect(rows).to_have_count(1)
-        assert too_wide_at_any_size(page) == []
-    show(judge, page.content())
-    assert problems(judge) == []
+    page.goto("/dashboard/optiplan?state=HOLD")
+    page.get_by_role("searchbox").fill("w-32")
+    expect(rows).to_have_count(1)
+    expect(rows).to_contain_text("W-32")
+    expect(page).to_have_url(re.compile(r"/dashboard/optiplan\?state=HOLD&text=w-32$"))
+    expect(page.get_by_role("searchbox")).to_be_focused()
+    page.reload()
+    expect(rows).to_have_count(1)
+    assert too_wide_at_any_size(page) == []
 
 
-def test_a_site_and_a_queue_are_jumped_to_by_keys(busy: World, signed_in: NewPage) -> None:
-    page = signed_in("operator")
+@AT_DESK
+def test_a_site_and_a_queue_are_jumped_to_by_keys(
+    busy: World, signed_in: NewPage, size: ViewportSize
+) -> None:
+    page = signed_in("operator", size=size)
     options = page.locator("#jump-results [role=option]")
     places = {"south": "/dashboard/site/south/oci-control", "lett": "/dashboard/queues/letters"}
-    for size in SIZES:
-        sized(page, size)
-        page.goto("/dashboard")
-        for typed, path in places.items():
-            page.keyboard.press("Control+k")
-            expect(page.locator("#jump-q")).to_be_focused()
-            page.keyboard.type(typed)
-            expect(options).to_have_count(1)
-            expect(options).to_have_attribute("aria-selected", "true")
-            page.keyboard.press("Enter")
-            expect(page).to_have_url(path)
-            page.wait_for_load_state()
+    page.goto("/dashboard")
+    for typed, path in places.items():
+        page.keyboard.press("Control+k")
+        expect(page.locator("#jump-q")).to_be_focused()
+        page.keyboard.type(typed)
+        expect(options).to_have_count(1)
+        expect(options).to_have_attribute("aria-selected", "true")
+        page.keyboard.press("Enter")
+        expect(page).to_have_url(path)
+        page.wait_for_load_state()
 
 
-def test_a_traceback_is_folded_until_it_is_wanted(busy: World, signed_in: NewPage) -> None:
+@AT_DESK
+def test_a_traceback_is_folded_until_it_is_wanted(
+    busy: World, signed_in: NewPage, size: ViewportSize
+) -> None:
     def stumble(_job: object) -> None:
         raise RuntimeError("stumbled")
 
-    job = busy.job(key="stumbles")
+    job = busy.job(key=f"stumbles-{size['width']}")
     Worker(busy.task, stumble).drain()
-    page = signed_in("operator")
-    for size in SIZES:
-        sized(page, size)
-        page.goto(f"/dashboard/jobs/{job}")
-        fold = page.locator("#job-story details").filter(has_text="Traceback").first
-        expect(fold).not_to_have_attribute("open", re.compile(".*"))
-        trace = fold.locator("pre")
-        expect(trace).to_be_hidden()
-        fold.locator("summary").press("Enter")
-        expect(trace).to_be_visible()
-        expect(trace).to_contain_text("in stumble")
-        assert too_wide_at_any_size(page) == []
+    page = signed_in("operator", size=size)
+    page.goto(f"/dashboard/jobs/{job}")
+    fold = page.locator("#job-story details").filter(has_text="Traceback").first
+    expect(fold).not_to_have_attribute("open", re.compile(".*"))
+    trace = fold.locator("pre")
+    expect(trace).to_be_hidden()
+    fold.locator("summary").press("Enter")
+    expect(trace).to_be_visible()
+    expect(trace).to_contain_text("in stumble")
+    assert too_wide_at_any_size(page) == []

@@ -36,7 +36,8 @@ MOST_CLICKS = 5
 WAKE_UP_S = 31.0
 # A page that nothing moves on looks again every ten seconds; so soon it would take a test as long.
 LOOK_AGAIN = "() => document.dispatchEvent(new Event('kesin:found'))"
-MODES = [("A", PHONE, False), ("A", WIDE, True), ("B", PHONE, True), ("B", WIDE, False)]
+# For the owner mode B looks like A: the long form runs OptiPlanning's macro too.
+MODES = [("A", PHONE, False), ("A", WIDE, True), ("B", PHONE, True), ("B", WIDE, True)]
 _numbers = itertools.count(1)
 
 
@@ -168,6 +169,7 @@ def test_in_mode_c_the_owner_optimises_and_approves_and_needs_five_clicks_at_mos
     shop.cancel(ROOT, job)
 
 
+@pytest.mark.long  # in short: mode C
 def test_a_result_goes_even_if_the_page_never_showed_the_state_it_led_to(signed_in, world, shop):
     job, _ = new_order(world, "C")
     page = signed_in("operator")
@@ -210,6 +212,7 @@ def test_the_customer_alone_is_added_and_the_card_says_so_at_once(signed_in, wor
     shop.cancel(ROOT, job)
 
 
+@pytest.mark.long  # in short: test_job_page.py
 def test_an_order_that_was_cancelled_meanwhile_is_said_and_shown(signed_in, world, shop, watcher):
     watcher.expects("409")
     job, _ = new_order(world, "A")
@@ -241,10 +244,10 @@ def test_a_failed_order_waits_with_the_right_action(signed_in, world, shop, judg
         page.locator(f"#held-{held}").get_by_role("link", name="Add this customer")
     ).to_be_visible()
     show(judge, page.content())
-    assert problems(judge) == []
+    assert problems(judge, "main") == []
     page.goto(f"/dashboard/jobs/{held}")
     show(judge, page.content())
-    assert problems(judge, dark=True) == []
+    assert problems(judge, "main") == []
     shop.cancel(ROOT, held)
     shop.queue.act("reissue", actor="tests", ids=[job])
 
@@ -258,6 +261,7 @@ def test_the_owner_reads_turkish(signed_in, world, shop):
     shop.cancel(ROOT, job)
 
 
+@pytest.mark.long  # in short: test_operator.py, test_forms.py
 @ON_PHONE
 def test_a_template_error_is_found_in_two_clicks(signed_in, world, size):
     job = pdfs(world)["failed"]
@@ -271,6 +275,7 @@ def test_a_template_error_is_found_in_two_clicks(signed_in, world, size):
     assert clicks.n <= 3, clicks.names
 
 
+@pytest.mark.long  # in short: test_lists.py
 @AT_DESK
 def test_an_order_is_jumped_to_by_its_customer(signed_in, world, shop, size):
     job, _ = new_order(world, "A")

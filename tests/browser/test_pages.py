@@ -1,4 +1,4 @@
-"""Every page there is, in Turkish: wide and light, on a phone and dark.
+"""Every page there is, in Turkish: wide and light, on a phone, one of each kind also in the dark.
 
 Neither language nor size nor theme changes the markup, and Turkish words are longer; the other
 tests here read English. The long form looks at each page in every combination. The data is full
@@ -47,6 +47,7 @@ DARK = {"overview", "conversions", "failed task", "orders", "rules"}  # one page
 # Other data on a page that is judged anyway: left to the long form.
 VARIANTS = {"nothing matches", "empty queue", "orders queue", "conversion", "printed"}
 VARIANTS |= {"oci control of a quiet site", "pdf from nothing", "reconciliation of a quiet site"}
+VARIANTS |= {"limited queue", "running", "blocked"}
 DRAWING = "#job-panel img, #job-panel object, #job-panel svg:not(.icon)"
 Language = Literal["en", "tr"]
 EN_TOO = pytest.param("en", marks=pytest.mark.long)
@@ -161,7 +162,7 @@ def test_a_page_is_accessible_and_fits(
         if part.page == name:
             part.open(page, say)
             expect(page.locator(part.within)).to_be_visible()
-            _check(page, judge, language, carried, part.within, dark=kind, every=every)
+            _check(page, judge, language, carried, part.within, every=every)
             close(page)
 
 
@@ -226,11 +227,12 @@ def test_a_report_of_an_action_is_accessible(language, data, carried, world, adm
 
 
 def _check_report(page: Page, judge: Page, language: Language, carried: set[str]) -> None:
+    """What is around it was judged before it was there."""
     dialog = page.get_by_role("dialog")
     dialog.locator("button.first").click()
     expect(page.locator("#result .alert")).to_be_visible()
     expect(dialog).to_have_count(0)
-    _check(page, judge, language, carried, dark=True)
+    _check(page, judge, language, carried, "#result")
 
 
 # Probes

@@ -106,6 +106,7 @@ def test_a_page_in_a_zone_that_the_server_did_not_know_is_put_right_in_its_place
     expect(in_new_york.locator("#zone summary")).to_contain_text("New York")
 
 
+@pytest.mark.long
 def test_on_a_phone_too_times_switch_between_zones(busy, in_new_york, served):
     page = in_new_york
     sized(page, PHONE)

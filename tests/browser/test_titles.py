@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from kesin.store.records import Listing
-from tests.browser.checking import ON_PHONE, PHONE, problems, show, sized, too_wide_at_any_size
+from tests.browser.checking import ON_PHONE, PHONE, complaints, show, sized, too_wide_at_any_size
 from tests.browser.conftest import NewPage
 from tests.browser.served import Served
 
@@ -43,6 +43,6 @@ def test_a_job_is_found_by_typing_part_of_its_title(
     expect(rows).to_have_count(3)
     assert not too_wide_at_any_size(page)
     show(judge, page.evaluate("document.documentElement.outerHTML"))
-    assert not problems(judge)
+    assert not complaints(judge, within="#rows")
     page.get_by_role("link", name=re.compile("Çağlar")).click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Işıl Çağlar · 2026-0041")

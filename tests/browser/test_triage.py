@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 from kesin.engine.new_job import NewJob
 from kesin.engine.queue import Queue
-from kesin.engine.results import Done, Failed
+from kesin.engine.results import Failed
 from kesin.engine.worker import Worker
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.task import task_lifecycle
@@ -98,6 +98,7 @@ def test_the_panel_of_a_queue_filters_and_a_futile_retry_is_warned_about(signed_
     expect(dialog).to_have_count(0)
 
 
+@pytest.mark.long  # in short: the overview
 def test_a_retry_from_the_panel_of_a_queue_is_reported_at_its_line(signed_in, letters):
     page = signed_in("operator")
     page.goto(f"/dashboard/queues/{letters.name}?code=SMTP_DOWN")
@@ -109,6 +110,7 @@ def test_a_retry_from_the_panel_of_a_queue_is_reported_at_its_line(signed_in, le
     expect(page.locator("#failures .did")).to_have_count(1)  # it outlives its line
 
 
+@pytest.mark.long  # in short: tests/web/dashboard/workloads/test_oci_sites.py
 @AT_DESK
 def test_all_sites_are_sorted_by_a_click_on_a_heading(signed_in, world, size):
     page = signed_in("operator", size=size)
@@ -118,16 +120,6 @@ def test_all_sites_are_sorted_by_a_click_on_a_heading(signed_in, world, size):
     expect(page.locator("th[aria-sort=ascending]")).to_contain_text("Site")
     names = page.locator("tbody td:first-child a").all_inner_texts()
     assert names == sorted(names, key=str.casefold)
-
-
-def test_a_queue_that_is_well_needs_no_line(signed_in, world):
-    queue = Queue("notes", task_lifecycle("notes"), world.store, clock=world.clock)
-    queue.enqueue({"to": 1})
-    Worker(queue, lambda _job: Done()).drain()
-    page = signed_in("operator")
-    page.goto("/dashboard")
-    expect(page.locator("#card-notes")).to_contain_text("yours")
-    expect(page.locator("[id^=need-notes]")).to_have_count(0)
 
 
 def test_no_other_button_comes_under_the_pointer(signed_in, letters):
@@ -150,6 +142,7 @@ def test_no_other_button_comes_under_the_pointer(signed_in, letters):
     expect(lines.first).to_contain_text("65 jobs")
 
 
+@pytest.mark.long  # in short: test_lists.py
 def test_the_buttons_of_the_overview_wait_while_the_service_does_not_answer(
     signed_in, letters, watcher
 ):

@@ -205,7 +205,7 @@ def test_a_rule_is_changed_reviewed_and_then_in_force(signed_in, world):
     assert order_service(world.service).workshop.rules().kerf_mm == Decimal("3.2555")
 
 
-@pytest.mark.parametrize("width", [390, 1440])
+@pytest.mark.parametrize("width", [390, pytest.param(1440, marks=pytest.mark.long)])
 def test_a_file_is_previewed_and_imported_and_its_sums_are_shown(signed_in, world, width):
     site = f"files-{width}"
     world.site(site)
