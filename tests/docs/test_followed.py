@@ -16,10 +16,10 @@ from tests.docs.shell import URL, follow, run
 from tests.web.serving import Served, opened, own_settings, serve
 
 CRON_SECRET = "a secret for the cron caller"
-# The pages, and sections of pages, that share a service; the first shows the figures of all sites.
+# The pages, and sections of pages, that share a service; the first of a group may show the figures
+# of all sites.
 FOLLOWED = {
-    "oci and optiplan": (
-        "tr/is-kollari.md#çevrimdışı-dönüşümler",
+    "after each other": (
         "oci-operations.md#alerts",
         "oci.md",
         "oci-sites.md#several-conversion-actions",
@@ -29,16 +29,17 @@ FOLLOWED = {
         "oci-operations.md#spent-attempts",
         "oci-operations.md#smoke-test",
         "optiplan.md",
+        "pdf.md",
     ),
-    "pdf": ("pdf.md",),
-    "the same again": (
+    "with a process that renders": (
+        "tr/is-kollari.md#çevrimdışı-dönüşümler",
         "pdf-api.md",
         "pdf-operations.md#alerts",
         "tr/is-kollari.md#pdf",
         "tr/is-kollari.md#kesim-siparişleri",
     ),
 }
-LONG = "the same again"
+LONG = "with a process that renders"  # in short: tests/workloads/pdf and the English pages
 # The runbooks of alerts show no output: parts of it, in this order.
 ALERTS = {
     "oci-operations.md#alerts": [
@@ -76,7 +77,7 @@ def programs(tmp_path, monkeypatch) -> Iterator[Programs]:
 )
 def test_the_commands_of_a_page_print_what_it_shows(group, programs, tmp_path, monkeypatch):
     """One service for several pages: each uses a site, keys or orders of its own."""
-    renders = any("pdf" in page for page in FOLLOWED[group])
+    renders = group == LONG
     monkeypatch.setenv("KESIN_PDF_PROCESSES", str(int(renders)))
     with serve(programs, tmp_path) as served, opened(tmp_path) as store:
         if renders:
@@ -89,7 +90,7 @@ def test_the_commands_of_a_page_print_what_it_shows(group, programs, tmp_path, m
             else:
                 follow(name, folder, served.address)
                 check_files(folder, FILES.get(name, set()))
-        if group == "oci and optiplan":
+        if group != LONG:
             check_api(served, programs, monkeypatch, tmp_path)
 
 
