@@ -25,6 +25,7 @@ from kesin.store.limits import MAX_BATCH
 from kesin.store.postgres.connection import CONNECTION
 from kesin.store.postgres.store import PostgresStore
 from kesin.store.redis.store import RedisStore
+from kesin.store.rules import jobs_by_state
 from kesin.store.sqlite.store import SqliteStore
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
@@ -162,13 +163,11 @@ def _every_history_replays(request: pytest.FixtureRequest) -> Iterator[None]:
 
 def check_histories_and_counts(store: Any) -> None:
     """The events give exactly the rows, and the counters count them, but for a large batch."""
-    for queue in set(store.queues()) & set(store._queues):
-        counts = counted(store, queue)
-        if sum(counts.values()) < MAX_BATCH:
+    for queue in store._queues:
+        if sum(jobs_by_state(store.move_counts(queue)).values()) < MAX_BATCH:
             differences = map(str, verify(store, queue).differences)
             # Some tests inject times into a queue that began without.
             assert [each for each in differences if "clock of version" not in each] == []
-            assert counts == listed(store, queue)
 
 
 def counted(store: Store, queue: str) -> dict[tuple[str, str], int]:

@@ -32,6 +32,7 @@ def lifecycle_json(lifecycle: Lifecycle) -> str:
     return json.dumps(_encode(lifecycle), ensure_ascii=False, separators=(",", ":"))
 
 
+@lru_cache(maxsize=64)
 def lifecycle_from_json(text: str) -> Lifecycle:
     """The lifecycle of a text; raises DeclarationError for one of a newer version."""
     try:

@@ -73,7 +73,7 @@ def simulate(
 ) -> SimulationResult:
     """Run until ``steps`` calls have been checked, or a promise breaks.
 
-    A history that breaks a promise is shortened in at most ``shrink_attempts`` attempts.
+    A history that breaks a promise is shortened in this many attempts; without, it has no trace.
     """
     run = SimulationResult(lifecycle.name, seed)
     digest = hashlib.sha256()
@@ -139,7 +139,7 @@ class _Era:
 
 def _shrink(era: _Era, at_step: int, number: int, attempts: int) -> SimulationFailure:
     """Remove steps for as long as the same promise still breaks."""
-    best = _replay(era, tuple(era.history))
+    best = _replay(era, tuple(era.history)) if attempts else era
     rule = era.violation.rule if era.violation else ""
     remaining = iter(range(attempts))
     while shorter := _find_shorter(era, best, rule, remaining):

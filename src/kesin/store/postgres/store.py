@@ -158,6 +158,13 @@ class PostgresStore(SqlStore):
                     raise
         raise AssertionError("unreachable")
 
+    def _run_each(self, sql: str, rows: Sequence[dict[str, Any]]) -> None:
+        with self._connection() as connection:
+            if rows and isinstance(connection, TimedConnection):  # not a caller's
+                connection.cursor().executemany(sql, rows)  # without a wait after each
+            else:
+                super()._run_each(sql, rows)
+
     def _read(self, sql: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
         return self._rows(sql, params)
 

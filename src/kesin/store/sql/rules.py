@@ -1,7 +1,9 @@
 """The rules of a queue in both SQL stores: declare them, keep every version, retire states."""
 
+from collections.abc import Sequence
 from functools import reduce
 from operator import or_
+from typing import Any
 
 from kesin.foundation.clock import wall_clock_us
 from kesin.foundation.text import canonical_json
@@ -93,18 +95,24 @@ class SqlRules(SqlInserter):
         params = {"queue": queue, "definition": definition, "now": None}
         with self.transaction():
             self._lock_rules(queue)
-            known = self.declared(queue)
-            for edge, effects in moves.items():
-                row = {**dict(zip(EDGE_COLUMNS, edge, strict=True)), **effects._asdict()}
-                self._rows(self._beside("change_move" if edge in known else "add_move"), row)
+            rows = {edge: dict(zip(EDGE_COLUMNS, edge, strict=True)) for edge in moves}
+            known = rows.keys() & self.declared(queue).keys()
+            for name, edges in (("change_move", known), ("add_move", rows.keys() - known)):
+                given = [rows[edge] | moves[edge]._asdict() for edge in sorted(edges)]
+                self._run_each(self._beside(name), given)
             self._rows(self._beside("put_definition"), params)
 
     def write_rules(self, version: RulesVersion) -> None:
         """Store a version of the rules, and those of its states that are not there yet."""
         with self.transaction():
             self._rows(self._beside("add_rules"), version._asdict())
-            for state in state_rows(version):
-                self._rows(self._beside("add_state"), {"queue": version.queue, **state})
+            states = [{"queue": version.queue, **state} for state in state_rows(version)]
+            self._run_each(self._beside("add_state"), states)
+
+    def _run_each(self, sql: str, rows: Sequence[dict[str, Any]]) -> None:
+        """Run a statement for each of these rows, in the transaction that is open."""
+        for row in rows:
+            self._rows(sql, row)
 
     def _declare_version(
         self,
