@@ -6,6 +6,8 @@ only in what no guard can read (sequence numbers, ids, how far back a time lies)
 the walk is finite and exhaustive. Nothing of ``explore``, ``cycles`` or ``prove`` is used here.
 """
 
+from __future__ import annotations
+
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -162,6 +164,17 @@ class History:
             )
             onward.update((node, best - level[node]) for node in circle)
         return 1 + onward[self.start]
+
+    def without_people(self) -> History:
+        """Only what is reached by automatic moves and time."""
+        alone = History(self.lifecycle)
+        alone.start = self.start
+        ahead = [alone.start]
+        for node in ahead:
+            if node not in alone.edges:
+                alone.edges[node] = self.edges[node]
+                ahead.extend(edge.to for edge in self.edges[node])
+        return alone
 
     @cached_property
     def circles(self) -> list[list[Node]]:

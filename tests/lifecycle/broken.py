@@ -7,10 +7,10 @@ adversary of ``adversary.py`` runs into when the same thing is wrong under small
 from dataclasses import replace
 from functools import cache
 
+from kesin.engine.proof_cache import proof_of
 from kesin.lifecycle.budget import Backoff
 from kesin.lifecycle.declare import Move, State
 from kesin.lifecycle.errors import Category, Code, Rule, Verdict
-from kesin.lifecycle.proof.rules import prove
 from kesin.lifecycle.task import task_lifecycle
 from kesin.lifecycle.vocabulary import (
     STAY,
@@ -40,7 +40,9 @@ from tests.lifecycle.mutations import (
     stays,
 )
 
-proved = cache(prove)  # a lifecycle is its own key, and its proof never changes
+# A lifecycle is its own key, and its proof never changes. Those of the real ones come with the
+# package: `tests/engine/test_proof_cache.py` makes every one of them again.
+proved = cache(proof_of)
 
 REAL = {
     "oci": oci_lifecycle(),
@@ -54,14 +56,16 @@ REAL = {
 SOUND = {
     **REAL,
     "oci": oci_lifecycle(OciLimits(too_recent_waits=1)),
-    "optiplan": replace(REAL["optiplan"].with_limits(max_attempts=2), max_returns=1),
+    "optiplan": replace(
+        optiplan_lifecycle(OptiplanLimits(max_attempts=1, retry_count_max=1)), max_returns=1
+    ),
 }
 # The same rules under caps and pauses that leave few histories to walk.
 SMALL = {
     "oci": oci_lifecycle(
         OciLimits(
             max_attempts_script=2,
-            too_recent_waits=2,
+            too_recent_waits=1,
             too_recent_pause_s=1,
             lease_seconds=1,
             backoff=Backoff((1,)),
