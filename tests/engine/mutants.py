@@ -69,6 +69,10 @@ class _Edited:
         return text
 
 
+# Edits → a database with the edited schema, to be copied, and the edits that matched in it.
+_READY: dict[tuple[Edit, ...], tuple[sqlite3.Connection, set[Edit]]] = {}
+
+
 class MutantStore(SqliteStore):
     """An in-memory store with a bug; ``made`` collects the edits that matched."""
 
@@ -79,9 +83,18 @@ class MutantStore(SqliteStore):
 
     def migrate(self) -> list[str]:
         """Edit the triggers as well: the only connection is replaced before they are made."""
-        writer = _Edited(self._connections.writer, self._edits, self._made)
+        real = self._connections.writer
+        writer = _Edited(real, self._edits, self._made)
         self._connections._writer = writer  # type: ignore[assignment]
-        return super().migrate()
+        ready = _READY.get(self._edits)
+        if ready is None:
+            applied = super().migrate()
+            ready = _READY[self._edits] = sqlite3.connect(":memory:"), {*self._made}
+            real.backup(ready[0])
+            return applied
+        ready[0].backup(real)
+        self._made |= ready[1]
+        return []
 
 
 class KeepsWhatWasRolledBack(SqliteStore):

@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from itertools import product
 from typing import Any
+from unittest.mock import Mock
 
 import psycopg
 import pytest
 
 from kesin.engine import results
 from kesin.engine.simulation.application import Application
+from kesin.engine.simulation.dice import Dice
 from kesin.engine.simulation.schedule import FAULTS, ScheduledStep, scheduled_steps
 from kesin.engine.simulation.simulate import SimulationResult, simulate
 from kesin.engine.simulation.workers import SimulatedWorker
@@ -128,9 +130,12 @@ def test_another_process_sees_the_same_history():
 
 
 def test_how_python_prints_a_traceback_is_no_part_of_a_history(monkeypatch):
-    expected = simulate(TASK(), seed=2, steps=300).hash
-    monkeypatch.setattr(results, "_traceback", lambda _problem: "another version's")
-    assert simulate(TASK(), seed=2, steps=300).hash == expected
+    monkeypatch.setattr(Dice, "result", Mock(side_effect=ValueError("a handler's mistake")))
+    expected = simulate(TASK(), seed=2, steps=60).hash
+    printed = Mock(return_value="another version's")
+    monkeypatch.setattr(results, "_traceback", printed)
+    assert simulate(TASK(), seed=2, steps=60).hash == expected
+    assert printed.called
 
 
 def test_steps_are_drawn_before_the_simulation_starts():
