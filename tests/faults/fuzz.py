@@ -39,7 +39,7 @@ _MOST = 5  # damages at once
 _PLACE = st.integers(0, 1_000_000)
 
 
-def given(*strategies: Any, few: int = 20, **named: Any) -> Callable[[Any], Any]:
+def given(*strategies: Any, few: int = 10, **named: Any) -> Callable[[Any], Any]:
     """``hypothesis.given`` with few examples, except under the profile ``long``."""
     most = hypothesis.settings().max_examples
     settings = hypothesis.settings(max_examples=most if most > 50 else few)

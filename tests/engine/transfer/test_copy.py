@@ -145,8 +145,9 @@ def test_three_lifecycles_are_copied_through_all_stores_unchanged(new_store, mon
             digests.add((name, result.events, result.notes, result.digest))
             assert contents(target.store, name) == before[name]
             assert target.store.stats(name, now=1) == stats[name]
-            assert verify(target.store, name).counters == "agree"
-            assert verify(target.store, name)
+            verified = verify(target.store, name)
+            assert verified
+            assert verified.counters == "agree"
             pauses = [(pause.tenant, pause.reason) for pause in target.store.paused(name)]
             assert pauses == [("b", "holiday")]
             [pause] = [pause for pause in source.store.paused(name) if not pause.tenant]

@@ -18,7 +18,8 @@ from tests.store.scene import UNKNOWN_ID
 
 STEPS = {"optiplan": 1_000, "oci_adjustments": 1_000}  # the longest ways to the end
 FEWER_STEPS = 550
-SHORT_SHARE = {"optiplan": 0.7, "oci_adjustments": 0.7}  # of these steps in the short form
+# Of these steps in the short form: as many as it takes to make most moves.
+SHORT_SHARE = {"optiplan": 0.7, "oci_adjustments": 0.7, "oci": 0.35, "pdf": 0.2, "ferry": 0.35}
 SMALLER_SHARE = 0.5
 SHARE_ON_SERVERS = 0.15  # the same where PostgreSQL and Redis take part
 SEEDS = range(int(os.environ.get("KESIN_HISTORIES", "3")))
