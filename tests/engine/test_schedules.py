@@ -273,11 +273,11 @@ def test_each_tick_of_a_day_that_changes_its_clocks_is_one_job(store, cron, begi
 
 
 def test_ticks_are_counted_back_from_any_minute_of_an_hour_that_comes_twice():
-    begin = round(datetime(2026, 10, 24, 20, tzinfo=UTC).timestamp()) * 1_000_000
+    begin = round(datetime(2026, 10, 24, 22, tzinfo=UTC).timestamp()) * 1_000_000
     for cron in ("*/30 * * * *", "30 2 * * *"):
         schedule = Schedule("s", cron, {}, "Europe/Berlin", catch_up=99)
         ticks = [schedule.next_after(begin - 1)]
-        for now in range(begin, begin + 9 * 3_600_000_000, 600_000_000):
+        for now in range(begin, begin + 5 * 3_600_000_000, 600_000_000):
             while ticks[-1] <= now:
                 ticks.append(schedule.next_after(ticks[-1]))
             assert schedule.missed(begin, now) == ticks[:-1]
@@ -288,7 +288,7 @@ ZONES = st.sampled_from(["UTC", "Europe/Istanbul", "Europe/Berlin", "America/New
 
 
 @given(CRONS, ZONES, st.integers(0, 400 * 86_400), st.integers(1, 40 * 86_400), st.integers(1, 9))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=settings.default.max_examples // 3)
 def test_missed_ticks_are_the_latest_of_all_ticks(cron, zone, begin_s, later_s, catch_up):
     schedule = Schedule("s", cron, {}, zone, catch_up=catch_up)
     begin = round(BEGIN.timestamp() + begin_s) * 1_000_000

@@ -12,7 +12,7 @@ import pytest
 from kesin.lifecycle.model import Change, Job, MoveContext, failing_guard
 from kesin.store.records import MoveCount
 from kesin.workloads.oci.conversions.conversion import PAST_WINDOW, TOO_OLD
-from kesin.workloads.oci.lifecycle import oci_lifecycle
+from kesin.workloads.oci.lifecycle import OciLimits, oci_lifecycle
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
 from tests.store.scene import DAY, MINUTE, NOW, OPERATOR, Scene, error, sent_by
@@ -297,7 +297,7 @@ def test_a_job_with_an_end_of_its_own_expires_there_the_oldest_end_first(oci):
 
 
 def test_jobs_from_before_a_lifecycle_had_the_fourth_stamp_live_on_beside_new_ones(store):
-    new = oci_lifecycle()
+    new = oci_lifecycle(OciLimits(too_recent_waits=0))
     moves = [replace(m, stamp_input=m.stamp_input[:1]) for m in new.moves if m.action != "end"]
     before = Scene(store, "oci", replace(new, stamps=new.stamps[:3], moves=tuple(moves)))
     old = before.create_job(stamps={"conversion_at": NOW - 89 * DAY})

@@ -87,7 +87,7 @@ def test_a_claim_of_named_tenants_takes_turns_among_them(queue):
 JOBS = st.dictionaries(st.sampled_from("abcdefghij"), st.integers(1, 9), min_size=1)
 
 
-@settings(max_examples=25)
+@settings(max_examples=settings.default.max_examples // 5)
 @given(jobs=JOBS, limit=st.integers(1, 12), seed=st.integers(0, 99))
 def test_the_printed_bound_holds(jobs, limit, seed):
     """The k-th job of a line is in the k·⌈T/b⌉-th claim of b jobs; b ≥ T: the ⌈k/⌊b/T⌋⌉-th."""

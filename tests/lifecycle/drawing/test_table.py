@@ -269,7 +269,7 @@ def any_lifecycle(draw: st.DrawFn) -> Lifecycle:
     return small(moves, extra=extra)
 
 
-@settings(max_examples=settings().max_examples // 2)
+@settings(max_examples=settings().max_examples // 4)
 @given(lifecycle=any_lifecycle())
 def test_nothing_covers_anything_else_in_any_other_lifecycle(lifecycle):
     ET.fromstring(svg(lifecycle))
