@@ -164,9 +164,8 @@ def undeclared(store: Store, queue: str) -> Iterator[Difference]:
         ages = sorted({each.min_age_us for each in declared})
         if effects.min_age_us not in ages:
             yield Difference(queue, f"the age of {edge}", effects.min_age_us, ages)
-    retired = store.retired_states(queue)
-    jobs = jobs_by_state(store.move_counts(queue)) if retired else {}
-    for state in sorted(retired & jobs.keys()):
+    jobs = jobs_by_state(store.move_counts(queue))
+    for state in sorted(store.retired_states(queue) & jobs.keys()):
         yield Difference(queue, f"the jobs in the retired state {state}", jobs[state], 0)
 
 

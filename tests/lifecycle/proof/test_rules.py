@@ -94,8 +94,8 @@ def test_each_wait_for_google_costs_a_claim_and_a_return():
 
 
 def test_a_revive_that_is_switched_off_shortens_the_way():
-    on, off = SOUND["oci"], oci_lifecycle(OciLimits(too_recent_waits=1, revive=False))
-    on, off = prove(on), prove(off)
+    on = prove(SOUND["oci"])
+    off = prove(oci_lifecycle(OciLimits(too_recent_waits=1, revive=False)))
     assert off
     assert on.bound is not None
     assert off.bound is not None

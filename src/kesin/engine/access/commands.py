@@ -276,7 +276,10 @@ class Commands:
         sites = self._selected_sites(actor, name, site, f"queue.{action}")
         if site is not None and where is not None:
             where = replace(where, tenants=(site,))
-        request: dict[str, Any] = {"filter": _filter_details(where)} if where is not None else {}
+        request: dict[str, Any] = {}
+        if where is not None:
+            given = {name: n for name, n in asdict(where).items() if n not in (None, (), False)}
+            request["filter"] = given
         request |= {"reason": reason} if reason else {}
         request |= {"priority": n} if (n := recorded.get("priority")) is not None else {}
         target = ids[0] if ids and len(ids) == 1 else None
@@ -429,8 +432,3 @@ def stats_of_sites(queue: Queue, stats: QueueStats, sites: Collection[str] | Non
     counts = [count for count in stats.counts if count.tenant in sites]
     visible = replace(stats, oldest_due_at=None, lease_over=0, counts=counts)
     return replace(visible, states=states, tenants=tenants, moves=moves)
-
-
-def _filter_details(where: Filter) -> dict[str, Any]:
-    """The filter as the audit log stores it."""
-    return {name: value for name, value in asdict(where).items() if value not in (None, (), False)}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
-from kesin.lifecycle.declare import Lifecycle, Move, State
+from kesin.lifecycle.declare import Lifecycle, State
 from kesin.lifecycle.errors import Verdict
 from kesin.lifecycle.vocabulary import GONE, STAY, duration
 
@@ -53,20 +53,14 @@ class DrawingPlan:
     right: str | None
 
 
-def kind_of(move: Move) -> Kind:
-    """Who makes the move; drawings show operators and producers alike, as persons."""
-    if "worker" in move.by:
-        return "worker"
-    return "clock" if "clock" in move.by else "person"
-
-
 def edges(lifecycle: Lifecycle) -> tuple[Edge, ...]:
-    """One edge per pair of states, in the order of declaration."""
+    """One edge per pair of states, in the order of declaration; operators are persons."""
     grouped: dict[tuple[str, str], dict[Kind, dict[str, None]]] = {}
     for move in lifecycle.moves:
+        kind: Kind = next((kind for kind in KINDS if kind in move.by), "person")
         for source in move.sources or (GONE,):
             kinds = grouped.setdefault((source, move.target(source)), {})
-            kinds.setdefault(kind_of(move), {})[move.name] = None
+            kinds.setdefault(kind, {})[move.name] = None
     return tuple(
         Edge(source, to, tuple((kind, tuple(kinds[kind])) for kind in KINDS if kind in kinds))
         for (source, to), kinds in grouped.items()
@@ -127,7 +121,9 @@ def plan_drawing(lifecycle: Lifecycle) -> DrawingPlan:
     The remaining states follow below, so that the happy path stays in one piece.
     """
     rows = _happy_path(lifecycle)
-    rows += _states_after_success(lifecycle, rows[-1])
+    onward = [move.to for move in lifecycle.moves if move.automatic and rows[-1] in move.sources]
+    terminal = {state.name for state in lifecycle.states if state.terminal}
+    rows += [to for to in onward if to in terminal][:1]  # an expired PDF
     degree = dict.fromkeys((state.name for state in lifecycle.states), 0)
     for edge in edges(lifecycle):
         for end in {edge.source, edge.to} - {GONE}:
@@ -177,12 +173,3 @@ def _longest_path(
         return paths[state]
 
     return walk(start, frozenset({start}))
-
-
-def _states_after_success(lifecycle: Lifecycle, last: str) -> list[str]:
-    """The terminal state that follows the success, if there is one (an expired PDF)."""
-    for move in lifecycle.moves:
-        to = lifecycle.state.get(move.to)
-        if last in move.sources and move.automatic and to and to.terminal:
-            return [to.name]
-    return []

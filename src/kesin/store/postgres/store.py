@@ -158,15 +158,14 @@ class PostgresStore(SqlStore):
                     raise
         raise AssertionError("unreachable")
 
-    def _run_each(self, sql: str, rows: Sequence[dict[str, Any]]) -> None:
+    def _run_each(self, sql: str, rows: list[dict[str, Any]]) -> None:
+        if isinstance(self._ownership.joined(), CallersPostgres):
+            super()._run_each(sql, rows)
+            return
         with self._connection() as connection:
-            if rows and isinstance(connection, TimedConnection):  # not a caller's
-                connection.cursor().executemany(sql, rows)  # without a wait after each
-            else:
-                super()._run_each(sql, rows)
+            connection.cursor().executemany(sql, rows)  # without a wait after each
 
-    def _read(self, sql: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
-        return self._rows(sql, params)
+    _read = _rows
 
     def close(self) -> None:
         if self._listener:

@@ -110,7 +110,11 @@ class SqlInserter(SqlReader):
             # A key refuses jobs that come after its holder; one before it that holds none stays.
             for kind in sorted(kinds, key=lambda kind: statements.holds_key(kind[0])):
                 inserted |= self._insert(statements, kind, params)
-            self._write_parents(statements.queue, [job for job in waiting if job.id in inserted])
+            new = [job for job in waiting if job.id in inserted]
+            pairs = [(job.id, parent) for job in new for parent in job.after]
+            for start in range(0, len(pairs), MAX_BATCH):
+                batch = json.dumps(pairs[start : start + MAX_BATCH])
+                self._rows(self._beside("add_parents"), {"queue": statements.queue, "pairs": batch})
         return inserted
 
     def _hold_parents(self, jobs: Sequence[NewJobRow]) -> None:
@@ -123,12 +127,6 @@ class SqlInserter(SqlReader):
             known |= {str(row[0]) for row in rows}
         if missing := set(named) - known:
             raise UnknownParents(missing)
-
-    def _write_parents(self, queue: str, jobs: Sequence[NewJobRow]) -> None:
-        pairs = [(job.id, parent) for job in jobs for parent in job.after]
-        for start in range(0, len(pairs), MAX_BATCH):
-            batch = json.dumps(pairs[start : start + MAX_BATCH])
-            self._rows(self._beside("add_parents"), {"queue": queue, "pairs": batch})
 
     def _add_notes(
         self, statements: Statements, kind: str, notes: list[InputRow], actor: str, now: int | None

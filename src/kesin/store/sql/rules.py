@@ -1,6 +1,5 @@
 """The rules of a queue in both SQL stores: declare them, keep every version, retire states."""
 
-from collections.abc import Sequence
 from functools import reduce
 from operator import or_
 from typing import Any
@@ -109,7 +108,7 @@ class SqlRules(SqlInserter):
             states = [{"queue": version.queue, **state} for state in state_rows(version)]
             self._run_each(self._beside("add_state"), states)
 
-    def _run_each(self, sql: str, rows: Sequence[dict[str, Any]]) -> None:
+    def _run_each(self, sql: str, rows: list[dict[str, Any]]) -> None:
         """Run a statement for each of these rows, in the transaction that is open."""
         for row in rows:
             self._rows(sql, row)
