@@ -165,7 +165,8 @@ class PostgresStore(SqlStore):
         with self._connection() as connection:
             connection.cursor().executemany(sql, rows)  # without a wait after each
 
-    _read = _rows
+    def _read(self, sql: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
+        return self._rows(sql, params)
 
     def close(self) -> None:
         if self._listener:
