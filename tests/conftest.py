@@ -19,6 +19,7 @@ from kesin.lifecycle.codec import lifecycle_from_json
 from kesin.store import rules
 from kesin.store.open import open_store
 from kesin.store.sqlite.store import SqliteStore
+from tests.databases import repetitions
 from tests.pooler import pooler, through_pooler
 from tests.redis_server import RedisServer
 from tests.servers import PostgresServer
@@ -63,13 +64,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave what is marked ``long`` to the long form, and what starts processes to the full one."""
+    """Leave out what says nothing new, but for the long form, and with ``--fast`` what starts."""
     long, fast = config.getoption("--long"), config.getoption("--fast")
     left_out = {
         item
         for item in items
         if (not long and item.get_closest_marker("long")) or (fast and not is_fast(item))
     }
+    if not long:
+        left_out |= repetitions([item for item in items if item not in left_out])
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))
         items[:] = [item for item in items if item not in left_out]

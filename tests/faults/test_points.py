@@ -15,7 +15,7 @@ JOBS = 4
 KEYS = ("k0", "k1", "k2")
 # Before the call nothing has happened yet, as when its transaction is rolled back.
 moments = pytest.mark.parametrize(
-    "moment", ["inside", "after", pytest.param("before", marks=pytest.mark.long)]
+    "moment", [pytest.param("before", marks=pytest.mark.long), "after", "inside"]
 )
 
 
