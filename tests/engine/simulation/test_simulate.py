@@ -41,21 +41,34 @@ from tests.store.conftest import opened
 STEPS = 150
 LONG_STEPS = 1_500
 INVENTED_STEPS = 100
-INVENTED = 4
+INVENTED = 2
 SEED = 2026
+# Bugs that a rule of the checker catches which catches another bug by default.
+AGAIN = {
+    "a finish that does not ask whether the job is claimed",
+    "a sweep without its age",
+    "a claim before its time",
+    "a claim whose token is an old one",
+    "a release without an end",
+    "one job more than there are slots",
+    "a job that runs before those it comes after",
+    "a requeue that keeps the old budget",
+    "a renewal beyond the longest run",
+    "a claim that begins with the tenant served last",
+    "a claim that ignores priorities",
+    "a key held for good that is let go",
+    "time that runs backwards",
+}
 TASK = lifecycles()["task"]
 
 
 # Promises hold
 
 
-# Batches and webhooks say nothing that the others do not.
+# Batches, webhooks and adjustments say nothing that the others do not.
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=pytest.mark.long) if name.startswith("pdf_") else name
-        for name in lifecycles()
-    ],
+    [pytest.param(name, marks=pytest.mark.long) if "_" in name else name for name in lifecycles()],
 )
 def test_promises_hold_under_injected_faults(name: str):
     # An adjustment waits for a worker's word before its first claim: most of them expire first.
@@ -69,7 +82,7 @@ def test_promises_hold_under_injected_faults(name: str):
 
 def test_random_lifecycles_are_proved_and_differ_and_their_jobs_end():
     drawn = [random_lifecycle(number) for number in range(INVENTED)]
-    assert random_lifecycle(3) == drawn[3]
+    assert random_lifecycle(1) == drawn[1]
     assert len({lifecycle.moves for lifecycle in drawn}) == len(drawn)
     for number, lifecycle in enumerate(drawn):
         assert prove(lifecycle)
@@ -110,7 +123,7 @@ def test_a_transaction_is_all_or_nothing_wherever_its_worker_fails(
 
 
 def test_a_run_is_a_function_of_its_seed():
-    first, again, other = (simulate(TASK(), seed=seed, steps=50) for seed in (5, 5, 6))
+    first, again, other = (simulate(TASK(), seed=seed, steps=30) for seed in (5, 5, 6))
     assert first == again
     assert first.hash != other.hash
 
@@ -164,7 +177,13 @@ def run_mutant(mutant: Mutant, shrink_attempts: int = 0) -> SimulationResult:
     return run
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.bug for mutant in MUTANTS])
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        pytest.param(mutant, id=mutant.bug, marks=[pytest.mark.long] * (mutant.bug in AGAIN))
+        for mutant in MUTANTS
+    ],
+)
 def test_a_deliberate_bug_is_caught(mutant: Mutant):
     run = run_mutant(mutant)
     assert run.failure is not None, "the bug was not caught"
