@@ -57,7 +57,6 @@ ON_EACH = {
     "test_exports_and_adjustments_at_once_agree_on_every_sale",
     "test_a_retraction_and_an_export_at_once_never_both_win",
     "test_two_calls_at_once_take_one_adjustment_once",
-    "test_histories",
     "test_lock_1_a_claim_sets_state_time_and_attempt_in_one_move",
     "test_lock_2_after_five_claims_a_row_is_failed_for_good",
     "test_lock_3_a_row_sent_back_is_due_unclaimed_and_keeps_its_error",

@@ -14,6 +14,7 @@ import pytest
 
 import kesin
 from tests.docs.pages import PAGES, ROOT, blocks
+from tests.tables import table
 
 EXAMPLES = ROOT / "examples"
 # The tutorial makes a workload's context by hand; the service makes it otherwise.
@@ -66,7 +67,7 @@ def test_every_name_is_listed_once():
     assert Counter(PUBLIC) == names
 
 
-@pytest.mark.parametrize("name", PUBLIC)
+@table("name", PUBLIC)
 def test_the_name_is_the_one_of_its_module(name):
     assert getattr(kesin, name) is getattr(sys.modules[dict(homes())[name]], name)
 

@@ -11,6 +11,7 @@ from tests.cli.programs import Programs
 from tests.docs.pages import RECIPE_PAGE, Recipe, links_in, matches, recipes
 from tests.docs.shell import URL, run
 from tests.docs.test_docs import close_stores, run_python
+from tests.tables import table
 from tests.web.serving import own_settings
 
 RECIPES = recipes(RECIPE_PAGE)
@@ -32,7 +33,7 @@ def test_there_are_enough_recipes_and_each_question_is_there_once():
     assert FILES.keys() <= {*headings}
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.heading)
+@table("recipe", RECIPES)
 def test_a_recipe_is_short_and_has_a_block_its_output_and_a_link(recipe):
     assert [block.language for block in recipe.blocks] in (["python", "text"], ["sh", "text"])
     code, output = recipe.blocks

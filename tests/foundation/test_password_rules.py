@@ -6,6 +6,7 @@ import pytest
 
 from kesin.foundation.passwords import check_password, one_time_password
 from kesin.foundation.problems import Invalid
+from tests.tables import table
 
 EASY = {
     "repeats": "aaaaaaaaaa 1111111111 ababababab abcabcabcabc passwordpassword xK9pL-xK9pL-",
@@ -22,9 +23,7 @@ GOOD = (
 )
 
 
-@pytest.mark.parametrize(
-    ("word", "password"), [(word, one) for word, all_ in EASY.items() for one in all_.split()]
-)
+@table(("word", "password"), [(word, one) for word, all_ in EASY.items() for one in all_.split()])
 def test_a_password_that_is_guessed_first_is_refused_with_the_reason(word, password):
     with pytest.raises(Invalid, match=word) as refused:
         check_password(password, "ayse.yilmaz")

@@ -15,6 +15,7 @@ from kesin.lifecycle.model import (
 )
 from kesin.lifecycle.vocabulary import Role
 from tests.lifecycle.adversary import NOW, new_job
+from tests.tables import table as run_table
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
@@ -81,9 +82,8 @@ class Row:
 
 
 def rows(table: dict[str, Row]) -> Any:
-    """Parametrize a test with a table, each row under its own sentence."""
-    named = [pytest.param(row, id=name.replace(" ", "_")) for name, row in table.items()]
-    return pytest.mark.parametrize("row", named)
+    """Run a test over a table, each row under its own sentence."""
+    return run_table("row", [pytest.param(row, id=name) for name, row in table.items()])
 
 
 def refused(action: str, by: Role, source: str, why: str, **given: Any) -> Row:

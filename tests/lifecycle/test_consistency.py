@@ -37,6 +37,7 @@ from tests.lifecycle.small import (
     swapped,
     with_state,
 )
+from tests.tables import table
 
 
 def chain(**link):
@@ -385,7 +386,7 @@ REFUSALS = {
 }
 
 
-@pytest.mark.parametrize("broken", REFUSALS)
+@table("broken", REFUSALS)
 def test_a_contradiction_is_refused_by_name(broken):
     declare, words = REFUSALS[broken]
     with pytest.raises(DeclarationError) as refused:

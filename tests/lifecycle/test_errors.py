@@ -8,6 +8,7 @@ from kesin.lifecycle.vocabulary import Fixed
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
+from tests.tables import table
 
 LIFECYCLES = {
     lifecycle.name: lifecycle
@@ -57,7 +58,7 @@ def taxonomy(**changes):
     return replace(plain, **changes)
 
 
-@pytest.mark.parametrize(("queue", "channel", "category", "verdict", "move"), ROWS)
+@table(("queue", "channel", "category", "verdict", "move"), ROWS)
 def test_a_category_has_the_verdict_of_its_channel(queue, channel, category, verdict, move):
     found = LIFECYCLES[queue].errors.resolve("NEVER_SEEN", channel=channel, category=category)
     assert (found.code, found.category, found.verdict, found.move) == (

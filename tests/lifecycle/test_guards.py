@@ -34,6 +34,7 @@ from kesin.lifecycle.vocabulary import (
 from tests.lifecycle.adversary import NOW, new_job
 from tests.lifecycle.plain import FRAGILE, PLAIN, VIP, context
 from tests.lifecycle.table import CLAIMED, FUTURE, LOST, MINUTE, PAST
+from tests.tables import table
 
 GUARDS = [
     (due, {"run_at": NOW}, {"run_at": NOW + 1}),
@@ -72,7 +73,7 @@ GUARDS = [
 ]
 
 
-@pytest.mark.parametrize(("guard", "passes", "fails"), GUARDS, ids=str)
+@table(("guard", "passes", "fails"), GUARDS)
 def test_a_guard_lets_the_right_job_through_and_stops_the_wrong_one(guard, passes, fails):
     jobs = [new_job(PLAIN, **columns) for columns in (passes, fails)]
     held = [guard_holds(guard, job, PLAIN, context(), job.claim_seq) for job in jobs]

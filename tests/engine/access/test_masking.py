@@ -20,13 +20,14 @@ from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.model import Job
 from kesin.store.records import Event
 from kesin.web.dashboard.frame.formatting import pretty
+from tests.tables import table
 
 mask = Masking().value
 EMPTY_JOB = Job(*[None] * len(Job._fields))  # type: ignore[arg-type]
 EMPTY_EVENT = Event(*[None] * len(Event._fields))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
+@table(
     "name",
     [
         "phone", "customer_phone", "phoneNumber", "Telefon", "GSM", "email", "e-mail", "E_Posta",
@@ -39,7 +40,7 @@ def test_a_field_of_this_name_is_private(name):
     assert is_private(name)
 
 
-@pytest.mark.parametrize(
+@table(
     "name",
     ["order_id", "externalId", "template", "value", "currency", "name", "width", "keys", "skip"],
 )

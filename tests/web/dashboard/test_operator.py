@@ -18,6 +18,7 @@ from kesin.store.errors import StoreUnreachable
 from kesin.web.dashboard.queues import actions
 from kesin.web.dashboard.queues.bulk import take_action
 from kesin.web.dashboard.state_groups import glossed
+from tests.tables import table
 from tests.web.conftest import ROOT, World
 from tests.web.dashboard.turkish import TEMPLATES, catalogue
 
@@ -288,7 +289,7 @@ def overview_text(world: World) -> str:
     return str(world.client.get("/dashboard", headers=world.cookie("ayse")).text)
 
 
-@pytest.mark.parametrize("template", TEMPLATES, ids=lambda one: one.name)
+@table("template", TEMPLATES)
 def test_every_dialog_is_left_by_the_same_button_before_its_action(template):
     text = template.read_text("utf-8")
     for buttons in re.findall(r'<div class="sheet-actions">(.*?)</div>', text, re.DOTALL):

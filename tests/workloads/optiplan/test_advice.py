@@ -4,11 +4,12 @@ import pytest
 
 from kesin.workloads.common.advice import LANGUAGES
 from kesin.workloads.optiplan.errors import ADVICE, OptiCode
+from tests.tables import table
 
 LONGEST = 240
 
 
-@pytest.mark.parametrize("code", OptiCode)
+@table("code", OptiCode)
 def test_every_code_says_what_happened_and_what_to_do(code: OptiCode):
     by_language = {language: ADVICE.find(code, language=language) for language in LANGUAGES}
     for advice in by_language.values():

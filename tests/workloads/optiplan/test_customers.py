@@ -5,11 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kesin.workloads.optiplan.customers import normalise_phone
+from tests.tables import table
 
 TURKISH = "+905551234567"
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         "05551234567",

@@ -16,6 +16,7 @@ from kesin.lifecycle.task import task_lifecycle
 from kesin.web.dashboard.frame.i18n import Catalogue, choose_language
 from kesin.web.dashboard.state_groups import LABELS
 from kesin.workloads import built_in, lifecycles
+from tests.tables import table
 from tests.web.dashboard.python_texts import SOURCE, nodes
 from tests.web.dashboard.turkish import CATALOGUES, PAGES, TEMPLATES, catalogue
 
@@ -143,7 +144,7 @@ def test_one_and_many_are_told_apart():
     assert [words.ngettext("a row", "rows", n) for n in (0, 1, 2)] == ["rows", "a row", "rows"]
 
 
-@pytest.mark.parametrize(
+@table(
     ("cookie", "accepted", "language"),
     [
         (None, "", "en"),

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from kesin.web.dashboard.frame.routes import MAX_FIELDS, MAX_FORM_BYTES, safe_path
+from tests.tables import table
 from tests.web.client import Client
 from tests.web.conftest import SAME_ORIGIN, World, by_cookie
 
@@ -19,7 +20,7 @@ ELSEWHERE = [
 ]
 
 
-@pytest.mark.parametrize("text", ELSEWHERE)
+@table("text", ELSEWHERE)
 def test_what_leads_elsewhere_leads_to_the_first_page(text):
     assert safe_path(text) == "/dashboard"
 

@@ -16,6 +16,7 @@ from kesin.workloads.optiplan.optimizer.model import (
     hundredths,
 )
 from kesin.workloads.optiplan.optimizer.optimise import optimise
+from tests.tables import table
 from tests.workloads.optiplan.optimizer.orders import QUICK, order
 
 GOOD = optimise(order((900, 400, 6, 1), (700, 300, 7, 0), (500, 500, 3, 3)), QUICK)
@@ -65,7 +66,7 @@ def test_the_good_plan_is_good():
     assert find_faults(GOOD) == []
 
 
-@pytest.mark.parametrize(
+@table(
     ("plan", "reason"),
     [
         pytest.param(spoilt(placements=FIRST.placements[1:]), "quantity: ", id="one too few"),

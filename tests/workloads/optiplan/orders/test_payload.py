@@ -16,6 +16,7 @@ from kesin.workloads.optiplan.orders.payload import (
     payload_json,
     read_payload,
 )
+from tests.tables import table
 from tests.workloads.optiplan.order_bodies import order, orders, part, payload
 
 
@@ -81,7 +82,7 @@ def test_only_text_is_text(value: Any):
     assert all(messages[f"parts[0].{field}"].startswith("must be text") for field in TEXTS)
 
 
-@pytest.mark.parametrize(
+@table(
     ("field", "value"),
     [
         ("length_cm", 0),

@@ -15,6 +15,7 @@ from kesin.workloads.optiplan.workshop.rules import (
     rules_json,
     save_rules,
 )
+from tests.tables import table
 
 SHIPPED = rules_json(default_rules())
 
@@ -117,7 +118,7 @@ def test_a_rule_that_is_missing_is_named(key: str):
         read_rules(body)
 
 
-@pytest.mark.parametrize(
+@table(
     ("key", "value", "field"),
     [
         ("cm_to_mm_multiplier", 0, "cm_to_mm_multiplier"),

@@ -13,6 +13,7 @@ from kesin.workloads.pdf.templating.filters import image
 from kesin.workloads.pdf.templating.pictures import PictureLimits, is_readable_picture
 from kesin.workloads.pdf.templating.variables import VariableSchema
 from tests.attacks.bombs import png
+from tests.tables import table
 
 LIMITS = PictureLimits(picture=25_000_000, document=60_000_000)
 BOMB = png(20_000, pixels=False)
@@ -46,7 +47,7 @@ def test_a_picture_of_each_kind_is_measured(kind):
     assert list(counted.values()) == [200]
 
 
-@pytest.mark.parametrize(
+@table(
     "page",
     [
         f'<img src="{BOMB}">',
