@@ -100,7 +100,7 @@ def test_lines_of_standard_input_come_after_the_same_jobs(kesin, enqueue, rules)
     [
         ("steps", NO_JOB, f"after names no job of this store: {NO_JOB}"),
         ("steps", "no id", "after names no job of this store: no id"),
-        ("task", NO_JOB, "the jobs of 'task' come after no others"),
+        ("task", NO_JOB, "jobs of 'task' cannot come after others"),
     ],
 )
 def test_a_job_after_one_that_is_not_there_is_refused(kesin, either_database, rules, case):

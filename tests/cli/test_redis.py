@@ -96,5 +96,5 @@ def test_overdue_batches_and_webhooks_are_a_warning(kesin, server, monkeypatch):
 def test_rq_is_refused_for_other_queues_and_options(kesin):
     assert "none of these queues" in kesin("worker", "oci", "--rq").err
     for option in ("--handler", "--tenant"):
-        assert "leave out --handler" in kesin("worker", "pdf", "--rq", option, "a:b").err
+        assert "omit --handler" in kesin("worker", "pdf", "--rq", option, "a:b").err
     assert "set KESIN_REDIS_URL" in kesin("worker", "pdf", "--rq").err

@@ -141,7 +141,7 @@ BAD = {
     "a name again": (
         ("add", "ayse", "--role", "viewer", "--password-stdin"),
         1,
-        "a user 'ayse' already",
+        "the user 'ayse' already exists",
     ),
     "no terminal": (("add", "can", "--role", "viewer"), 2, "add --password-stdin"),
     "a password of no user": (("passwd", "can"), 1, "there is no user 'can'"),

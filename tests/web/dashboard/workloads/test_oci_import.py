@@ -46,9 +46,9 @@ def test_a_file_is_shown_first_and_queued_when_it_comes_again_with_its_digest(co
     values = sorted(job.payload["conversionValue"] for job in control.context.queue.jobs().jobs)
     assert values == [1250.5, 1500]
     again = control.post("/import", files=files).text
-    assert "<dt>known already</dt><dd>2</dd>" in again
+    assert "<dt>already known</dt><dd>2</dd>" in again
     again = control.post("/import", files=files, data={"digest": digest_in(again)}).text
-    assert "0 queued, 0 corrected, 2 known already" in again
+    assert "0 queued, 0 corrected, 2 already known" in again
     assert len(control.context.queue.jobs().jobs) == 2
     [line] = [line for line in control.world.audit() if line.action == "oci.import"][-1:]
     assert json.loads(line.details) == {"duplicate": 2, "rejected": 1}

@@ -200,7 +200,7 @@ def test_two_sheets_with_parts_are_one_too_many():
     for sheet in (book.worksheets[0], book.create_sheet("Ikinci")):
         for row in (*HEAD, ROW):
             sheet.append(row)
-    with pytest.raises(BadOrderList, match="Sheet and Ikinci both hold parts"):
+    with pytest.raises(BadOrderList, match="Sheet and Ikinci both contain parts"):
         read_order_file(
             "x.xlsx", saved(book), order_id="S", customer_phone="", defaults=ListDefaults()
         )

@@ -90,7 +90,7 @@ def test_errors_right_of_the_list_do_no_harm():
         (b'a,b,c,"open', "the CSV cannot be read"),
         (b"a\n" * 5001, "5001 lines"),
         (b"a" * 5_000_001, "5000001 bytes"),
-        (b"PK\x03\x04", "no XLSX"),
+        (b"PK\x03\x04", "not an XLSX"),
         (with_part(SHIPPED, "xl/workbook.xml", b"<x/>"), ""),
     ],
 )

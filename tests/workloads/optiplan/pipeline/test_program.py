@@ -203,7 +203,7 @@ def test_of_much_output_the_last_is_kept(slot: Path):
 
 
 def test_nothing_is_started_for_import_files_that_are_gone(slot: Path, tmp_path: Path):
-    with pytest.raises(OrderProblem, match=r"b\.xlsx is gone"):
+    with pytest.raises(OrderProblem, match=r"b\.xlsx is missing"):
         start(slot, JOB, 1, program("", tmp_path / "b.xlsx"), 60)
     assert read_state(slot, JOB, 1) is None
 
