@@ -163,8 +163,8 @@ def test_the_right_action_for_all_97_is_reached_within_five_clicks(signed_in, ju
     page = signed_in("operator", size=size)
     page.goto("/dashboard")
     assert too_wide(page) == []
-    expect(page.locator("#retries-oci")).to_contain_text("14 retry by themselves")
-    expect(page.locator("#retries-emails")).to_contain_text("11 retry by themselves")
+    expect(page.locator("#retries-oci")).to_contain_text("14 retry automatically")
+    expect(page.locator("#retries-emails")).to_contain_text("11 retry automatically")
     template = page.locator("[id^=need-pdf-failed-TEMPLATE_ERROR]")  # no click
     for text in (MISTAKE, "The template's author", "Show the error"):
         expect(template).to_contain_text(text)
@@ -208,7 +208,7 @@ def test_the_right_action_for_all_97_is_reached_within_five_clicks(signed_in, ju
     expect(page.locator("[id^=need-oci-FAILED-INTERNAL_ERROR]")).to_have_count(0)
     expect(page).to_have_url(re.compile("/dashboard$"))
     page.evaluate("htmx.trigger('#view', 'renew')")
-    expect(page.locator("#retries-emails")).to_contain_text("20 retry by themselves")
+    expect(page.locator("#retries-emails")).to_contain_text("20 retry automatically")
     expect(done).to_have_count(2)  # a renewal takes them away as little as the lines around them
     done.first.get_by_role("button", name="Dismiss").click()
     expect(done).to_have_count(1)

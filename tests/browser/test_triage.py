@@ -54,7 +54,7 @@ def test_the_overview_leads_to_the_right_action_for_every_failure(signed_in, let
     assert too_wide_at_any_size(page) == []
     expect(page.get_by_role("heading", name="Needs you")).to_be_visible()
     expect(line(page, letters, "SMTP_DOWN")).to_contain_text("40 jobs")
-    expect(page.locator(f"#retries-{letters.name}")).to_contain_text("3 retry by themselves")
+    expect(page.locator(f"#retries-{letters.name}")).to_contain_text("3 retry automatically")
     fix = line(page, letters, "NO_SUCH_STREET").get_by_role("link", name="Fix data")
     expect(fix).to_be_visible()
     expect(line(page, letters, "BAD_TEMPLATE").get_by_role("link", name="Fix data")).to_be_visible()
@@ -66,7 +66,7 @@ def test_the_overview_leads_to_the_right_action_for_every_failure(signed_in, let
     expect(page.locator(".inbox .did")).to_contain_text("40 retried SMTP_DOWN")
     expect(dialog).to_have_count(0)
     expect(line(page, letters, "SMTP_DOWN")).to_have_count(0)  # without loading the page again
-    expect(page.locator(f"#retries-{letters.name}")).to_contain_text("43 retry by themselves")
+    expect(page.locator(f"#retries-{letters.name}")).to_contain_text("43 retry automatically")
     fix.click()
     expect(page.get_by_role("textbox", name="to", exact=True)).to_have_count(25)
     expect(page.locator("main")).to_contain_text("The newest 25 are shown.")
@@ -84,7 +84,7 @@ def test_the_panel_of_a_queue_filters_and_a_futile_retry_is_warned_about(signed_
     page.goto(f"/dashboard/queues/{letters.name}")
     panel = page.locator("#failures")
     expect(panel).to_contain_text("94 need you")
-    expect(panel).to_contain_text("3 retry by themselves")
+    expect(panel).to_contain_text("3 retry automatically")
     assert too_wide_at_any_size(page) == []
     panel.get_by_role("link", name="NO_SUCH_STREET").click()
     expect(page.locator("tr[id^=row-]")).to_have_count(38)
@@ -106,7 +106,7 @@ def test_a_retry_from_the_panel_of_a_queue_is_reported_at_its_line(signed_in, le
     page.get_by_role("dialog").get_by_role("button", name="Retry 40 jobs").click()
     expect(page.locator("#failures .did")).to_contain_text("40 retried SMTP_DOWN")
     expect(page.locator("#result")).to_be_empty()
-    expect(page.locator("#failures")).to_contain_text("43 retry by themselves")
+    expect(page.locator("#failures")).to_contain_text("43 retry automatically")
     expect(page.locator("#failures .did")).to_have_count(1)  # it outlives its line
 
 

@@ -96,7 +96,7 @@ def test_what_needs_a_person_is_told_from_what_retries_by_itself(control):
     for part in ("", "?part=summary"):
         page = re.sub(r"\s+", " ", control.get(part).text)
         assert '<dt>needs you</dt><dd class="bad">2</dd>' in page
-        assert "<dt>retry by themselves</dt><dd>0</dd>" in page
+        assert "<dt>retry automatically</dt><dd>0</dd>" in page
 
 
 def test_how_many_rows_have_a_code_is_known_exactly(control, monkeypatch):
