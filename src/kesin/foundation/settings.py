@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
@@ -188,14 +188,6 @@ class Settings(BaseSettings):
         return Path(self.database.removeprefix(SQLITE_SCHEME))
 
 
-class Setting(NamedTuple):
-    """One setting for display; secrets are masked."""
-
-    name: str
-    value: str
-    source: Source
-
-
 def load_settings() -> Settings:
     """The settings of this process; raises BadSettings that lists all invalid variables."""
     return _load(frozenset(pair for pair in os.environ.items() if _has_prefix(pair[0])))
@@ -227,16 +219,15 @@ def variable(field: str) -> str:
     return PREFIX + field.upper()
 
 
-def describe_settings(settings: Settings) -> list[Setting]:
-    """Every setting with its value and its source."""
+def describe_settings(settings: Settings) -> dict[str, tuple[str, Source]]:
+    """Variable → its value, without secrets, and where that comes from."""
     set_variables = {name.upper() for name, value in os.environ.items() if value}
-    described_settings = []
+    described: dict[str, tuple[str, Source]] = {}
     for field in Settings.model_fields:
         value = settings.database if field == "database_url" else getattr(settings, field)
         source: Source = "environment" if variable(field) in set_variables else "default"
-        text = "" if value is None else mask_secrets(str(value))
-        described_settings.append(Setting(variable(field), text, source))
-    return described_settings
+        described[variable(field)] = "" if value is None else mask_secrets(str(value)), source
+    return described
 
 
 def unknown_variables() -> dict[str, str | None]:

@@ -90,8 +90,8 @@ def run_checks() -> Iterator[DoctorCheck]:
     settings: Settings | None = None
     try:
         settings = load_settings()
-        for each in describe_settings(settings):
-            yield DoctorCheck(each.name, "ok", f"{each.value or 'not set'} ({each.source})")
+        for name, (value, source) in describe_settings(settings).items():
+            yield DoctorCheck(name, "ok", f"{value or 'not set'} ({source})")
     except BadSettings as problem:
         yield DoctorCheck("settings", "failure", str(problem), "correct the variable, or unset it")
     yield from _unknown_variables()
