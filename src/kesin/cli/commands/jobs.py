@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -16,6 +16,7 @@ from kesin.engine.access.companions import MAX_RELATIVES
 from kesin.engine.access.folding import FoldedEvents, fold_events
 from kesin.engine.access.listing import JobSearch, resolve_text, titles_in
 from kesin.engine.access.masking import Masking
+from kesin.engine.bulk import id_batches
 from kesin.engine.queue import Queue
 from kesin.engine.workload import commands_over
 from kesin.foundation import terminal
@@ -33,7 +34,6 @@ from kesin.store.records import Definition, Event, Filter, Note, Page, Progress
 from kesin.workloads import workloads
 
 MAX_JOBS = 1_000
-BATCH = 1_000
 RELATIVE = ("id", "queue", "state")  # what JSON says of a job before or after another
 MESSAGE_WIDTH = 80
 PRIORITIES = {-1: "-1 (low)", 1: "1 (high)", 2: "2 (urgent)"}  # that are not usual
@@ -314,19 +314,18 @@ def act(
         terms["options"] = _check_action(opened.lifecycle, queue, move, option or [])
         names, title_of = context.store.definition(queue), _titles(opened.store, queue)
         found, where = _resolved(opened.store, queue, filters.to_filter(names), title_of)
-        ids = list(found) if found is not None else ids
+        chosen = found if found is not None else tuple(dict.fromkeys(ids or ()))
         commands = commands_over({queue: opened}, workloads().values(), context.accounts)
         commands.require_unrestricted(queue, move)
+        batches = list(id_batches(opened, chosen, None if chosen else where))
         if dry_run:
-            _print_chances(opened, move, _states(opened, ids, where), as_json=as_json)
+            _print_chances(opened, move, batches, as_json=as_json)
             return
-        job_ids = list(dict.fromkeys(ids or _matching(opened, where)))
-        if all_matching and job_ids and not yes:
-            jobs = f"{terminal.pluralize(len(job_ids), 'job')} of {queue}"
+        if all_matching and batches and not yes:
+            jobs = f"{terminal.pluralize(sum(map(len, batches)), 'job')} of {queue}"
             arguments.confirm(f"{move} {jobs}?", f"{move} of {jobs} needs a confirmation")
         moved, already, refused = 0, 0, Counter[str]()
-        for start in range(0, len(job_ids), BATCH):
-            batch = job_ids[start : start + BATCH]
+        for batch in batches:
             bulk = commands.act(local_operator(), queue, move, ids=batch, **terms)
             moved, already = moved + bulk.moved, already + bulk.already
             refused.update(bulk.refused)
@@ -360,26 +359,14 @@ def _check_action(rules: Lifecycle, queue: str, action: str, options: list[str])
     return frozenset(check_choice(f"option of {action}", option, known) for option in options)
 
 
-def _matching(queue: Queue, where: Filter) -> dict[str, str]:
-    """The jobs a filter leaves: id → state."""
-    states: dict[str, str] = {}
-    cursor: str | None = ""
-    while cursor is not None:
-        page = queue.jobs(where, limit=BATCH, cursor=cursor or None)
-        states |= {job.id: job.state for job in page.jobs}
-        cursor = page.cursor
-    return states
-
-
-def _states(queue: Queue, ids: list[str] | None, where: Filter) -> Counter[str]:
-    if not ids:
-        return Counter(_matching(queue, where).values())
-    jobs = (queue.job(job_id) for job_id in dict.fromkeys(ids))
-    return Counter(job.state if job else "(unknown)" for job in jobs)
-
-
-def _print_chances(queue: Queue, action: str, states: Counter[str], *, as_json: bool) -> None:
+def _print_chances(
+    queue: Queue, action: str, batches: list[Sequence[str]], *, as_json: bool
+) -> None:
     """Print which jobs could move, judged by state alone; guards are checked at the move."""
+    states = Counter[str]()
+    for batch in batches:
+        known = queue.states(batch)
+        states.update(known.get(job_id, "(unknown)") for job_id in batch)
     sources = {source for move in queue.lifecycle.actions[action] for source in move.sources}
     if as_json:
         chances = {state: {"jobs": n, "fits": state in sources} for state, n in states.items()}
