@@ -35,7 +35,8 @@ _HEX_UUID: Final = re.compile(r"[0-9a-f]{32}")
 _DASHED_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _UUID_NAMESPACE: Final = uuid.UUID("3d0f5a0e-5f0b-4d64-9a55-0d3c9f4b7a11")  # of site UUIDs
 _REFUSALS: Final = "access.refused"  # the action of a line that counts refusals
-_NOT_COUNTED: Final = frozenset({"session.start"})  # its addresses matter, and it is throttled
+# A sign-in: its addresses matter, and it is throttled.
+_NOT_COUNTED: Final = frozenset({_REFUSALS, "session.start"})
 _timezones: Final = cache(available_timezones)  # it reads a folder of six hundred files
 
 
@@ -78,7 +79,7 @@ class Sites:
             undo = partial(self._refusals.undo, name, what, counted=counted, earlier=earlier)
             self.directory.if_undone(undo)
             if earlier is not None:
-                self._write_counted(earlier, now)
+                self._write_counted(earlier)
             if counted:
                 return
         self.directory.add_audit(
@@ -99,22 +100,12 @@ class Sites:
 
     def write_counted_refusals(self, *, unfinished: bool = False) -> None:
         """Write what is counted: of minutes that are over, and if asked of unfinished ones."""
-        now = self.now()
-        for counted in self._refusals.take(None if unfinished else now):
-            self._write_counted(counted, now)
+        for counted in self._refusals.take(None if unfinished else self.now()):
+            self._write_counted(counted)
 
-    def _write_counted(self, counted: CountedRefusals, now: int) -> None:
-        self.directory.add_audit(
-            AuditLine(
-                id=0,
-                at=now,
-                actor=storable(counted.actor),
-                action=_REFUSALS,
-                allowed=False,
-                details=canonical_json(counted.details),
-                address=counted.address,
-            )
-        )
+    def _write_counted(self, counted: CountedRefusals) -> None:
+        actor = Actor(counted.actor, frozenset(), address=counted.address)
+        self.note(actor, _REFUSALS, allowed=False, details=counted.details)
 
     def require(
         self,
