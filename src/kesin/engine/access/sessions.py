@@ -73,9 +73,8 @@ class UserSessions(Sites):
         token_hash = passwords.hash_token(token)
         session = self.directory.session(token_hash)
         now = self.now()
-        if session is None or session.expires_at <= now:
-            return None
-        if session.used_at <= now - IDLE_S * SECOND_US:
+        idle_since = now - IDLE_S * SECOND_US
+        if session is None or session.expires_at <= now or session.used_at <= idle_since:
             return None
         user = self.directory.user(session.person)
         if user is None or user.disabled_at is not None:
