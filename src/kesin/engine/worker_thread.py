@@ -110,10 +110,7 @@ class WorkerThread:
     def drain(self) -> int:
         """Handle batches until no job is due."""
         handled = 0
-        while not self.worker.stopping:
-            jobs = self.run_once()
-            if not jobs:
-                break
+        while not self.worker.stopping and (jobs := self.run_once()):
             handled += jobs
         return handled
 
