@@ -151,24 +151,17 @@ def page(lifecycle: Lifecycle) -> str:
         f"{lifecycle.max_returns} of them. A lease lasts {duration(lifecycle.lease_seconds)} "
         f"and is never renewed beyond {duration(lifecycle.max_run_seconds)}."
     )
-    return "\n".join(
-        (
-            f"# The lifecycle `{name}`",
-            "",
-            *((lifecycle.doc, "") if lifecycle.doc else ()),
-            limits,
-            "",
-            f"![The lifecycle {name}, drawn]({name}.svg)",
-            "",
-            markdown(lifecycle),
-            "The same picture for Mermaid:",
-            "",
-            f"```mermaid\n{mermaid(lifecycle)}```",
-            "",
-            f"Do not edit: `kesin lifecycle show {name} --write docs/lifecycles` makes this page.",
-            "",
-        )
+    paragraphs = (
+        f"# The lifecycle `{name}`",
+        lifecycle.doc,
+        limits,
+        f"![The lifecycle {name}, drawn]({name}.svg)",
+        markdown(lifecycle).rstrip("\n"),
+        "The same picture for Mermaid:",
+        f"```mermaid\n{mermaid(lifecycle)}```",
+        f"Do not edit: `kesin lifecycle show {name} --write docs/lifecycles` makes this page.",
     )
+    return "\n\n".join(filter(None, paragraphs)) + "\n"
 
 
 def _with_note(row: MoveRow) -> str:
