@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from kesin.foundation.version import __version__ as __version__
+from kesin.foundation.version import warn_renamed
 
 _RENAMED = {"New": "NewJob", "Run": "RunContext"}  # old names, for one more release
 
@@ -27,8 +28,6 @@ def _homes() -> dict[str, str]:
 
 def __getattr__(name: str) -> Any:
     if name in _RENAMED:
-        from kesin.foundation.deprecation import warn_renamed
-
         warn_renamed(f"kesin.{name}", f"kesin.{_RENAMED[name]}")
         name = _RENAMED[name]
     if name == "__all__":

@@ -29,9 +29,9 @@ from kesin.engine.validation import (
     require_positive_limit,
 )
 from kesin.foundation.clock import Clock, Duration, SystemClock, Time
-from kesin.foundation.deprecation import warn_renamed
 from kesin.foundation.ids import IdMaker
 from kesin.foundation.text import canonical_json, storable, storable_names
+from kesin.foundation.version import warn_renamed
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change, Job, meter_of

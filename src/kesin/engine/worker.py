@@ -46,10 +46,10 @@ from kesin.engine.worker_thread import (
     WorkerThread,
 )
 from kesin.foundation.clock import LATEST_US, Duration, in_seconds
-from kesin.foundation.deprecation import warn_renamed
 from kesin.foundation.forks import ForkAware
 from kesin.foundation.logs import Logger
 from kesin.foundation.messages import note_json
+from kesin.foundation.version import warn_renamed
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.errors import Category, Verdict
 from kesin.lifecycle.model import Change, Job
