@@ -1,9 +1,9 @@
-"""Actions on many jobs: their batches, and their result."""
+"""Actions on many jobs: what they would do, their batches, and their result."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,48 @@ class BulkResult:
         others = [one for one in outcomes if one.result not in ("moved", "already")]
         refused = Counter([one.reason or one.result for one in others])
         return cls(results["moved"], results["already"], dict(refused), outcomes)
+
+
+@dataclass(frozen=True, slots=True)
+class ActionPreview:
+    """What a bulk action would do; nothing was changed."""
+
+    counts: dict[tuple[str, str], int]  # (state, reason) → jobs; '' means they would move
+
+    @property
+    def matched(self) -> int:
+        return sum(self.counts.values())
+
+    @property
+    def would_move(self) -> int:
+        return sum(self.moving.values())
+
+    @property
+    def moving(self) -> dict[str, int]:
+        """State → how many jobs would move."""
+        return {state: n for (state, reason), n in self.counts.items() if not reason}
+
+    @property
+    def staying(self) -> dict[tuple[str, str], int]:
+        """(state, reason) → how many jobs would not move."""
+        return {key: n for key, n in self.counts.items() if key[1]}
+
+    @property
+    def by_state(self) -> dict[str, int]:
+        """State → all matching jobs."""
+        return _summed((state, n) for (state, _), n in self.counts.items())
+
+    @property
+    def by_reason(self) -> dict[str, int]:
+        """Reason → jobs that would not move; ``already``: they are in the target state."""
+        return _summed((reason, n) for (_, reason), n in self.staying.items())
+
+
+def _summed(counts: Iterable[tuple[str, int]]) -> dict[str, int]:
+    sums: Counter[str] = Counter()
+    for name, n in counts:
+        sums[name] += n
+    return dict(sums)
 
 
 def id_batches(

@@ -5,12 +5,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
-from kesin.engine.access.action_preview import ActionPreview
 from kesin.engine.access.commands import MAX_BULK_JOBS, JobDetails
 from kesin.engine.access.companions import Companions
 from kesin.engine.access.folding import FoldedEvents, fold_events
 from kesin.engine.access.occupancy import rate_of, slots_in_use
-from kesin.engine.bulk import BulkResult
+from kesin.engine.bulk import ActionPreview, BulkResult
 from kesin.engine.queue import Queue
 from kesin.foundation.clock import iso
 from kesin.foundation.messages import decode_note, recorded_traceback

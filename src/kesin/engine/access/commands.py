@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any, Final
 
 from kesin.engine.access.accounts import Accounts
-from kesin.engine.access.action_preview import ActionPreview
 from kesin.engine.access.masking import (
     ListReveal,
     Masking,
@@ -24,7 +23,7 @@ from kesin.engine.access.masking import (
     masking_of,
     reveal_in_list,
 )
-from kesin.engine.bulk import BulkResult
+from kesin.engine.bulk import ActionPreview, BulkResult
 from kesin.engine.new_job import NewJob
 from kesin.engine.queue import Queue
 from kesin.engine.validation import BadInput, invalid_field

@@ -10,9 +10,9 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from kesin.engine.access.action_preview import ActionPreview
 from kesin.engine.access.commands import MAX_BULK_JOBS, MAX_LISTED_OUTCOMES
 from kesin.engine.access.listing import JobSearch
+from kesin.engine.bulk import ActionPreview
 from kesin.engine.queue import Queue
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.clock import iso

@@ -4,9 +4,8 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from kesin.engine.access.action_preview import ActionPreview
 from kesin.engine.access.listing import JobSearch
-from kesin.engine.bulk import BulkResult
+from kesin.engine.bulk import ActionPreview, BulkResult
 from kesin.engine.queue import Queue
 from kesin.foundation.ids import is_id
 from kesin.foundation.problems import Invalid
