@@ -11,6 +11,7 @@ import pytest
 from kesin.engine.access.accounts import Accounts
 from kesin.engine.access.commands import Commands
 from kesin.engine.queue import Queue
+from kesin.engine.workload import Workload
 from kesin.foundation.permissions import system_actor
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.directory import Directory
@@ -66,7 +67,8 @@ def test_a_home_that_is_away_is_no_matter_of_the_others(both, server):
         "task": Queue("task", task_lifecycle(), both),
     }
     job = queues["task"].enqueue({}).id
-    commands = Commands(queues, Accounts(Directory(both)), frozenset(queues))
+    known = {name: Workload(name, task_lifecycle, has_sites=False) for name in queues}
+    commands = Commands(queues, Accounts(Directory(both)), known)
     server.kill()
     assert commands.job(ROOT, job).job.id == job
     assert both.queues() == ["pdf", "task"]

@@ -8,7 +8,7 @@ the `Workload` objects they are handed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -128,16 +128,3 @@ class Workload:
     def missing_libraries(self) -> tuple[str, ...]:
         """Needed libraries that are not installed: its jobs are shown here, but not worked on."""
         return missing_libraries(tuple(self.needs))
-
-
-def commands_over(
-    queues: Mapping[str, Queue], served: Collection[Workload], accounts: Accounts
-) -> Commands:
-    """The command layer over these queues, with the rules of these workloads."""
-    from kesin.engine.access.commands import Commands
-
-    without_sites = frozenset(workload.name for workload in served if not workload.has_sites)
-    names = ("restricted_actions", "personal_fields", "job_title")
-    rules = ({workload.name: getattr(workload, name) for workload in served} for name in names)
-    restricted, personal, titles = rules
-    return Commands(queues, accounts, without_sites, restricted, personal, titles)

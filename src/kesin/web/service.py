@@ -12,11 +12,12 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from kesin.engine.access.accounts import Accounts
+from kesin.engine.access.commands import Commands
 from kesin.engine.access.sessions import IDLE_S
 from kesin.engine.queue import Queue
 from kesin.engine.sweeper import Sweeper
 from kesin.engine.worker import Worker
-from kesin.engine.workload import Workload, WorkloadContext, commands_over
+from kesin.engine.workload import Workload, WorkloadContext
 from kesin.foundation.clock import Clock, SystemClock
 from kesin.foundation.logs import Logger
 from kesin.foundation.settings import Settings
@@ -88,7 +89,7 @@ class Service:
         }
         self._left_out: set[str] = set()
         self.open_stored_queues()
-        self.commands = commands_over(self.queues, self.workloads.values(), self.accounts)
+        self.commands = Commands(self.queues, self.accounts, self.workloads)
         self.commands.open_new_queues = self.open_stored_queues
         self.failures = FailureReader(self.workloads)
         self.metrics = Metrics(self.commands, self.clock, self.failures)

@@ -6,6 +6,7 @@ from kesin.engine.access.accounts import Accounts
 from kesin.engine.access.commands import Commands
 from kesin.engine.new_job import NewJob
 from kesin.engine.queue import Queue
+from kesin.engine.workload import Workload
 from kesin.foundation.permissions import system_actor
 from kesin.foundation.problems import Invalid
 from kesin.lifecycle.task import task_lifecycle
@@ -59,7 +60,8 @@ def test_an_action_on_no_job_has_an_audit_line_too(commands):
 
 
 def test_a_restricted_action_is_neither_offered_nor_accepted_from_others(commands):
-    commands.restricted_actions = {"task": frozenset({"cancel"})}
+    restricted = frozenset({"cancel"})
+    commands.workloads = {"task": Workload("task", task_lifecycle, restricted_actions=restricted)}
     queue = commands.queues["task"]
     [job, *_] = queue.jobs().jobs
     assert "cancel" not in commands.offered_actions(queue)

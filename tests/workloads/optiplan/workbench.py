@@ -16,7 +16,7 @@ from kesin.engine.queue import Queue
 from kesin.engine.replay import verify
 from kesin.engine.sweeper import Sweeper
 from kesin.engine.worker import Worker
-from kesin.engine.workload import WorkloadContext
+from kesin.engine.workload import Workload, WorkloadContext
 from kesin.foundation.clock import ManualClock
 from kesin.foundation.permissions import system_actor
 from kesin.foundation.settings import Settings
@@ -56,7 +56,8 @@ class Workbench:
         self.settings = Settings(data_dir=folder / "data", **settings)
         self.queue = Queue("optiplan", optiplan_lifecycle(), store, clock=self.clock, seed=1)
         accounts = Accounts(Directory(store))
-        commands = Commands({"optiplan": self.queue}, accounts, frozenset({"optiplan"}))
+        workload = Workload("optiplan", optiplan_lifecycle, has_sites=False)
+        commands = Commands({"optiplan": self.queue}, accounts, {"optiplan": workload})
         self.orders = OrderService(WorkloadContext(self.settings, commands, self.queue))
         self.workshop = self.orders.workshop
         self.saw = SawSimulator(self.paths.machine_drop_folder)

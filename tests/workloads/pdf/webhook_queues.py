@@ -13,7 +13,7 @@ from kesin.engine.access.commands import Commands
 from kesin.engine.queue import Queue, apply_changes
 from kesin.engine.replay import verify
 from kesin.engine.sweeper import Sweeper
-from kesin.engine.workload import WorkloadContext
+from kesin.engine.workload import Workload, WorkloadContext
 from kesin.foundation.clock import ManualClock, wall_clock_us
 from kesin.foundation.settings import Settings
 from kesin.lifecycle.model import Change, Job
@@ -48,7 +48,8 @@ class WebhookQueues:
         self.queue = self._queue("pdf_webhooks", webhook_lifecycle())
         values = {"pdf_webhooks": LIST, "pdf_webhook_secret": MASTER, **settings}
         queues = {queue.name: queue for queue in (self.pdf, self.batches, self.queue)}
-        commands = Commands(queues, Accounts(Directory(store), self.clock), frozenset(queues))
+        known = {name: Workload(name, pdf_lifecycle, has_sites=False) for name in queues}
+        commands = Commands(queues, Accounts(Directory(store), self.clock), known)
         self.context = WorkloadContext(Settings(data_dir=folder, **values), commands, self.queue)
         self.hooks = Webhooks(self.context)
 

@@ -6,9 +6,10 @@ from typing import Final
 
 from kesin.cli.support.inspection import open_for_reading
 from kesin.engine.access.accounts import Accounts
+from kesin.engine.access.commands import Commands
 from kesin.engine.access.vault import unopened_secrets
 from kesin.engine.transfer.queue_copy import was_moved_elsewhere
-from kesin.engine.workload import WorkloadContext, commands_over
+from kesin.engine.workload import WorkloadContext
 from kesin.foundation.check import DoctorCheck, Status
 from kesin.foundation.encryption import key_ring
 from kesin.foundation.extras import LIBRARIES, PURPOSES, install_command, missing_libraries
@@ -154,7 +155,7 @@ def check_workloads(settings: Settings, store: Store) -> Iterator[DoctorCheck]:
             continue
         if queue is None:
             continue
-        commands = commands_over({name: queue}, [workload], Accounts(Directory(store)))
+        commands = Commands({name: queue}, Accounts(Directory(store)), workloads())
         check = check_workload(workload, WorkloadContext(settings, commands, queue))
         if check is not None:
             status: Status = "ok" if check.ok else "failure" if check.needed else "warning"

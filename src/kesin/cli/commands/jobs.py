@@ -12,13 +12,13 @@ from kesin.cli.support.arguments import FilterOptions, Several, argument, flag, 
 from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import FAILED, CommandError, UsageError, check_choice, did_you_mean
 from kesin.cli.support.lifecycles import stored_lifecycle
+from kesin.engine.access.commands import Commands
 from kesin.engine.access.companions import MAX_RELATIVES
 from kesin.engine.access.folding import FoldedEvents, fold_events
 from kesin.engine.access.listing import JobSearch, resolve_text, titles_in
 from kesin.engine.access.masking import Masking
 from kesin.engine.bulk import id_batches
 from kesin.engine.queue import Queue
-from kesin.engine.workload import commands_over
 from kesin.foundation import terminal
 from kesin.foundation.clock import iso
 from kesin.foundation.ids import is_id
@@ -315,7 +315,7 @@ def act(
         names, title_of = context.store.definition(queue), _titles(opened.store, queue)
         found, where = _resolved(opened.store, queue, filters.to_filter(names), title_of)
         chosen = found if found is not None else tuple(dict.fromkeys(ids or ()))
-        commands = commands_over({queue: opened}, workloads().values(), context.accounts)
+        commands = Commands({queue: opened}, context.accounts, workloads())
         commands.require_unrestricted(queue, move)
         batches = list(id_batches(opened, chosen, None if chosen else where))
         if dry_run:

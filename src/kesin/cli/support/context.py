@@ -8,8 +8,9 @@ from kesin.cli.support.errors import UsageError, did_you_mean
 from kesin.cli.support.inspection import open_for_reading
 from kesin.cli.support.lifecycles import find_lifecycle
 from kesin.engine.access.accounts import Accounts
+from kesin.engine.access.commands import Commands
 from kesin.engine.queue import Queue
-from kesin.engine.workload import Workload, WorkloadContext, commands_over
+from kesin.engine.workload import Workload, WorkloadContext
 from kesin.foundation.logs import Level
 from kesin.foundation.settings import Settings
 from kesin.lifecycle.declare import Lifecycle
@@ -50,9 +51,8 @@ class CommandContext:
 
     def workload_context(self, workload: Workload) -> WorkloadContext:
         """What the service would give a workload; the queues of all workloads are open."""
-        known = workloads()
-        queues = {name: self.open_queue(name) for name in known}
-        commands = commands_over(queues, known.values(), self.accounts)
+        queues = {name: self.open_queue(name) for name in workloads()}
+        commands = Commands(queues, self.accounts, workloads())
         return WorkloadContext(self.settings, commands, queues[workload.name])
 
     def lifecycle_of(self, name: str, lifecycle: str | None = None) -> Lifecycle:

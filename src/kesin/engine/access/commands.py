@@ -27,13 +27,16 @@ from kesin.engine.bulk import ActionPreview, BulkResult
 from kesin.engine.new_job import NewJob
 from kesin.engine.queue import Queue
 from kesin.engine.validation import BadInput, invalid_field
+from kesin.engine.workload import Workload
 from kesin.foundation.permissions import Actor, Permission
 from kesin.foundation.problems import Forbidden, Invalid, NotFound, RequestConflict
 from kesin.lifecycle.model import Job
+from kesin.lifecycle.task import task_lifecycle
 from kesin.store.errors import StoreUnreachable
 from kesin.store.records import Event, Filter, JobCount, Note, Outcome, Page, Pause, QueueStats
 
 _NONE: Final[frozenset[str]] = frozenset()
+_UNDECLARED: Final = Workload("", task_lifecycle)
 MAX_BULK_JOBS: Final = 100_000  # in one bulk action; repeat it for the remainder
 MAX_LISTED_OUTCOMES: Final = 1_000  # of a bulk action by filter; by ids, all are listed
 
@@ -58,24 +61,22 @@ class Commands:
 
     queues: Mapping[str, Queue]
     accounts: Accounts
-    queues_without_sites: frozenset[str] = field(default_factory=frozenset)
-    # Queue → actions reserved for its workload.
-    restricted_actions: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    # Queue → the fields that its workload declares as personal.
-    personal_fields: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    # Queue → the title of a job, as its workload declares it.
-    job_titles: Mapping[str, str | Callable[[Any], str]] = field(default_factory=dict)
+    workloads: Mapping[str, Workload] = field(default_factory=dict)  # by the name of their queue
     open_new_queues: Callable[[], None] = lambda: None  # those an app has made since the start
     _looks: RecentLooks = field(default_factory=RecentLooks, repr=False)
+
+    def workload(self, queue: str) -> Workload:
+        """The workload of a queue; for a queue of an application, one that declares nothing."""
+        return self.workloads.get(queue, _UNDECLARED)
 
     # Reading
 
     def visible_sites(self, actor: Actor, queue: str) -> frozenset[str] | None:
         """The sites whose jobs the actor may see; None means all."""
-        return actor.sites_in(queue, sited=queue not in self.queues_without_sites)
+        return actor.sites_in(queue, sited=self.workload(queue).has_sites)
 
     def sees(self, actor: Actor, job: Job) -> bool:
-        return actor.sees(job.queue, job.tenant, sited=job.queue not in self.queues_without_sites)
+        return actor.sees(job.queue, job.tenant, sited=self.workload(job.queue).has_sites)
 
     def queue(
         self, actor: Actor, name: str, permission: Permission = "read", action: str = "read"
@@ -182,7 +183,7 @@ class Commands:
 
     def masking(self, name: str) -> Masking:
         """What is masked in the jobs of this queue."""
-        return masking_of(self.personal_fields.get(name, _NONE))
+        return masking_of(self.workload(name).personal_fields)
 
     def shown(self, actor: Actor, job: Job) -> Job:
         """The job as the actor may see it: in clear, with an audit line, or masked."""
@@ -238,7 +239,7 @@ class Commands:
 
         An action that is only part of what its workload does is reserved for the workload.
         """
-        restricted = self.restricted_actions.get(queue.name, _NONE)
+        restricted = self.workload(queue.name).restricted_actions
         actions = queue.lifecycle.plain_actions_of("operator")
         return tuple(action for action in actions if action not in restricted)
 
@@ -303,7 +304,7 @@ class Commands:
 
     def require_unrestricted(self, name: str, action: str) -> None:
         """Raise Invalid for an action that is reserved for the workload."""
-        if action in self.restricted_actions.get(name, _NONE):
+        if action in self.workload(name).restricted_actions:
             raise Invalid(
                 "%(call)s is more than a move: use the page, API or command of %(queue)s",
                 code="needs_workload",

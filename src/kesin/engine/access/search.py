@@ -15,7 +15,7 @@ MAX_TITLES: Final = 300  # of the newest jobs, that are read at each letter type
 
 def titles_of(commands: Commands, name: str) -> Callable[[Job], str]:
     """What lists call the jobs of a queue, from as much of them as is shown."""
-    return titles_in(commands.queues[name].store, name, commands.job_titles.get(name, ""))
+    return titles_in(commands.queues[name].store, name, commands.workload(name).job_title)
 
 
 def search_jobs(

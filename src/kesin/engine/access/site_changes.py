@@ -78,9 +78,7 @@ def preview_removal(commands: Commands, actor: Actor, site_id: str) -> RemovalPr
 
 
 def _sited_queues(commands: Commands) -> list[Queue]:
-    return [
-        commands.queues[n] for n in sorted(commands.queues.keys() - commands.queues_without_sites)
-    ]
+    return [commands.queues[n] for n in sorted(commands.queues) if commands.workload(n).has_sites]
 
 
 def _preview(commands: Commands, site_id: str) -> RemovalPreview:

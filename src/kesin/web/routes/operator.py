@@ -121,7 +121,7 @@ def list_queues(request: Request, actor: SignedInActor) -> list[schemas.QueueBod
                 name=queue.name,
                 lifecycle=queue.lifecycle.name,
                 summary=workload.summary if workload else "",
-                sited=queue.name not in service.commands.queues_without_sites,
+                sited=service.commands.workload(queue.name).has_sites,
                 states=serialize.states_of(queue),
                 actions=list(service.commands.offered_actions(queue)),
                 paused=paused or [],

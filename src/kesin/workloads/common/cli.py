@@ -8,7 +8,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from kesin.engine.access.accounts import Accounts
-from kesin.engine.workload import Workload, WorkloadContext, commands_over
+from kesin.engine.access.commands import Commands
+from kesin.engine.workload import Workload, WorkloadContext
 from kesin.foundation.check import DoctorCheck
 from kesin.foundation.logs import Level, set_up_logs
 from kesin.foundation.permissions import Actor, system_actor
@@ -74,7 +75,7 @@ def open_workload(name: str, *, made_by: str | None = None) -> Iterator[Workload
     known = [each for each in workloads().values() if name in (each.name, each.part_of)]
     with open_stores(known, made_by=made_by) as (settings, store):
         queues = {each.name: each.open_queue(store) for each in known}
-        commands = commands_over(queues, known, Accounts(Directory(store)))
+        commands = Commands(queues, Accounts(Directory(store)), workloads())
         yield WorkloadContext(settings, commands, queues[name])
 
 

@@ -114,7 +114,7 @@ def site_switch(ctx: PageContext) -> tuple[str, list[SiteOption]] | None:
     with_sites = (name for name, pages in ctx.frame.pages.items() if pages.site_path)
     about = queue or next(with_sites, "")
     known = ctx.service.queues if queue else ctx.service.workloads
-    if about not in known or about in ctx.commands.queues_without_sites:
+    if about not in known or not ctx.commands.workload(about).has_sites:
         return None
     sites = ctx.sites(about)
     if len(sites) < 2:  # noqa: PLR2004

@@ -279,7 +279,7 @@ class PageContext:
         actor = self.actor
         sees_all = actor.is_admin or (actor.all_sites and actor.has("read"))
         about = current_site(self)
-        if not about and job and job.queue not in self.commands.queues_without_sites:
+        if not about and job and self.commands.workload(job.queue).has_sites:
             about = job.tenant
         if not about and not sees_all and len(actor.sites) == 1:
             [about] = actor.sites

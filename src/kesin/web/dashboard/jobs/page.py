@@ -123,7 +123,7 @@ def _changing_values(ctx: PageContext, history: JobDetails, queue: Queue) -> dic
         "waited": before[: min(companions.parents.pending, MAX_WAITED_NAMED)],
         "ahead": queue.store.count_ahead(job.queue, job.id, limit=MAX_AHEAD) if counted else None,
         "most_ahead": MAX_AHEAD,
-        "sited": queue.name not in ctx.commands.queues_without_sites,
+        "sited": ctx.commands.workload(queue.name).has_sites,
         "due_at": job.run_at if job.phase == READY else None,
         "stamps": {stamp: getattr(job, lifecycle.stamp_column(stamp)) for stamp in own_stamps},
         "flags": [flag for flag in lifecycle.flags if job.flags & lifecycle.flag_bit(flag)],

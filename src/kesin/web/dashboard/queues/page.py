@@ -275,7 +275,7 @@ def _table(
         "wanted": page_filter,
         "stats": stats,
         "family": state_groups(queue.lifecycle),
-        "sited": queue.name not in ctx.commands.queues_without_sites,
+        "sited": ctx.commands.workload(queue.name).has_sites,
         "operates": ctx.actor.has("operate"),
     }
 
