@@ -61,8 +61,7 @@ def rate_of(lifecycle: Lifecycle) -> Guard | None:
 
 def rate_left(lifecycle: Lifecycle, store: Store, stats: QueueStats) -> dict[str, int]:
     """How many jobs of these tenants may start now, where some of a rate is used: fewest first."""
-    limited = lifecycle.limited_claim
-    meter = meter_of(limited) if limited else None
+    meter = meter_of(lifecycle.claims[0])  # a lifecycle with a rate has one claim
     if meter is None:
         return {}
     left = [(meter.left(at, stats.now), tenant) for tenant, at in store.meters(stats.queue).items()]
