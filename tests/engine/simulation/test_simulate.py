@@ -14,11 +14,10 @@ import psycopg
 import pytest
 
 from kesin.engine import results
-from kesin.engine.simulation.application import Application
 from kesin.engine.simulation.dice import Dice
 from kesin.engine.simulation.schedule import FAULTS, ScheduledStep, scheduled_steps
 from kesin.engine.simulation.simulate import SimulationResult, simulate
-from kesin.engine.simulation.workers import SimulatedWorker
+from kesin.engine.simulation.workers import Application, SimulatedWorker
 from kesin.engine.simulation.world import World
 from kesin.foundation.logs import silence
 from kesin.lifecycle.drawing.table import page

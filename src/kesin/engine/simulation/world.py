@@ -16,13 +16,12 @@ from kesin.engine.new_job import NewJob
 from kesin.engine.queue import Queue, StaleClaim, apply_changes
 from kesin.engine.results import Act, HandlerResult
 from kesin.engine.schedules import Schedule
-from kesin.engine.simulation.application import Application
 from kesin.engine.simulation.checker import StoreCall, StoreChecker, WorkerChecker, signed_result
 from kesin.engine.simulation.dice import Dice, actions_of, drops_claim, due_times, earlier_rules
 from kesin.engine.simulation.faulty_store import FaultyStore, ProcessKilled
 from kesin.engine.simulation.oracle_moves import break_promise
 from kesin.engine.simulation.schedule import Fault, ScheduledStep
-from kesin.engine.simulation.workers import SimulatedWorker, without_loop
+from kesin.engine.simulation.workers import Application, SimulatedWorker, without_loop
 from kesin.engine.sweeper import Sweeper
 from kesin.foundation.clock import ManualClock, datetime_of
 from kesin.lifecycle.budget import DAY_S, SECOND_US
