@@ -22,11 +22,7 @@ from kesin.workloads.oci import reconciliation, script
 from kesin.workloads.oci.api import control_routes, schemas
 from kesin.workloads.oci.api.adjustment_routes import add_adjustment_routes
 from kesin.workloads.oci.api.cron_routes import add_cron_routes
-from kesin.workloads.oci.conversions.conversion import (
-    CONSENT_FIELDS,
-    CONSENTS,
-    CONVERSION_FIELDS,
-)
+from kesin.workloads.oci.conversions.conversion import CONSENT_FIELDS, CONSENTS, CONVERSION_FIELDS
 from kesin.workloads.oci.conversions.identifiers import EXPORTED_FIELDS
 from kesin.workloads.oci.conversions.ingest import IngestResult, ingest
 from kesin.workloads.oci.conversions.parsing import CONTENT_TYPES, MAX_ROWS, parse_body

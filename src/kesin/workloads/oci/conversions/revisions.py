@@ -4,12 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from kesin.lifecycle.model import Job
-from kesin.workloads.oci.conversions.conversion import (
-    MAX_REVISION,
-    ParsedRow,
-    fields_of,
-    key_of,
-)
+from kesin.workloads.oci.conversions.conversion import MAX_REVISION, ParsedRow, fields_of, key_of
 from kesin.workloads.oci.site import SiteContext
 
 USUAL_REVISIONS: Final = 4  # looked up first

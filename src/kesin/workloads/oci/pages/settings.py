@@ -19,13 +19,7 @@ from kesin.workloads.oci.google.connection_check import check_site, look_up_acti
 from kesin.workloads.oci.google.credentials import GoogleCredentials, vault_name
 from kesin.workloads.oci.pages.control import PATH, find_site, frame
 from kesin.workloads.oci.pages.site_links import control_path
-from kesin.workloads.oci.site import (
-    FLAGS,
-    HEARTBEAT,
-    NUMBERS,
-    SiteContext,
-    read_setting,
-)
+from kesin.workloads.oci.site import FLAGS, HEARTBEAT, NUMBERS, SiteContext, read_setting
 
 router = page_router()
 
