@@ -10,7 +10,8 @@ import json
 import re
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
 from functools import cache, partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple, Self
@@ -19,6 +20,7 @@ from urllib.parse import parse_qs, urlsplit
 from google.protobuf import json_format
 
 from kesin.workloads.oci.google.credentials import GoogleCredentials
+from kesin.workloads.oci.google.http import BoundedHttpClient
 from tests.workloads.oci import fake_data_manager
 from tests.workloads.oci.fake_adjustments import AdjustmentsApi
 from tests.workloads.oci.fake_data_manager import DataManagerApi, error_body
@@ -391,3 +393,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """Log nothing."""
+
+
+@contextmanager
+def http_client(timeout_s: float, monotonic: Callable[[], float]) -> Iterator[BoundedHttpClient]:
+    """A client of the server, closed in the end."""
+    client = BoundedHttpClient(timeout_s, monotonic=monotonic)
+    with closing(client.client):
+        yield client

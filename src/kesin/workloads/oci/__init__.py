@@ -28,11 +28,11 @@ _attribute = partial(lazy.attribute, __name__)
 
 def _worker(context: WorkloadContext, place: str = "uploader:build_worker") -> Worker:
     from kesin.foundation.problems import Unavailable
-    from kesin.workloads.oci.google.channels import LaterChannels
+    from kesin.workloads.oci.google.channels import channels_of
 
     build: Callable[..., Worker] = _attribute(place)()
     try:
-        return build(context, LaterChannels(context.settings))
+        return build(context, channels_of(context.settings))
     except Unavailable as problem:  # sites on the script channel need no uploads from us
         if context.queue.stats().total:
             log.warning("uploads_unavailable", why=problem.message)

@@ -3,7 +3,6 @@
 from contextlib import contextmanager
 from typing import Any
 
-import httpx
 import pytest
 from google.rpc import error_details_pb2
 
@@ -21,7 +20,7 @@ from tests.workloads.oci.fake_data_manager import (
     statuses,
     values_of,
 )
-from tests.workloads.oci.fake_google import Whole
+from tests.workloads.oci.fake_google import Whole, http_client
 from tests.workloads.oci.google_faults import hang_up, silence
 from tests.workloads.oci.rows import row, rows
 
@@ -30,10 +29,8 @@ ANY_BODY: tuple[Any, ...] = (b"?", [], {})
 
 @contextmanager
 def manager_of(google, timeout_s):
-    monotonic = ManualClock().monotonic
-    with httpx.Client(trust_env=False, timeout=timeout_s) as client:
-        tokens = AccessTokens(client, google.token_url, monotonic=monotonic)
-        yield DataManager(client, tokens, f"{google.url}/v1", monotonic=monotonic)
+    with http_client(timeout_s, ManualClock().monotonic) as client:
+        yield DataManager(client, AccessTokens(client, google.token_url), f"{google.url}/v1")
 
 
 @pytest.fixture

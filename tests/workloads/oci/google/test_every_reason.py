@@ -5,7 +5,6 @@ The names are those of Google's own packages: a new release that adds one fails 
 
 from collections.abc import Iterator
 
-import httpx
 import pytest
 
 from kesin.foundation.clock import ManualClock
@@ -24,7 +23,7 @@ from kesin.workloads.oci.google.oauth import AccessTokens
 from kesin.workloads.oci.lifecycle import oci_errors
 from tests.workloads.oci.fake_data_manager import Violation, refused, statuses
 from tests.workloads.oci.fake_data_manager import values_of as data_manager_values
-from tests.workloads.oci.fake_google import GoogleServer, Whole, Wrong
+from tests.workloads.oci.fake_google import GoogleServer, Whole, Wrong, http_client
 from tests.workloads.oci.google.test_classify import ENUMS, snake, values_of
 from tests.workloads.oci.google_library import VERSION
 from tests.workloads.oci.rows import rows
@@ -100,11 +99,10 @@ def meanings(text: str, prefix: str = "") -> dict[str, table.Meaning]:
 
 @pytest.fixture
 def channels(google: GoogleServer) -> Iterator[tuple[GoogleAds, DataManager]]:
-    monotonic = ManualClock().monotonic
-    with httpx.Client(trust_env=False, timeout=60) as client:
-        tokens = AccessTokens(client, google.token_url, monotonic=monotonic)
-        ads = GoogleAds(client, tokens, f"{google.url}/{VERSION}", monotonic=monotonic)
-        yield ads, DataManager(client, tokens, f"{google.url}/v1", monotonic=monotonic)
+    with http_client(60, ManualClock().monotonic) as client:
+        tokens = AccessTokens(client, google.token_url)
+        ads = GoogleAds(client, tokens, f"{google.url}/{VERSION}")
+        yield ads, DataManager(client, tokens, f"{google.url}/v1")
 
 
 def check(outcome: RowAccepted | RowRefused, code: str, meaning: table.Meaning, channel: str):

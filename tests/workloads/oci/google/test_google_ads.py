@@ -5,7 +5,6 @@ from decimal import Decimal
 from functools import partial
 from itertools import count
 
-import httpx
 import pytest
 
 from kesin.foundation.clock import ManualClock
@@ -15,7 +14,14 @@ from kesin.workloads.oci.google.channel import RowAccepted, RowRefused
 from kesin.workloads.oci.google.google_ads import GoogleAds
 from kesin.workloads.oci.google.oauth import AccessTokens
 from kesin.workloads.oci.lifecycle import oci_errors
-from tests.workloads.oci.fake_google import Whole, Wrong, error_body, refusal, upload_error
+from tests.workloads.oci.fake_google import (
+    Whole,
+    Wrong,
+    error_body,
+    http_client,
+    refusal,
+    upload_error,
+)
 from tests.workloads.oci.google.test_classify import values_of
 from tests.workloads.oci.google_faults import (
     cut_off,
@@ -36,20 +42,19 @@ def clock():
 
 
 @pytest.fixture
-def client():
-    with httpx.Client(trust_env=False, timeout=10) as client:
+def client(clock):
+    with http_client(10, clock.monotonic) as client:
         yield client
 
 
-def channel_to(google, client, clock, base_url=None, version="v26"):
-    tokens = AccessTokens(client, google.token_url, monotonic=clock.monotonic)
-    url = f"{base_url or google.url}/{version}"
-    return GoogleAds(client, tokens, url, monotonic=clock.monotonic)
+def channel_to(google, client, base_url=None, version="v26"):
+    tokens = AccessTokens(client, google.token_url)
+    return GoogleAds(client, tokens, f"{base_url or google.url}/{version}")
 
 
 @pytest.fixture
 def ads(google, client, clock):
-    return channel_to(google, client, clock)
+    return channel_to(google, client)
 
 
 def kinds(sent):
@@ -233,7 +238,8 @@ def test_a_request_that_fails_credits_nobody(google, ads, answer, kind, code):
 
 def test_an_answer_without_end_is_not_read_to_it(google, client, monkeypatch):
     seconds = count()
-    ads = channel_to(google, client, Stepping(seconds))
+    client.monotonic = Stepping(seconds).monotonic
+    ads = channel_to(google, client)
     google.then(without_end)
     assert codes(ads.upload(google.credentials(), rows(1))) == {"TIMEOUT"}
     assert next(seconds) < 100
@@ -256,18 +262,17 @@ class Stepping:
 
 
 def test_a_server_that_never_answers_is_not_waited_for(google, client, clock):
-    now = clock.monotonic
-    tokens = AccessTokens(client, google.token_url, monotonic=now)
+    tokens = AccessTokens(client, google.token_url)
     tokens.get(google.credentials())  # only the upload is in a hurry
-    with httpx.Client(trust_env=False, timeout=0.2) as hasty:
-        ads = GoogleAds(hasty, tokens, f"{google.url}/v26", monotonic=now)
+    with http_client(0.2, clock.monotonic) as hasty:
+        ads = GoogleAds(hasty, tokens, f"{google.url}/v26")
         google.then(silence)
         sent = ads.upload(google.credentials(), rows(2))
     assert (codes(sent), sent.trouble.kind) == ({"TIMEOUT"}, TRANSIENT)
 
 
-def test_an_address_that_nobody_answers_is_passing_trouble(google, client, clock):
-    ads = channel_to(google, client, clock, base_url="http://127.0.0.1:9")
+def test_an_address_that_nobody_answers_is_passing_trouble(google, client):
+    ads = channel_to(google, client, base_url="http://127.0.0.1:9")
     sent = ads.upload(google.credentials(), rows(2))
     assert codes(sent) == {"CONNECTION_FAILED"}
     assert sent.trouble.kind == TRANSIENT
@@ -427,8 +432,8 @@ def test_a_check_that_google_does_not_answer_is_not_passed(google, ads, answer):
     assert names(ads.check(google.credentials())) == [("token", True), ("account", False)]
 
 
-def test_a_version_that_google_retired_is_found_by_the_check(google, client, clock):
-    ads = channel_to(google, client, clock, version="v19")
+def test_a_version_that_google_retired_is_found_by_the_check(google, client):
+    ads = channel_to(google, client, version="v19")
     findings = ads.check(google.credentials())
     assert names(findings) == [("token", True), ("account", False)]
     assert "UNSUPPORTED_VERSION" in findings[-1].detail

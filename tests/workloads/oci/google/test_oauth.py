@@ -1,18 +1,14 @@
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from threading import Barrier
 
-import httpx
 import pytest
 
 from kesin.foundation.clock import ManualClock
+from kesin.workloads.oci.google.http import BoundedHttpClient
 from kesin.workloads.oci.google.oauth import MAX_CACHED_TOKENS, AccessTokens, TokenRefused
-from tests.workloads.oci.fake_google import Whole
+from tests.workloads.oci.fake_google import Whole, http_client
 from tests.workloads.oci.google_faults import cut_off, hang_up, nonsense, silence
-
-
-@pytest.fixture
-def client():
-    with httpx.Client(trust_env=False) as client:
-        yield client
 
 
 @pytest.fixture
@@ -21,8 +17,9 @@ def clock():
 
 
 @pytest.fixture
-def tokens(google, client, clock):
-    return AccessTokens(client, google.token_url, monotonic=clock.monotonic)
+def tokens(google, clock):
+    with http_client(5, clock.monotonic) as client:
+        yield AccessTokens(client, google.token_url)
 
 
 def test_a_token_is_kept_until_a_minute_before_its_end(google, tokens, clock):
@@ -113,8 +110,8 @@ def test_whatever_may_pass_is_transient_and_the_next_try_works(google, tokens, a
 
 def test_a_silent_endpoint_is_not_waited_for(google, clock):
     google.tokens_then(silence)
-    with httpx.Client(trust_env=False, timeout=0.1) as hasty:
-        tokens = AccessTokens(hasty, google.token_url, monotonic=clock.monotonic)
+    with http_client(0.1, clock.monotonic) as hasty:
+        tokens = AccessTokens(hasty, google.token_url)
         with pytest.raises(TokenRefused, match="TOKEN_UNAVAILABLE"):
             tokens.get(google.credentials())
 
@@ -147,3 +144,16 @@ def test_ended_tokens_do_not_pile_up(google, tokens, clock):
         tokens._entry(google.credentials(client_id=f"old-{number}"))
     tokens.get(google.credentials())
     assert len(tokens._cache) == 1
+
+
+def test_threads_that_begin_together_share_their_connections(clock):
+    client, together = BoundedHttpClient(5, monotonic=clock.monotonic), Barrier(4)
+
+    def begin(_thread):
+        together.wait()
+        return client.client
+
+    with ThreadPoolExecutor(4) as threads:
+        clients = {*threads.map(begin, range(4))}
+    with closing(client.client):
+        assert clients == {client.client}

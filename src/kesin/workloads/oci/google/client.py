@@ -1,10 +1,8 @@
 """Authorised requests to Google for a site, and what their failures mean."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kesin.lifecycle.errors import Category
 from kesin.workloads.oci.google import http
@@ -21,22 +19,12 @@ from kesin.workloads.oci.google.credentials import GoogleCredentials
 from kesin.workloads.oci.google.http import GoogleResponse
 from kesin.workloads.oci.google.oauth import AccessTokens, TokenRefused
 
-if TYPE_CHECKING:
-    import httpx
-
 
 class GoogleChannel(Channel):
     """What the channels to Google share: an address, and requests with a site's access token."""
 
-    def __init__(
-        self,
-        client: httpx.Client,
-        tokens: AccessTokens,
-        base_url: str,
-        *,
-        monotonic: Callable[[], float],
-    ) -> None:
-        self._http = http.BoundedHttpClient(client, monotonic=monotonic)
+    def __init__(self, client: http.BoundedHttpClient, tokens: AccessTokens, base_url: str) -> None:
+        self._http = client
         self._tokens = tokens
         self._base_url = base_url
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -25,7 +26,6 @@ UNAUTHENTICATED: Final = 401
 UNSENDABLE: Final = "REQUEST_UNSENDABLE"
 MAX_RESPONSE_BYTES: Final = 32 * 2**20  # two thousand errors are about two million
 MAX_RETRY_AFTER_S: Final = 86_400.0
-TIMEOUT_S: Final = 60.0  # for a client without a timeout
 _DEADLINE_TIMEOUTS: Final = 4  # a whole response may take this many timeouts
 _DELAY: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)s")
 
@@ -55,28 +55,37 @@ class NoResponse(NamedTuple):
 
 
 class BoundedHttpClient:
-    """An HTTP client with limits on time and size."""
+    """An HTTP client with limits on time and size; its first request imports httpx."""
 
-    def __init__(self, client: httpx.Client, *, monotonic: Callable[[], float]) -> None:
-        self._client = client
-        self._monotonic = monotonic
-        self._timeout_s = client.timeout.read or TIMEOUT_S
+    def __init__(self, timeout_s: float, *, monotonic: Callable[[], float]) -> None:
+        self.monotonic = monotonic
+        self._timeout_s = timeout_s
+        self._client: httpx.Client | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def client(self) -> httpx.Client:
+        """The connections, which threads share from their first requests on."""
+        import httpx  # it takes time, and most processes send none
+
+        with self._lock:
+            if self._client is None:
+                self._client = httpx.Client(timeout=self._timeout_s, follow_redirects=False)
+            return self._client
 
     def request(self, method: str, url: str, **options: Any) -> GoogleResponse | NoResponse:
         """Send one request. Redirects are not followed: they would leak the token."""
-        import httpx  # it takes time, and most processes send none
+        import httpx
 
-        deadline = self._monotonic() + _DEADLINE_TIMEOUTS * self._timeout_s
+        deadline = self.monotonic() + _DEADLINE_TIMEOUTS * self._timeout_s
         try:
-            with self._client.stream(
-                method, url, timeout=self._timeout_s, follow_redirects=False, **options
-            ) as response:
+            with self.client.stream(method, url, **options) as response:
                 content = bytearray()
                 for chunk in response.iter_bytes():
                     content += chunk
                     if len(content) > MAX_RESPONSE_BYTES:
                         return NoResponse("UNREADABLE_RESPONSE", "the answer is too long")
-                    if self._monotonic() > deadline:
+                    if self.monotonic() > deadline:
                         return NoResponse("TIMEOUT", "the answer took too long")
                 return GoogleResponse(response.status_code, response.headers, read_json(content))
         except httpx.TimeoutException as problem:

@@ -3,22 +3,16 @@
 No message, name or ``repr`` contains a secret.
 """
 
-from __future__ import annotations
-
 import hashlib
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kesin.foundation.messages import Message
 from kesin.foundation.text import storable
 from kesin.workloads.oci.google.credentials import GoogleCredentials
 from kesin.workloads.oci.google.http import OK, BoundedHttpClient, NoResponse
 from kesin.workloads.oci.google.json_paths import dig, text_at
-
-if TYPE_CHECKING:
-    import httpx
 
 RENEW_EARLY_S: Final = 60.0  # before a token expires
 DEFAULT_LIFETIME_S: Final = 300.0  # of a token without expires_in
@@ -49,10 +43,9 @@ class _CachedToken:
 class AccessTokens:
     """A cache of access tokens by credentials; thread-safe."""
 
-    def __init__(self, client: httpx.Client, url: str, *, monotonic: Callable[[], float]) -> None:
-        self._http = BoundedHttpClient(client, monotonic=monotonic)
+    def __init__(self, client: BoundedHttpClient, url: str) -> None:
+        self._http = client
         self._url = url
-        self._monotonic = monotonic
         self._lock = threading.Lock()
         self._cache: dict[bytes, _CachedToken] = {}
 
@@ -63,10 +56,10 @@ class AccessTokens:
         """
         entry = self._entry(credentials)
         with entry.lock:
-            if not entry.token or self._monotonic() >= entry.expires_at:
+            if not entry.token or self._http.monotonic() >= entry.expires_at:
                 entry.token = ""
                 entry.token, lifetime_s = self._fetch(credentials)
-                entry.expires_at = self._monotonic() + lifetime_s - RENEW_EARLY_S
+                entry.expires_at = self._http.monotonic() + lifetime_s - RENEW_EARLY_S
             return entry.token
 
     def forget(self, credentials: GoogleCredentials, token: str) -> None:
@@ -81,7 +74,7 @@ class AccessTokens:
         key = hashlib.sha256(parts.encode("utf-8", "surrogatepass")).digest()
         with self._lock:
             if key not in self._cache and len(self._cache) >= MAX_CACHED_TOKENS:
-                now = self._monotonic()
+                now = self._http.monotonic()
                 for other, entry in list(self._cache.items()):
                     if not entry.lock.locked() and (not entry.token or entry.expires_at <= now):
                         del self._cache[other]
