@@ -1,36 +1,46 @@
-"""The routes for producers and scripts: conversions, export, acknowledgements, heartbeat.
+"""The routes for producers and scripts: conversions, adjustments, export, acknowledgements.
 
 Paths and shapes are those of the seeds, so a script written for them keeps working. The routes
 for operators and cron callers are in `control_routes.py`.
 """
 
 import json
+from collections.abc import Iterator
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import StreamingResponse
 
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.clock import iso
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Forbidden, Problem
+from kesin.foundation.text import csv_text
+from kesin.store.limits import MAX_PAGE
+from kesin.store.records import Filter
 from kesin.web import dependencies
 from kesin.web.auth import GuardedRouter
 from kesin.web.bodies import LargeBodyRoute
 from kesin.web.dependencies import JSON, UNCACHED, IgnoreColumns, RawBody, SignedInActor
 from kesin.workloads.common.columns import column_names
 from kesin.workloads.oci import reconciliation, script
+from kesin.workloads.oci.adjustments import intake, settling
+from kesin.workloads.oci.adjustments.lifecycle import SENDABLE
 from kesin.workloads.oci.api import control_routes, schemas
-from kesin.workloads.oci.api.adjustment_routes import add_adjustment_routes
+from kesin.workloads.oci.api.control_routes import CSV_FILE, SiteId, csv_response
 from kesin.workloads.oci.api.cron_routes import add_cron_routes
 from kesin.workloads.oci.conversions.conversion import CONSENT_FIELDS, CONSENTS, CONVERSION_FIELDS
 from kesin.workloads.oci.conversions.identifiers import EXPORTED_FIELDS
 from kesin.workloads.oci.conversions.ingest import IngestResult, ingest
 from kesin.workloads.oci.conversions.parsing import CONTENT_TYPES, MAX_ROWS, parse_body
-from kesin.workloads.oci.site import HEARTBEAT, require_site
+from kesin.workloads.oci.site import HEARTBEAT, SiteContext, require_site
 
 SESSION_S: Final = 300
 PAUSED_HEADER: Final = "X-Kesin-Paused"
-
+_ADJUSTMENT_COLUMNS: Final = (
+    *("Order ID", "Conversion Name", "Adjustment Time", "Adjustment Type"),
+    *("Adjusted Value", "Adjusted Value Currency"),
+)
 
 _CONVERSION: Final[dict[str, Any]] = {
     "type": "object",
@@ -72,7 +82,7 @@ def oci_router(context: WorkloadContext) -> APIRouter:
     _add_script_routes(router, batch_router, context)
     control_routes.add_read_routes(router, context)
     control_routes.add_action_routes(router, batch_router, context)
-    add_adjustment_routes(router, batch_router, context)
+    _add_adjustment_routes(router, batch_router, context)
     control_routes.add_site_routes(router, context)
     add_cron_routes(router, context)
     router.routes.extend(batch_router.routes)  # include_router would build each route again
@@ -85,7 +95,7 @@ def _add_producer_routes(router: APIRouter, context: WorkloadContext) -> None:
         request: Request,
         actor: SignedInActor,
         body: RawBody,
-        site_id: control_routes.SiteId = None,
+        site_id: SiteId = None,
         ignore_columns: IgnoreColumns = None,
     ) -> Response:
         """Take conversions in: JSON, NDJSON or CSV, up to 10 000; one result a row.
@@ -117,6 +127,45 @@ def _ingest_row(row: IngestResult) -> dict[str, Any]:
     return body | {name: value for name, value in optional.items() if value}
 
 
+def _add_adjustment_routes(router: APIRouter, batches: APIRouter, context: WorkloadContext) -> None:
+    @batches.post("/api/oci/adjustments", response_model_exclude_defaults=True)
+    def post_adjustments(actor: SignedInActor, body: schemas.AdjustmentsBody) -> schemas.Ingested:
+        """Retract or restate conversions that were sent before, up to 10 000; one result a row."""
+        site = require_site(context, actor, body.site_id, "oci:ingest", action="oci.adjust")
+        results = intake.adjust(site, body.adjustments, actor=actor)
+        return schemas.Ingested.model_validate({"results": results}, from_attributes=True)
+
+    @router.get("/api/oci/adjustments.csv", **CSV_FILE)
+    def adjustments_csv(actor: SignedInActor, site_id: SiteId = None) -> StreamingResponse:
+        """The adjustments that can be sent as Google's file; MARK_SENT once it is uploaded."""
+        site = require_site(context, actor, site_id, "read", action="oci.adjustments_file")
+        return csv_response(f"adjustments-{site.id}", _adjustment_lines(site))
+
+
+def _adjustment_lines(site: SiteContext) -> Iterator[str]:
+    """Google's file: the header, then a page at a time, oldest first."""
+    queue = settling.beside(site).queue
+    cursor: str | None = None
+    where = Filter(states=SENDABLE, tenants=(site.id,), oldest_first=True)
+    yield csv_text([_ADJUSTMENT_COLUMNS])
+    while True:
+        page = queue.jobs(where, limit=MAX_PAGE, cursor=cursor)
+        payloads = [job.payload for job in page.jobs]
+        sold = site.payloads([payload["conversionId"] for payload in payloads])
+        yield csv_text(
+            _adjustment_cells(each, sold.get(each["conversionId"], {})) for each in payloads
+        )
+        cursor = page.cursor
+        if cursor is None:
+            return
+
+
+def _adjustment_cells(payload: dict[str, Any], sold: dict[str, Any]) -> list[Any]:
+    head, _, minutes = payload["adjustedAt"].replace("T", " ").rpartition(":")  # +0300 in files
+    names = (payload["orderId"], sold.get("conversionName"), head + minutes, payload["type"])
+    return [*names, payload.get("value"), payload.get("currency")]
+
+
 def _add_script_routes(  # noqa: C901  # one function a route
     router: APIRouter, batches: APIRouter, context: WorkloadContext
 ) -> None:
@@ -126,7 +175,7 @@ def _add_script_routes(  # noqa: C901  # one function a route
     )
     def google_ads_export(
         actor: SignedInActor,
-        site_id: control_routes.SiteId = None,
+        site_id: SiteId = None,
         mark_as_exported: Annotated[bool, Query(alias="markAsExported")] = False,  # noqa: FBT002
         limit: Annotated[int, Query(ge=1, le=script.MAX_EXPORT_ROWS)] = script.MAX_EXPORT_ROWS,
     ) -> Response:
