@@ -5,17 +5,16 @@ from typing import Final
 from kesin.lifecycle.budget import HOUR_S
 from kesin.web.dashboard.frame.page import WorkloadPages
 from kesin.workloads.oci.adjustments.lifecycle import WINDOW_S
-from kesin.workloads.oci.pages import control, fix_row, settings, site_links, sites
-from kesin.workloads.oci.pages.job_panel import adjustment_panel, job_actions, job_panel, sale_link
+from kesin.workloads.oci.pages import control, job_panel, settings, site_links, sites
 
 PAGES: Final = WorkloadPages(
     package=__name__,
     icon="upload",
-    routers=(sites.router, control.router, fix_row.router, settings.router),
+    routers=(sites.router, control.router, job_panel.router, settings.router),
     links=site_links.links,
     site_path=site_links.site_path,
-    job_panel=job_panel,
-    job_actions=job_actions,
+    job_panel=job_panel.job_panel,
+    job_actions=job_panel.job_actions,
     warnings=site_links.breaker_warnings,
     stopped=site_links.stopped_by_site,
     triage=site_links.triage,
@@ -24,8 +23,8 @@ PAGES: Final = WorkloadPages(
 )
 ADJUSTMENT_PAGES: Final = WorkloadPages(
     icon="upload",
-    job_panel=adjustment_panel,
-    job_link=sale_link,
+    job_panel=job_panel.adjustment_panel,
+    job_link=job_panel.sale_link,
     warnings=site_links.breaker_warnings,
     stopped=site_links.stopped_by_site,
     overdue_after_s=WINDOW_S,  # those of a script's site wait for a person

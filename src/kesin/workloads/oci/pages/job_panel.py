@@ -1,38 +1,62 @@
-"""What conversions add to their jobs' pages: the upload, each response, and the actions."""
+"""What conversions add to their jobs' pages: uploads and responses, actions, corrected data."""
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+from fastapi.responses import HTMLResponse
 
 from kesin.engine.access.commands import JobDetails
+from kesin.foundation.ids import is_id
 from kesin.foundation.messages import decode_note, recorded_message
+from kesin.foundation.problems import NotFound
 from kesin.foundation.text import decode_json
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
-from kesin.store.records import Event
 from kesin.web.dashboard.frame.formatting import pretty
-from kesin.web.dashboard.frame.page import JobAction, Link, PageContext, Panel
+from kesin.web.dashboard.frame.page import (
+    Context,
+    JobAction,
+    Link,
+    PageContext,
+    Panel,
+    page_router,
+)
+from kesin.web.dashboard.frame.routes import FirstFields
 from kesin.web.dashboard.jobs.actions import lifecycle_actions, possible_moves
 from kesin.web.dashboard.queues.actions import label_of
 from kesin.web.serialize import json_depth_limited
 from kesin.workloads.oci.adjustments.intake import adjustment_title
 from kesin.workloads.oci.adjustments.settling import siblings
-from kesin.workloads.oci.conversions.conversion import Conversion, RowDefaults, Unsendable
+from kesin.workloads.oci.conversions.conversion import (
+    CONVERSION_FIELDS,
+    HASH_FIELDS,
+    PLAIN_FIELDS,
+    Conversion,
+    RowDefaults,
+    Unsendable,
+)
+from kesin.workloads.oci.conversions.corrections import fix_rows
 from kesin.workloads.oci.google.data_manager import event
 from kesin.workloads.oci.google.google_ads import click_conversion
 from kesin.workloads.oci.lifecycle import DECISIONS
 from kesin.workloads.oci.operations import ACTIONS
+from kesin.workloads.oci.pages.control import (
+    CHANGED,
+    PATH,
+    find_site,
+    frame,
+    only_row,
+    reason_of,
+    row_advice,
+)
 from kesin.workloads.oci.pages.site_links import control_path
 from kesin.workloads.oci.site import SiteContext
 
+router = page_router()
 MAX_EXCHANGES: Final = 20
-
-
-class Exchange(NamedTuple):
-    """The response to one upload, and the move that recorded it."""
-
-    event: Event
-    message: str
-    request_id: str
-    details: str
+_OF_PERSONS: Final = {*HASH_FIELDS, *PLAIN_FIELDS}
+FIXABLE: Final = tuple(
+    name for name in (*CONVERSION_FIELDS, *PLAIN_FIELDS) if name not in {"externalId", "revision"}
+)
 
 
 def job_panel(ctx: PageContext, history: JobDetails) -> Panel:
@@ -109,18 +133,19 @@ def job_actions(ctx: PageContext, history: JobDetails) -> list[JobAction]:
     return offered
 
 
-def _exchanges(history: JobDetails) -> list[Exchange]:
+def _exchanges(history: JobDetails) -> list[dict[str, Any]]:
     """The responses that the worker or the script recorded with their moves, newest first."""
-    exchanges = []
+    exchanges: list[dict[str, Any]] = []
     for moved in reversed(history.events):
         note, result = _object(decode_note(moved.note)), _object(decode_json(moved.result))
         if not (note or result or moved.error_code) or not moved.from_state or "changed" in note:
             continue
         details = {name: value for name, value in (note | result).items() if name != "requestId"}
         request_id = note.get("requestId") or result.get("requestId") or ""
-        message = recorded_message(moved.error_message, moved.note)
         shown = pretty(json_depth_limited(details)) if details else ""
-        exchanges.append(Exchange(moved, message, str(request_id), shown))
+        exchange = {"event": moved, "request_id": request_id, "details": shown}
+        exchange["message"] = recorded_message(moved.error_message, moved.note)
+        exchanges.append(exchange)
         if len(exchanges) == MAX_EXCHANGES:
             break
     return exchanges
@@ -128,3 +153,37 @@ def _exchanges(history: JobDetails) -> list[Exchange]:
 
 def _object(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
+
+
+@router.get(f"{PATH}/rows/{{job_id}}/fix", response_class=HTMLResponse)
+def oci_fix_dialog(ctx: Context, site_id: str, job_id: str) -> HTMLResponse:
+    """The dialog that corrects the data of one row."""
+    site = find_site(ctx, site_id, "operate", "oci.fix")
+    return ctx.page("oci/part_fix.html", **_fix_values(ctx, site, job_id), refused=None)
+
+
+@router.post(f"{PATH}/rows/{{job_id}}/fix", response_class=HTMLResponse)
+def oci_fix(ctx: Context, site_id: str, job_id: str, fields: FirstFields) -> HTMLResponse:
+    """Correct the row; what is refused stands in the dialog, with what was typed."""
+    site = find_site(ctx, site_id, "operate", "oci.fix")
+    values = _fix_values(ctx, site, job_id)
+    row: dict[str, Any] = {name: fields[name] for name in FIXABLE if fields.get(name, "").strip()}
+    row["externalId"] = values["payload"].get("externalId")
+    again, taken = "again" in fields, bool(fields.get("taken"))
+    [result] = fix_rows(site, ctx.actor, [row], reason=reason_of(fields), again=again, taken=taken)
+    if result.is_change:
+        return ctx.page("oci/part_row_fixed.html", headers=CHANGED, result=result, **values)
+    shown = {name: value for name, value in row.items() if name not in PLAIN_FIELDS}
+    values["payload"] = values["payload"] | shown
+    return ctx.page("oci/part_fix.html", **values, refused=result)
+
+
+def _fix_values(ctx: PageContext, site: SiteContext, job_id: str) -> dict[str, Any]:
+    row = only_row(ctx, site, [job_id]) if is_id(job_id) else None
+    if row is None or not isinstance(row.payload, dict):
+        raise NotFound("there is no such job")
+    names = [n for n in FIXABLE if site.settings.enhanced or n not in _OF_PERSONS]
+    if row.state == "COMPLETED":  # Google takes a new value of these alone
+        names.sort(key=lambda name: name not in {"conversionValue", "conversionCurrency"})
+    values = {"row": row, "payload": row.payload, "names": names, "advice": row_advice(ctx, row)}
+    return values | frame(ctx, site)
