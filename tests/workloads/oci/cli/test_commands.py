@@ -10,7 +10,7 @@ import typer
 from kesin.store.open import open_store
 from kesin.workloads.common.cli import local_operator
 from kesin.workloads.oci.cli import app
-from kesin.workloads.oci.cli.context import open_site
+from kesin.workloads.oci.cli.site import open_site
 from tests.cli.conftest import (  # noqa: F401  # fixtures
     _logs_as_before,
     _own_settings,

@@ -8,7 +8,7 @@ from kesin.workloads.common.cli import command_group
 from kesin.workloads.oci.cli import files, site
 from kesin.workloads.oci.cli.script_simulator import simulate_script
 
-COMMANDS: Final[dict[str, tuple[Callable[..., None], *tuple[str, ...]]]] = {  # with examples
+COMMANDS: Final[dict[str, tuple[Callable[..., None], str]]] = {  # with an example
     "import": (files.import_conversions, "sales.csv --site ankara"),
     "export-dead-letters": (files.export_dead_letters, "--site ankara -o failed.csv --lang tr"),
     "enqueue-fix": (files.enqueue_fix, "mended.csv --site ankara --reason 'wrong currency'"),
@@ -19,9 +19,9 @@ COMMANDS: Final[dict[str, tuple[Callable[..., None], *tuple[str, ...]]]] = {  # 
 
 app = command_group("Upload offline conversions to Google Ads.")
 
-for _name, (_command, *_examples) in COMMANDS.items():
+for _name, (_command, _example) in COMMANDS.items():
     app.command(
         _name,
-        epilog=format_examples(*(f"kesin oci {_name} {line}".rstrip() for line in _examples)),
+        epilog=format_examples(f"kesin oci {_name} {_example}"),
         context_settings=site.CREDENTIALS_CONTEXT if _command is site.credentials else None,
     )(_command)

@@ -18,7 +18,7 @@ from kesin.foundation.terminal import argument, flag, format_counts, option, say
 from kesin.foundation.text import csv_text
 from kesin.workloads.common.cli import FAILED, JsonOption, local_operator
 from kesin.workloads.common.columns import column_names
-from kesin.workloads.oci.cli.context import LanguageOption, SiteOption, open_site
+from kesin.workloads.oci.cli.site import LanguageOption, SiteOption, open_site
 from kesin.workloads.oci.conversions import corrections, ingest, parsing
 from kesin.workloads.oci.conversions.conversion import CONVERSION_FIELDS, ParsedRow
 from kesin.workloads.oci.conversions.ingest import IngestOutcome, IngestResult

@@ -16,7 +16,7 @@ from kesin.foundation.text import canonical_json
 from kesin.lifecycle.errors import Category
 from kesin.workloads.common.api_client import ApiResponse, Send, checked_url, is_loopback, over_http
 from kesin.workloads.common.cli import JsonOption
-from kesin.workloads.oci.cli.context import SiteOption
+from kesin.workloads.oci.cli.site import SiteOption
 from kesin.workloads.oci.script import MAX_EXPORT_ROWS
 
 Crash = Literal["after-export", "after-upload", "before-ack"]

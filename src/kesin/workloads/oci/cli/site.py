@@ -1,10 +1,11 @@
-"""`kesin oci doctor`, `credentials`: a site and its connection."""
+"""`kesin oci doctor`, `credentials`: a site and its connection; what all commands share."""
 
 import json
 import re
 import sys
 from collections import Counter
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -16,22 +17,34 @@ from kesin.foundation import terminal
 from kesin.foundation.clock import iso
 from kesin.foundation.encryption import MAX_SECRET_BYTES
 from kesin.foundation.problems import Invalid, NotFound, Problem
-from kesin.foundation.terminal import flag, option, print_table, say, say_json, warn
+from kesin.foundation.terminal import argument, flag, option, print_table, say, say_json, warn
 from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter
 from kesin.workloads.common.advice import Language
-from kesin.workloads.common.cli import FAILED, JsonOption, local_operator
+from kesin.workloads.common.cli import FAILED, JsonOption, local_operator, open_workload
 from kesin.workloads.oci.advice import ADVICE
-from kesin.workloads.oci.cli.context import LanguageOption, SiteArgument, open_site
 from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.google.circuit_breaker import seal_credentials
 from kesin.workloads.oci.google.connection_check import check_site
 from kesin.workloads.oci.google.credentials import vault_name
 from kesin.workloads.oci.lifecycle import DECISIONS
 from kesin.workloads.oci.operations import site_stats
-from kesin.workloads.oci.site import SiteContext
+from kesin.workloads.oci.site import WORKLOAD, SiteContext, require_site
 
+SiteArgument = Annotated[str, argument("SITE", "The site's id or dashed uuid.")]
+SiteOption = Annotated[str, option("SITE", "The site's id or dashed uuid.", "--site")]
+LanguageOption = Annotated[Language, option("en|tr", "The language of the advice.", "--lang")]
 MAX_REASONS: Final = 5  # of recent failures that `doctor` explains
+
+
+@contextmanager
+def open_site(name: str, action: str) -> Iterator[SiteContext]:
+    """Open the store, with the site of this id or uuid; NotFound says how to add one.
+
+    A missing database is not created.
+    """
+    with open_workload(WORKLOAD, made_by="make it with `kesin site add`") as context:
+        yield require_site(context, local_operator(), name, "read", action=action)
 
 
 def doctor(site: SiteArgument, *, lang: LanguageOption = "en", as_json: JsonOption = False) -> None:
