@@ -65,8 +65,7 @@ def import_conversions(
     --ignore-columns names them. JSON, and CSV from standard input, are read into memory: for
     millions of rows use a CSV file or NDJSON.
     """
-    source_of = parsing.open_source(file, file_format)
-    with open_site(site, "oci.import") as found, source_of as source:
+    with parsing.open_source(file, file_format) as source, open_site(site, "oci.import") as found:
         read = partial(_process_file, found, source, ignored=column_names(ignore_columns))
         asks = sys.stdin.isatty() and file != parsing.STDIN and not (yes or as_json or dry_run)
         if dry_run or asks:
@@ -120,7 +119,6 @@ def enqueue_fix(
     that FAILED because of its data is corrected. Other rows do not change. Exits with 1 if any
     row was rejected.
     """
-    source_of = parsing.open_source(file, file_format)
 
     def process(site: SiteContext, rows: Sequence[ParsedRow]) -> list[IngestResult]:
         how: dict[str, Any] = {"reason": reason, "again": again, "taken": taken}
@@ -128,7 +126,7 @@ def enqueue_fix(
 
     hint = _NO_RERUN_HINT if again else _RERUN_HINT
     ignored = column_names(ignore_columns)
-    with open_site(site, "oci.fix") as found, source_of as source:
+    with parsing.open_source(file, file_format) as source, open_site(site, "oci.fix") as found:
         summary = _process_file(found, source, process, size=FIX_ROWS, hint=hint, ignored=ignored)
     _print_summary(summary, found.id, as_json=as_json, duplicates="left")
 

@@ -10,7 +10,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, tzinfo
 from hashlib import sha256
 from itertools import chain, islice
@@ -343,26 +343,22 @@ class RowSource:
             raise columns.not_text() from None
 
 
-def open_source(name: str, chosen: FileFormat | None) -> AbstractContextManager[RowSource]:
+@contextmanager
+def open_source(name: str, chosen: FileFormat | None) -> Iterator[RowSource]:
     """A file, or standard input for ``-``; raises Invalid if neither name nor choice says what."""
     file_format = chosen or _FORMAT_BY_SUFFIX.get(PurePath(name).suffix.lower())
     if file_format is None:
         source = "standard input" if name == STDIN else repr(name)
         raise Invalid(f"say with --format whether {source} is csv, ndjson or json")
-    return _open(name, file_format)
-
-
-@contextmanager
-def _open(name: str, file_format: FileFormat) -> Iterator[RowSource]:
     if name == STDIN:
         is_csv = file_format == "csv"  # such a file is read twice
         raw: BinaryIO = io.BytesIO(sys.stdin.buffer.read()) if is_csv else sys.stdin.buffer
-        source = RowSource(file_format, raw, None)
+        rows = RowSource(file_format, raw, None)
         try:
-            yield source
+            yield rows
         finally:
-            if source.text:
-                source.text.detach()  # standard input stays open
+            if rows.text:
+                rows.text.detach()  # standard input stays open
         return
     path = Path(name)
     with path.open("rb") as raw:
