@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 from fastapi.responses import HTMLResponse
 
@@ -13,6 +13,7 @@ from kesin.web.dashboard.queues.failures import failures_of
 from kesin.workloads.oci.operations import ending_rows, expiring_before
 from kesin.workloads.oci.pages.control import Word
 from kesin.workloads.oci.pages.site_links import SITES_PATH, breaker_states, control_path
+from kesin.workloads.oci.script import WAITING_STATES
 from kesin.workloads.oci.site import WORKLOAD
 
 router = page_router()
@@ -20,37 +21,15 @@ FIRST_SITES: Final = 100  # at first: a browser takes long over a table of all
 MAX_SITES: Final = 1_000  # in the table; a search finds the others
 
 
-class SiteRow(NamedTuple):
-    """A site at a glance."""
-
-    site: Site
-    path: str
-    waiting: int
-    needs_you: int
-    retrying: int
-    success_at: int
-    breaker: str  # closed, open or half_open
-    expiring: int
-    completed: int  # in a day
-    by_period: Sequence[int]  # the same by the half hour
-
-    @property
-    def sparkline(self) -> str:
-        """A path in a box of 48 by 16: columns, the latest on the right."""
-        top = max(self.by_period, default=0)
-        columns = enumerate(self.by_period)
-        return "".join(f"M{x} 16v-{16 * n / top:.1f}" for x, n in columns if n)
-
-
 # Each with the order in which an operator wants it: the worst first.
-_ORDERS: Final[dict[str, Callable[[SiteRow], Any]]] = {
-    "needs": lambda row: (-row.needs_you, row.site.name.casefold()),
-    "name": lambda row: row.site.name.casefold(),
-    "waiting": lambda row: -row.waiting,
-    "success": lambda row: row.success_at,
-    "breaker": lambda row: (row.breaker == "closed", row.site.name.casefold()),
-    "expiring": lambda row: -row.expiring,
-    "completed": lambda row: -row.completed,
+_ORDERS: Final[dict[str, Callable[[dict[str, Any]], Any]]] = {
+    "needs": lambda row: (-row["needs_you"], row["site"].name.casefold()),
+    "name": lambda row: row["site"].name.casefold(),
+    "waiting": lambda row: -row["waiting"],
+    "success": lambda row: row["success_at"],
+    "breaker": lambda row: (row["breaker"] == "closed", row["site"].name.casefold()),
+    "expiring": lambda row: -row["expiring"],
+    "completed": lambda row: -row["completed"],
 }
 
 
@@ -77,7 +56,8 @@ def oci_sites(
     )
 
 
-def _rows(ctx: Context, sites: Sequence[Site]) -> list[SiteRow]:
+def _rows(ctx: Context, sites: Sequence[Site]) -> list[dict[str, Any]]:
+    """Each site at a glance; what it completed is of a day, and drawn by the half hour."""
     context = ctx.workload(WORKLOAD)
     queue, store = context.queue, context.queue.store
     stats = ctx.stats(queue)
@@ -97,17 +77,23 @@ def _rows(ctx: Context, sites: Sequence[Site]) -> list[SiteRow]:
         for tenant, entered in tenants.items():
             done.setdefault(tenant, [0] * PERIODS)[part] = entered.get("COMPLETED", 0)
     return [
-        SiteRow(
-            site,
-            control_path(site.id),
-            sum(stats.tenants.get(site.id, {}).get(state, 0) for state in ("QUEUED", "RETRY")),
-            needs[site.id],
-            retrying[site.id],
-            completed_at.get(site.id, 0),
-            "closed" if site.channel == "script" else breakers.get(site.id, "closed"),
-            max(expiring.get(site.id, 0), ending.get(site.id, 0)),
-            sum(done.get(site.id, ())),
-            done.get(site.id, ()),
-        )
+        {
+            "site": site,
+            "path": control_path(site.id),
+            "waiting": sum(stats.tenants.get(site.id, {}).get(s, 0) for s in WAITING_STATES),
+            "needs_you": needs[site.id],
+            "retrying": retrying[site.id],
+            "success_at": completed_at.get(site.id, 0),
+            "breaker": "closed" if site.channel == "script" else breakers.get(site.id, "closed"),
+            "expiring": max(expiring.get(site.id, 0), ending.get(site.id, 0)),
+            "completed": sum(done.get(site.id, ())),
+            "sparkline": _sparkline(done.get(site.id, ())),
+        }
         for site in sites
     ]
+
+
+def _sparkline(by_period: Sequence[int]) -> str:
+    """A path in a box of 48 by 16: columns, the latest on the right."""
+    top = max(by_period, default=0)
+    return "".join(f"M{x} 16v-{16 * n / top:.1f}" for x, n in enumerate(by_period) if n)
