@@ -11,11 +11,9 @@ from fastapi.responses import StreamingResponse
 
 from kesin.engine.access.search import found_jobs
 from kesin.engine.workload import WorkloadContext
-from kesin.foundation.clock import iso
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Invalid, Problem
 from kesin.foundation.text import csv_text
-from kesin.lifecycle.model import Job
 from kesin.store.records import MoveCount
 from kesin.web.dependencies import UNCACHED, SignedInActor
 from kesin.web.schemas import Cursor
@@ -120,7 +118,7 @@ def add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
         else:
             found = found_jobs(commands, actor, "oci", sought, reveal="texts")
             jobs, following = found[:limit], None
-        rows = [row_body(job) for job in jobs]
+        rows = [schemas.ConversionRowBody(**operations.row_columns(job)) for job in jobs]
         return schemas.RowPage(site_id=site.id, rows=rows, next_cursor=following)
 
     @router.get("/api/oci/dead-letter.csv", **CSV_FILE)
@@ -262,12 +260,6 @@ def _fix_rows(
         if not result.is_change
     ]
     return operations.ActionResult(len(ids) - len(refused), refused)
-
-
-def row_body(job: Job) -> schemas.ConversionRowBody:
-    columns = operations.row_columns(job)
-    times = {name: iso(value) for name, value in columns.items() if name.endswith("_at")}
-    return schemas.ConversionRowBody(**{**columns, **times})
 
 
 def _site_totals(site: SiteContext, moves: Sequence[MoveCount] | None = None) -> schemas.SiteTotals:

@@ -3,8 +3,17 @@
 from datetime import date
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, WithJsonSchema
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    WithJsonSchema,
+)
 from pydantic.alias_generators import to_camel
+
+from kesin.foundation.clock import iso
 
 MAX_IDS: Final = 10_000  # of a report or an action
 MAX_COUNTS: Final = 4_000  # of a kind, in a script's report on its account
@@ -12,6 +21,7 @@ Text = Annotated[str, StringConstraints(max_length=2_048)]
 Id = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 ShortText = Annotated[str, StringConstraints(max_length=64)]
 Count = Annotated[int, Field(ge=0, le=10**9)]
+Time = Annotated[str | None, BeforeValidator(iso)]  # from microseconds since 1970
 
 
 class CamelCaseModel(BaseModel):
@@ -178,15 +188,15 @@ class ConversionRowBody(BaseModel):
     externalId: str | None  # noqa: N815
     status: str
     attempt_count: int
-    claimed_at: str | None
-    next_retry_at: str | None
+    claimed_at: Time
+    next_retry_at: Time
     last_error: str | None
     provider_error_code: str | None
     provider_error_category: str | None
-    uploaded_at: str | None
-    failed_at: str | None
-    created_at: str
-    updated_at: str
+    uploaded_at: Time
+    failed_at: Time
+    created_at: Annotated[str, BeforeValidator(iso)]
+    updated_at: Annotated[str, BeforeValidator(iso)]
 
 
 class RowPage(CamelCaseModel):
