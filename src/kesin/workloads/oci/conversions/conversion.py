@@ -61,10 +61,7 @@ _TEXTS: Final[dict[str, tuple[re.Pattern[str], str, str]]] = {
     **dict.fromkeys(HASH_FIELDS, (re.compile(r"[0-9a-f]{64}"), "INVALID_HASH", _HASHED)),
     **dict.fromkeys(CONSENT_FIELDS, (re.compile("|".join(CONSENTS)), "INVALID_CONSENT", _SAID)),
 }
-_STORED: Final = (
-    *("externalId", "orderId", *CLICK_KINDS, "conversionName", "conversionTime"),
-    *("conversionValue", "conversionCurrency", *CONSENT_FIELDS, *HASH_FIELDS),
-)
+_STORED: Final = ("externalId", "orderId", *CONVERSION_FIELDS[2:])  # beside a revision
 _OLDEST_YEAR: Final = 2000
 _NEWEST_YEAR: Final = 2999
 
