@@ -221,11 +221,12 @@ class SiteContext:
         accounts = self.context.commands.accounts
         accounts.note(actor, action, allowed=allowed, queue=WORKLOAD, site=self.id, details=details)
 
-    def note_event(self, kind: str, actor: str, **details: Any) -> None:
-        """Add a note of this site to the events of the queue."""
+    def note_event(self, kind: str, actor: str, job_id: str | None = None, **details: Any) -> None:
+        """Add a note to the events of a job, or of the queue for this site."""
         self.queue.store.add_note(
-            self.queue.name, kind=kind, actor=actor, tenant=self.id, details=canonical_json(details)
-        )
+            self.queue.name, kind=kind, actor=actor, tenant=self.id, job_id=job_id,
+            details=canonical_json(details), now=self.queue.now(),
+        )  # fmt: skip
 
     def read_metadata(self, name: str) -> dict[str, Any] | None:
         row = self.context.commands.accounts.directory.metadata_entry(WORKLOAD, self.id, name)

@@ -15,7 +15,6 @@ from typing import Any, Final
 from kesin.engine.new_job import NewJob
 from kesin.foundation.messages import Message
 from kesin.foundation.permissions import Actor
-from kesin.foundation.text import canonical_json
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.model import Job
 from kesin.workloads.oci.adjustments import settling
@@ -82,10 +81,7 @@ def _take_in(site: SiteContext, rows: Mapping[int, ParsedRow], actor: str) -> li
     known = own.queue.find(ids) if ids else {}
     added = [known[job_id] for job_id, i in zip(ids, new, strict=True) if results[i].is_change]
     for job in added:
-        site.queue.store.add_note(
-            site.queue.name, kind=settling.NOTE, actor=actor, tenant=site.id, now=site.queue.now(),
-            job_id=job.payload["conversionId"], details=canonical_json({"job": job.id}),
-        )  # fmt: skip
+        site.note_event(settling.NOTE, actor, job.payload["conversionId"], job=job.id)
     settled = settling.settle_waiting(site, added, actor)
     for index, job_id in zip(new, ids, strict=True):
         result, what = results[index], settled.get(job_id, "")

@@ -54,10 +54,7 @@ def stop(site: SiteContext, external_ids: Sequence[str], actor: Actor) -> None:
 def note_consents(site: SiteContext, jobs: Iterable[Job], kind: str, actor: Actor) -> None:
     """Note a refusal, or that it is lifted: it counts until the row takes new data."""
     for job in jobs:
-        site.queue.store.add_note(
-            site.queue.name, kind=kind, actor=actor.name, tenant=site.id, job_id=job.id,
-            details=canonical_json({"seq": job.seq}), now=site.queue.now(),
-        )  # fmt: skip
+        site.note_event(kind, actor.name, job.id, seq=job.seq)
 
 
 def find_refused(site: SiteContext, jobs: Iterable[Job]) -> set[str]:
