@@ -29,12 +29,11 @@ from kesin.workloads.oci.conversions.conversion import (
 )
 from kesin.workloads.oci.conversions.identifiers import hide_clicks
 from kesin.workloads.oci.conversions.refusals import amended, find_refused
-from kesin.workloads.oci.lifecycle import CONSENT_DENIED, DECISIONS
+from kesin.workloads.oci.lifecycle import CONSENT_DENIED, DECISIONS, WAITING
 from kesin.workloads.oci.site import SiteContext
 
 MAX_EXPORT_ROWS: Final = 1_000
 MAX_REJECT_ROUNDS: Final = 10  # rejected rows make room for others
-WAITING_STATES: Final = ("QUEUED", "RETRY")
 SCRIPT_CATEGORIES: Final = frozenset(Category) - {Category.PERMANENT}
 DEFAULT_CODE: Final = "VALIDATION_FAILED"
 REVISION: Final = "\x1f"  # what follows it in a key
@@ -108,7 +107,7 @@ def preview_export(site: SiteContext, *, limit: int) -> ExportPreview:
         skipped.append({**row, "code": problem.code, "message": problem.message})
     warnings = list(skipped)
     counts = site.queue.stats().tenants.get(site.id, {})
-    others = sum(counts.get(state, 0) for state in WAITING_STATES) - len(jobs)
+    others = sum(counts.get(state, 0) for state in WAITING) - len(jobs)
     is_full = others > 0 and len(jobs) >= limit
     if site.is_paused:
         warnings.append({"code": "PAUSED", "message": "paused: an export is empty now"})
@@ -165,7 +164,7 @@ def split_sendable(
 
 def names_in_use(site: SiteContext, names: Iterable[str]) -> list[str]:
     """Those of these conversion names that waiting rows have."""
-    where = partial(Filter, states=WAITING_STATES, tenants=(site.id,))
+    where = partial(Filter, states=WAITING, tenants=(site.id,))
     wanted = {name: where(contains=f'"conversionName":{canonical_json(name)}') for name in names}
     return [name for name, each in wanted.items() if site.queue.jobs(each, limit=1).jobs]
 

@@ -40,8 +40,8 @@ from kesin.workloads.oci.google.circuit_breaker import WORKER_ACTOR, Breaker, Tr
 from kesin.workloads.oci.google.credentials import vault_name
 from kesin.workloads.oci.google.error_table import CIRCUIT_OPEN
 from kesin.workloads.oci.google.json_paths import dig, text_at
-from kesin.workloads.oci.lifecycle import limits_of
-from kesin.workloads.oci.script import WAITING_STATES, reject_unsendable, split_sendable
+from kesin.workloads.oci.lifecycle import WAITING, limits_of
+from kesin.workloads.oci.script import reject_unsendable, split_sendable
 from kesin.workloads.oci.site import WORKLOAD, SiteContext
 
 log = Logger("kesin.oci")
@@ -63,7 +63,7 @@ DUPLICATE_CLICK_CODES: Final = ("CLICK_CONVERSION_ALREADY_EXISTS", "CALL_CONVERS
 class Uploader:
     """Chooses the sites to serve and uploads their rows."""
 
-    waiting_states = WAITING_STATES
+    waiting_states = WAITING
 
     def __init__(
         self,
@@ -182,11 +182,9 @@ class Uploader:
         if trouble is not None:
             self._record_upload(site, trouble)
             return 0
-        self._reject_unsendable(site, rows)
+        if site.queue.name == WORKLOAD:  # an adjustment was checked when it became ready
+            reject_unsendable(site, limit=rows, actor=WORKER_ACTOR)
         return rows
-
-    def _reject_unsendable(self, site: SiteContext, rows: int) -> None:
-        reject_unsendable(site, limit=rows, actor=WORKER_ACTOR)
 
     def _recheck_breaker(self, site: SiteContext) -> Breaker:
         """Read the site's breaker; close it if the credentials are new, or pass another check."""
@@ -301,10 +299,8 @@ class Uploader:
         A row that was never sent before cannot be the one Google has, so completing it would lose
         it silently.
         """
-        if (
-            outcome.code not in DUPLICATE_CLICK_CODES
-            or job.attempt_count - job.return_count - job.retry_count > 1
-        ):
+        times_sent = job.attempt_count - job.return_count - job.retry_count
+        if outcome.code not in DUPLICATE_CLICK_CODES or times_sent > 1:
             return False
         same_click = Filter(tenants=(job.tenant,), contains=f'":"{new.traces[0]}"')
         candidates = self._context.queue.jobs(same_click, limit=MAX_TWINS).jobs

@@ -64,9 +64,6 @@ class AdjustmentUploader(uploader.Uploader):
         held = sold.is_paused or not self._recheck_breaker(sold).max_rows(site.queue.now(), share)
         return 0 if held else super()._claimable_rows(site, share)
 
-    def _reject_unsendable(self, site: SiteContext, rows: int) -> None:
-        """Nothing: an adjustment was checked when it became ready."""
-
     def _split(self, site: SiteContext, jobs: Sequence[Job]) -> uploader.SplitRows:
         sold = settling.beside(site, WORKLOAD)
         conversions = sold.queue.find([str(job.payload.get("conversionId")) for job in jobs])

@@ -10,10 +10,10 @@ from kesin.store.directory import Site
 from kesin.store.history import PERIODS, read_tenants
 from kesin.web.dashboard.frame.page import Context, page_router
 from kesin.web.dashboard.queues.failures import failures_of
+from kesin.workloads.oci.lifecycle import WAITING
 from kesin.workloads.oci.operations import ending_rows, expiring_before
 from kesin.workloads.oci.pages.control import Word
 from kesin.workloads.oci.pages.site_links import SITES_PATH, breaker_states, control_path
-from kesin.workloads.oci.script import WAITING_STATES
 from kesin.workloads.oci.site import WORKLOAD
 
 router = page_router()
@@ -80,7 +80,7 @@ def _rows(ctx: Context, sites: Sequence[Site]) -> list[dict[str, Any]]:
         {
             "site": site,
             "path": control_path(site.id),
-            "waiting": sum(stats.tenants.get(site.id, {}).get(s, 0) for s in WAITING_STATES),
+            "waiting": sum(stats.tenants.get(site.id, {}).get(s, 0) for s in WAITING),
             "needs_you": needs[site.id],
             "retrying": retrying[site.id],
             "success_at": completed_at.get(site.id, 0),
