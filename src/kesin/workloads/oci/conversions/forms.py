@@ -11,9 +11,8 @@ from typing import Final
 from kesin.workloads.oci.conversions.amounts import LOOSE_BLANK
 from kesin.workloads.oci.conversions.conversion import Unsendable
 
-LOCALES: Final[
-    dict[str, tuple[bool | None, str]]
-] = {  # whether the day is first, and the decimal sign
+# Whether the day is first, and the decimal sign.
+LOCALES: Final[dict[str, tuple[bool | None, str]]] = {
     **dict.fromkeys(("de", "es", "fr", "it", "nl", "pl", "pt", "tr"), (True, ",")),
     "en-GB": (True, "."),
     "en-US": (False, "."),

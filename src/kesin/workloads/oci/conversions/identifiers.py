@@ -101,11 +101,8 @@ def _flatten_consent(fields: dict[str, Any]) -> None:
     consent = fields.pop("consent", None)
     if consent in (None, ""):
         return
-    if (
-        not isinstance(consent, dict)
-        or not _CONSENT.issuperset(consent)
-        or not _CONSENT.isdisjoint(fields)
-    ):
+    is_known = isinstance(consent, dict) and _CONSENT.issuperset(consent)
+    if not is_known or not _CONSENT.isdisjoint(fields):
         why = "consent is an object with adUserData and adPersonalization, each said once"
         raise Unsendable("INVALID_CONSENT", "consent", why)
     fields.update(consent)

@@ -155,9 +155,8 @@ def oci_renew(ctx: Context, site_id: str, sent: FirstFields) -> HTMLResponse:
 def _rows(ctx: PageContext, site: SiteContext, sent: Mapping[str, str]) -> dict[str, Any]:
     queue, chosen = site.queue.name, _chosen(ctx)
     search = operations.search_rows(site, ctx.actor, chosen.criteria, chosen.q)
-    if (
-        chosen.q and not listing.visible_jobs(ctx, queue, search).page(limit=1).jobs
-    ):  # no id: a word
+    # What is no id is a word.
+    if chosen.q and not listing.visible_jobs(ctx, queue, search).page(limit=1).jobs:
         where = replace(search.where, text=chosen.q, contains=None)
         search = search_jobs(site.context.commands, ctx.actor, queue, where, [site.id])
     where = in_trouble(site.queue.lifecycle, search.where)
