@@ -48,7 +48,7 @@ class Fake:
 
 def test_guilty_rows_are_found_by_halving():
     fake = Fake({3, 700})
-    sent = deliver(rows(1_000), chunk_positions(1_000), fake)
+    sent = deliver(rows(1_000), chunk_positions(range(1_000)), fake)
     assert [n for n, row in enumerate(sent.rows) if row == BAD] == [3, 700]
     assert sum(isinstance(row, RowAccepted) for row in sent.rows) == 998
     assert sent.trouble is None
@@ -62,7 +62,7 @@ def test_guilty_rows_are_found_by_halving():
 @given(st.sets(st.integers(0, 49)))
 def test_only_the_guilty_are_refused_and_everybody_is_answered_once(guilty):
     fake = Fake(guilty)
-    sent = deliver(rows(50), chunk_positions(50), fake)
+    sent = deliver(rows(50), chunk_positions(range(50)), fake)
     taken = [n for part in fake.requests if not guilty.intersection(part) for n in part]
     assert len(taken) == len(set(taken))
     accepted = {n for n, row in enumerate(sent.rows) if isinstance(row, RowAccepted)}
@@ -75,7 +75,7 @@ def test_only_the_guilty_are_refused_and_everybody_is_answered_once(guilty):
 
 def test_what_is_left_after_many_requests_waits_and_a_row_that_never_left_pays_nothing():
     fake = Fake(range(0, 2_000, 40))
-    sent = deliver(rows(2_010), chunk_positions(2_010), fake)
+    sent = deliver(rows(2_010), chunk_positions(range(2_010)), fake)
     assert len(fake.requests) == MAX_REQUESTS
     left = [row for row in sent.rows[:2_000] if isinstance(row, RowRefused) and row != BAD]
     assert {(row.code, row.category, row.was_sent) for row in left} == {
@@ -86,7 +86,7 @@ def test_what_is_left_after_many_requests_waits_and_a_row_that_never_left_pays_n
 
 def test_rows_are_not_to_blame_when_every_request_is_refused():
     fake = Fake(range(2_000))
-    sent = deliver(rows(2_000), chunk_positions(2_000), fake)
+    sent = deliver(rows(2_000), chunk_positions(range(2_000)), fake)
     assert {(row.code, row.category) for row in sent.rows} == {
         ("REQUEST_REFUSED", Category.TRANSIENT)
     }
@@ -133,8 +133,8 @@ def test_no_request_holds_twins(pairs):
 
 def test_no_request_is_larger_than_google_takes():
     assert [len(part) for part in separate_twins(rows(4_500))] == [2_000, 2_000, 500]
-    assert [len(part) for part in chunk_positions(4_500)] == [2_000, 2_000, 500]
-    assert chunk_positions(0) == separate_twins([]) == []
+    assert [len(part) for part in chunk_positions(range(4_500))] == [2_000, 2_000, 500]
+    assert chunk_positions(range(0)) == separate_twins([]) == []
 
 
 def test_a_crowd_of_twins_does_not_make_endless_requests():

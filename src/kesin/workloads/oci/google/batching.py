@@ -7,6 +7,7 @@ refused request records nothing, so sending its rows again is safe.
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Final, NamedTuple
 
 from kesin.foundation.messages import Message, shorten
@@ -40,9 +41,9 @@ class RequestReply(NamedTuple):
 Send = Callable[[Sequence[UploadRow]], RequestReply | RequestFailure]
 
 
-def chunk_positions(count: int) -> list[Positions]:
-    """Split so many rows into as few requests as possible."""
-    return [range(start, min(start + MAX_ROWS, count)) for start in range(0, count, MAX_ROWS)]
+def chunk_positions(rows: Positions) -> list[Positions]:
+    """Split these rows into as few requests as possible."""
+    return [rows[start : start + MAX_ROWS] for start in range(0, len(rows), MAX_ROWS)]
 
 
 def separate_twins(rows: Sequence[UploadRow]) -> list[Positions]:
@@ -61,8 +62,7 @@ def separate_twins(rows: Sequence[UploadRow]) -> list[Positions]:
         if layer == len(layers):
             layers.append([])
         layers[layer].append(position)
-    chunks = ((layer, chunk) for layer in layers for chunk in chunk_positions(len(layer)))
-    return [[layer[index] for index in chunk] for layer, chunk in chunks]
+    return [*chain.from_iterable(map(chunk_positions, layers))]
 
 
 def deliver(rows: Sequence[UploadRow], parts: Sequence[Positions], send: Send) -> UploadResult:

@@ -6,6 +6,7 @@ credentials open it at once, and no row is spent on a probe: it closes when a ch
 nothing passes. New credentials close it, whatever opened it.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal, Self
@@ -102,7 +103,7 @@ def open_credentials(site: SiteContext) -> GoogleCredentials | ConnectionTrouble
         why = "there are no credentials: store them with `kesin oci credentials %(site)s`"
         return ConnectionTrouble("AUTH", "CREDENTIALS_MISSING", Message(why, site=site.id))
     try:
-        credentials = GoogleCredentials.from_text(site.context.vault.get(name))
+        credentials = GoogleCredentials.parse(json.loads(site.context.vault.get(name)))
     except (Problem, ValueError) as problem:
         log.warning("credentials_unreadable", site=site.id, why=type(problem).__name__)
         why = "the credentials cannot be opened: look at KESIN_SECRET_KEYS, or enter them again"

@@ -71,10 +71,6 @@ class GoogleCredentials:
             return self.conversion_action_resource_name
         return f"customers/{self.customer_id}/conversionActions/{action.id}"
 
-    @classmethod
-    def from_text(cls, text: str) -> Self:
-        return cls.parse(json.loads(text))
-
     def to_text(self) -> str:
         """The text to seal in the vault."""
         return json.dumps(asdict(self), sort_keys=True)

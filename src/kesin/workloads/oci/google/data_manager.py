@@ -16,10 +16,9 @@ from kesin.lifecycle.errors import Category
 from kesin.store.limits import MAX_MESSAGE
 from kesin.workloads.oci.conversions.amounts import json_number
 from kesin.workloads.oci.conversions.conversion import Conversion
-from kesin.workloads.oci.google.batching import Positions, RequestReply, deliver
+from kesin.workloads.oci.google.batching import Positions, RequestReply, chunk_positions, deliver
 from kesin.workloads.oci.google.channel import (
     BAD_STATES,
-    MAX_ROWS,
     ConnectionTrouble,
     Finding,
     RequestFailure,
@@ -121,8 +120,7 @@ def _split_by_action(rows: Sequence[UploadRow]) -> list[Positions]:
     known = list(dict.fromkeys(ids))
     for start in range(0, len(known), MAX_DESTINATIONS):
         own = {*known[start : start + MAX_DESTINATIONS]}
-        positions = [at for at, action_id in enumerate(ids) if action_id in own]
-        parts += [positions[at : at + MAX_ROWS] for at in range(0, len(positions), MAX_ROWS)]
+        parts += chunk_positions([at for at, action_id in enumerate(ids) if action_id in own])
     return parts
 
 
