@@ -39,6 +39,12 @@ PASSING = (Category.TRANSIENT, Category.RATE_LIMIT)
 SENT = ("uploaded_at", "finished_at")
 ENDED = ("failed_at", "finished_at")
 LIFETIME_S = conversion.CLICK_LIFETIME_DAYS * DAY_S
+SENDING = (
+    State("RETRY", holds_key=True),
+    State("PROCESSING", holds_key=True),
+    State("COMPLETED", terminal=True, success=True, holds_key=True),
+    State("FAILED", resting=True, holds_key=True),
+)
 BACKOFF = doubling(300, DAY_S, jitter_s=60)
 
 
@@ -85,13 +91,7 @@ def oci_lifecycle(limits: OciLimits | None = None) -> Lifecycle:
         max_attempts=limits.max_attempts_script,
         lease_seconds=limits.lease_seconds,
         stamps=("conversion_at", "uploaded_at", "failed_at", "expires_at"),
-        states=(
-            State("QUEUED", initial=True, holds_key=True),
-            State("RETRY", holds_key=True),
-            State("PROCESSING", holds_key=True),
-            State("COMPLETED", terminal=True, success=True, holds_key=True),
-            State("FAILED", resting=True, holds_key=True),
-        ),
+        states=(State("QUEUED", initial=True, holds_key=True), *SENDING),
         moves=(*_worker_moves(limits), *_scheduled_moves(limits), *_operator_moves()),
         errors=oci_errors(),
         default_errors=(("MARK_FAILED", MANUAL_FAIL),),

@@ -36,10 +36,7 @@ def adjustment_lifecycle(limits: lifecycle.OciLimits | None = None) -> Lifecycle
         states=(
             State("WAITING", initial=True, holds_key=True),
             State("READY", holds_key=True),
-            State("RETRY", holds_key=True),
-            State("PROCESSING", holds_key=True),
-            State("COMPLETED", terminal=True, success=True, holds_key=True),
-            State("FAILED", resting=True, holds_key=True),
+            *lifecycle.SENDING,
         ),
         moves=(
             moves.enqueue("WAITING", stamp_input=("conversion_at",)),
