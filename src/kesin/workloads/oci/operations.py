@@ -313,18 +313,17 @@ def run_action(
     ids: Sequence[str] | None,
     where: Filter | None,
     reason: str | None = None,
-    code: str | None = None,
-    category: str | None = None,
-    clear_errors: bool = False,
     dry_run: bool = False,
+    **terms: Any,
 ) -> ActionResult:
     """Run an action on the given rows of a site, or on all that match the filter.
 
-    With ``dry_run`` nothing changes: rows that would move are counted as affected.
+    The terms are those of `action_arguments`. With ``dry_run`` nothing changes: rows that would
+    move are counted as affected.
     """
     if (ids is None) == (where is None):
         raise Invalid("name the rows by ids or by a filter, not both", code="bad_selection")
-    given = action_arguments(site, action, code=code, category=category, clear_errors=clear_errors)
+    given = action_arguments(site, action, **terms)
     ids = None if ids is None else strip_seals(ids)
     commands, queue = site.context.commands, site.queue.name
     if dry_run:
