@@ -7,7 +7,7 @@ script uploads. Click ids are never altered: Google compares them letter by lett
 import hashlib
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timezone, tzinfo
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
@@ -424,18 +424,15 @@ def _parse_name(given: Any, defaults: RowDefaults) -> str:
         why = "conversionName must be one line of 1…%(most)s characters, as in Google Ads"
         raise Unsendable("INVALID_CONVERSION_NAME", "conversionName", why, most=MAX_NAME)
     if defaults.actions and text not in defaults.actions:
-        raise _unknown_name(defaults.actions)
+        names = [*map(repr, sorted(defaults.actions))]
+        more = ["…"] if len(names) > MAX_LISTED_NAMES else []
+        why = "conversionName is no conversion action of the site: it has %(names)s"
+        listed = ", ".join([*names[:MAX_LISTED_NAMES], *more])
+        raise Unsendable("UNKNOWN_CONVERSION_NAME", "conversionName", why, names=listed)
     if text != (only := defaults.only_name or text):
         why = "the site uploads to one conversion action, %(name)s: send that name or none"
         raise Unsendable("UNKNOWN_CONVERSION_NAME", "conversionName", why, name=repr(only))
     return text
-
-
-def _unknown_name(known: Collection[str]) -> Unsendable:
-    names = [*map(repr, sorted(known))]
-    listed = ", ".join([*names[:MAX_LISTED_NAMES], *(["…"] if names[MAX_LISTED_NAMES:] else [])])
-    why = "conversionName is no conversion action of the site: it has %(names)s"
-    return Unsendable("UNKNOWN_CONVERSION_NAME", "conversionName", why, names=listed)
 
 
 def parse_currency(value: Any) -> str:

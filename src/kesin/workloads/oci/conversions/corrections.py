@@ -176,10 +176,13 @@ def dead_letter_pages(
 
 def _dead_letter_cells(job: Job, columns: Sequence[str], language: Language) -> list[str]:
     payload = job.payload if isinstance(job.payload, dict) else {}
+    value = payload.get("conversionValue")
+    if _THREE_DECIMALS.fullmatch(str(value)):  # 12.345 reads two ways and is refused on import
+        value = f"{value}0"
     cells: dict[str, Any] = {
         **payload,
         "id": f"{SEAL_PREFIX}{job.id}",
-        "conversionValue": _unambiguous_amount(payload.get("conversionValue")),
+        "conversionValue": value,
         "revision": payload.get("revision", 1),
         "errorCode": job.error_code,
         "errorCategory": job.error_category,
@@ -189,9 +192,3 @@ def _dead_letter_cells(job: Job, columns: Sequence[str], language: Language) -> 
         "failedAt": iso(job.stamp_3),
     }
     return ["" if (cell := cells.get(name)) is None else str(cell) for name in columns]
-
-
-def _unambiguous_amount(value: Any) -> Any:
-    """Give three decimals a fourth: 12.345 is ambiguous and would be refused on import."""
-    text = str(value)
-    return f"{text}0" if _THREE_DECIMALS.fullmatch(text) else value
