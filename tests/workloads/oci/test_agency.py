@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from kesin.cli.commands.sites import store_rows
-from kesin.workloads.oci.agency import first_attributed, onboarding
-from kesin.workloads.oci.operations import site_stats
+from kesin.workloads.oci.operations import onboarding, site_stats
 from tests.workloads.oci.own_site import DAY, Oci, OwnSite
 
 STEPS = ("key", "row", "export", "ack", "attributed")
@@ -44,20 +43,16 @@ def test_each_step_is_done_once_it_happened(shared, site):
     assert done(site) == list(STEPS)
 
 
-def test_the_first_attributed_day_is_the_earliest(site, neighbour):
-    assert first_attributed(site.place) is None
-    reconcile(
-        site,
-        "2023-11",
-        {
-            "2023-11-09": {"Sale": {"attributed": 2}},
-            "2023-11-02": {"Sale": {"attributed": 0}, "B": {"attributed": 1}},
-        },
-    )
+def test_a_day_of_any_action_is_attributed_but_nothing_that_is_no_day(site):
+    site.enqueue()
+    [item] = site.export()
+    site.ack([item["id"].removeprefix("seal_")])
     reconcile(site, "2023-10", {"2023-10-30": {"Sale": {"sent": 5}}})
     site.place.put_metadata("resources", {"2023-01-01": {"Sale": {"attributed": 9}}})
-    assert first_attributed(site.place) == "2023-11-02"
-    assert first_attributed(neighbour.place) is None
+    assert "attributed" not in done(site)
+    days = {"2023-11-02": {"Sale": {"attributed": 0}, "B": {"attributed": 1}}}
+    reconcile(site, "2023-11", days)
+    assert "attributed" in done(site)
 
 
 def test_where_figures_are_copied_the_first_attributed_conversion_is_waited_for(make_api):

@@ -49,6 +49,7 @@ FAILED_SHARE_LIMIT: Final = 0.2  # above it, a warning
 MIN_FINISHED_ROWS: Final = 10  # fewer say nothing about a share
 EXPIRES_SOON_DAYS: Final = 7
 SUMMED_ROWS: Final = 20_000  # of several days; a single day may have more
+_KEY_SCOPES: Final = {"oci:ingest", "oci:script"}
 _ORDER_ID: Final = re.compile(r"k[0-9a-f]{40}")
 
 
@@ -132,6 +133,26 @@ def site_stats(site: SiteContext, move_counts: Iterable[MoveCount] | None = None
     )
     warnings = [{"code": code, "message": message} for code, message in _warnings(site, stats)]
     return replace(stats, warnings=warnings)
+
+
+def onboarding(site: SiteContext, stats: SiteStats) -> dict[str, bool]:
+    """Which steps of its beginning a site has behind it, in their order."""
+    acked, days = stats.last_ack_at is not None, reconciliation.read_days(site)
+    attributed = any(of.get("attributed") for by in days.values() for of in by.values())
+    return {
+        "key": acked or _has_key(site),
+        "row": stats.last_updated_at is not None,
+        "export": stats.was_claimed,
+        "ack": acked,
+        "attributed": acked and (attributed or not (days or reconciliation.is_copied(site))),
+    }
+
+
+def _has_key(site: SiteContext) -> bool:
+    keys = site.context.commands.accounts.directory.api_keys()
+    own = [key for key in keys if key.site in {None, site.id} and key.revoked_at is None]
+    own = [key for key in own if not key.expires_at or key.expires_at > site.queue.now()]
+    return any(_KEY_SCOPES & set(key.scopes) for key in own)
 
 
 def count_withheld(queue: Queue, sites: Sequence[str] | None = None) -> int:

@@ -4,13 +4,16 @@ A row that cannot be sent is rejected before the claim, so it costs no attempt a
 PROCESSING. The claim is one statement: two concurrent scripts never share a row.
 """
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Self
 
+from kesin.engine.workload import WorkloadContext
 from kesin.foundation.ids import is_id
 from kesin.foundation.messages import Message, note_json
+from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Problem, RequestConflict
 from kesin.foundation.text import canonical_json, storable
 from kesin.lifecycle.errors import Category
@@ -30,9 +33,10 @@ from kesin.workloads.oci.conversions.conversion import (
 from kesin.workloads.oci.conversions.identifiers import hide_clicks
 from kesin.workloads.oci.conversions.refusals import amended, find_refused
 from kesin.workloads.oci.lifecycle import CONSENT_DENIED, DECISIONS, WAITING
-from kesin.workloads.oci.site import SiteContext
+from kesin.workloads.oci.site import HEARTBEAT, WORKLOAD, SiteContext, visible_sites
 
 MAX_EXPORT_ROWS: Final = 1_000
+MAX_MANAGED: Final = 50  # accounts that Google lets a manager script serve in a run
 MAX_REJECT_ROUNDS: Final = 10  # rejected rows make room for others
 SCRIPT_CATEGORIES: Final = frozenset(Category) - {Category.PERMANENT}
 DEFAULT_CODE: Final = "VALIDATION_FAILED"
@@ -69,6 +73,23 @@ class ExportPreview:
         mask = site.context.commands.masking(site.queue.name).value
         items, skipped, warnings = map(mask, (self.items, self.skipped, self.warnings))
         return replace(self, items=items, skipped=skipped, warnings=warnings)
+
+
+def managed_sites(context: WorkloadContext, actor: Actor, *, starts: bool) -> list[SiteContext]:
+    """The sites that a manager script serves next: those that waited longest, new ones first."""
+    entries = context.commands.accounts.directory.metadata_entries(WORKLOAD, name=HEARTBEAT)
+    beats = {entry.site: json.loads(entry.value) for entry in entries}
+
+    def served_at(site: SiteContext) -> tuple[int, str]:
+        beat = beats.get(site.id, {})
+        return max(beat.get("at", 0), beat.get("tried_at", 0)), site.id
+
+    sites = [site for site in visible_sites(context, actor) if site.channel == "script"]
+    chosen = sorted((s for s in sites if s.settings.customer_id), key=served_at)[:MAX_MANAGED]
+    for site in chosen if starts else ():  # whatever becomes of the run, others go first next time
+        with site.locked_metadata(HEARTBEAT) as beat:
+            beat["tried_at"] = context.queue.now()
+    return chosen
 
 
 def require_channel(site: SiteContext) -> None:

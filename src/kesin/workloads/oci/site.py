@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Final, Self
 from zoneinfo import ZoneInfo
 
@@ -104,6 +105,10 @@ def read_setting(name: str, text: str) -> Any:
     elif name in NUMBERS and text.isascii() and text.isdecimal():
         value = int(text[:9])
     return validate_settings({name: value})[name]
+
+
+_CELLS: Final = SiteSettings.__dataclass_fields__.keys() - {ACTIONS}
+SETTING_CELLS: Final = {name: partial(read_setting, name) for name in sorted(_CELLS)}
 
 
 def _find_problem(name: str, value: Any) -> Message | None:

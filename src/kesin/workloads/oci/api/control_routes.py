@@ -19,7 +19,6 @@ from kesin.web.dependencies import UNCACHED, SignedInActor
 from kesin.web.schemas import Cursor
 from kesin.workloads.common.advice import Language
 from kesin.workloads.oci import operations, script
-from kesin.workloads.oci.agency import managed_sites
 from kesin.workloads.oci.api import schemas
 from kesin.workloads.oci.conversions import corrections
 from kesin.workloads.oci.conversions.actions import merge_actions
@@ -90,7 +89,7 @@ def add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
         let others go first in the next run, even if this one ends before it serves them.
         """
         context.commands.accounts.require(actor, "oci:script", "oci.manager", queue="oci")
-        made, sites = schemas.ManagedSite, managed_sites(context, actor, starts=starts)
+        made, sites = schemas.ManagedSite, script.managed_sites(context, actor, starts=starts)
         return [made(site_id=site.id, customer_id=site.settings.customer_id) for site in sites]
 
     @router.get("/api/oci/queue-rows")

@@ -40,7 +40,6 @@ from kesin.workloads.common.advice import Advice
 from kesin.workloads.common.columns import column_names
 from kesin.workloads.oci import operations, reconciliation, script
 from kesin.workloads.oci.advice import ADVICE
-from kesin.workloads.oci.agency import onboarding
 from kesin.workloads.oci.conversions.conversion import CLICK_KINDS, INPUT_FIELDS
 from kesin.workloads.oci.conversions.corrections import fix_rows
 from kesin.workloads.oci.conversions.ingest import IngestPreview, import_rows
@@ -133,7 +132,7 @@ def oci_control(
         values |= {"stats": stats, "warnings": warnings, "breaker": stats.breaker_state}
         failures = failures_of(ctx, site.queue, ctx.stats(site.queue, site.id), site.id)
         values |= {"failures": failures, "codes": failure_codes(failures, chosen.code)}
-        values["steps"] = onboarding(site, stats)
+        values["steps"] = operations.onboarding(site, stats)
     if part != "summary":
         values |= _rows(ctx, site, ctx.request.query_params if part == "more" else listing.NONE)
     if not part:
