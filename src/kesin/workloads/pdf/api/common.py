@@ -13,14 +13,14 @@ from kesin.foundation.problems import NotFound
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.model import Job
 from kesin.store.records import Filter, Page
-from kesin.web.bodies import LargeBodyRoute
+from kesin.web.dependencies import DirectRoute
 from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStore, parse_job
 
 FILE_SENT: Final = (200, 206)
 MAX_BODY_BYTES: Final = 256 * 1024
 
 
-class DocumentRoute(LargeBodyRoute):
+class DocumentRoute(DirectRoute):
     """A route whose body holds the data of one document, at most 256 KiB."""
 
     max_body_bytes = MAX_BODY_BYTES

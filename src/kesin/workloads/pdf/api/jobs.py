@@ -14,7 +14,7 @@ from kesin.foundation.permissions import Actor
 from kesin.store.errors import StoreUnreachable
 from kesin.web.auth import GuardedRouter, service_of
 from kesin.web.bodies import SMALL_BODY_BYTES, announced_bytes
-from kesin.web.dependencies import DirectRoute, SignedInActor, json_response
+from kesin.web.dependencies import SignedInActor, json_response
 from kesin.web.schemas import Cursor, Text
 from kesin.workloads.pdf import schemas
 from kesin.workloads.pdf.api import common
@@ -59,12 +59,8 @@ _CREATE_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
 }
 
 
-class _JobRoute(DirectRoute):
-    max_body_bytes = common.MAX_BODY_BYTES
-
-
 def jobs_router(loader: PdfServiceLoader) -> APIRouter:
-    router = GuardedRouter(prefix="/pdf", tags=["pdf"], route_class=_JobRoute)
+    router = GuardedRouter(prefix="/pdf", tags=["pdf"], route_class=common.DocumentRoute)
     context = loader.context
     long_poll = LongPoll(context.commands.queues["pdf"], context.stopping)
 
