@@ -19,8 +19,8 @@ from kesin.workloads import workloads
 from kesin.workloads.optiplan.pipeline.program import end_current, start
 from kesin.workloads.optiplan.pipeline.program_child import MARK
 from kesin.workloads.pdf.engines.base import Paper
+from kesin.workloads.pdf.engines.browser import ChromiumSettings
 from kesin.workloads.pdf.engines.chromium import ChromiumEngine
-from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
 from kesin.workloads.pdf.engines.weasyprint import WeasyPrintEngine
 from tests.workloads.optiplan.programs import HANG, Whistle, program
 

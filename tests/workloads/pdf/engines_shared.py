@@ -4,9 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 from kesin.workloads.pdf.engines import network_guard
-from kesin.workloads.pdf.engines.browser import WarmBrowser, prepare_s
+from kesin.workloads.pdf.engines.browser import ChromiumSettings, WarmBrowser, prepare_s
 from kesin.workloads.pdf.engines.chromium import ChromiumEngine
-from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
 
 CLOSE_PAGE_S = 30
 

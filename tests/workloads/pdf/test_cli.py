@@ -23,7 +23,7 @@ from kesin.workloads.pdf.config import SHIPPED
 from kesin.workloads.pdf.doctor import _check_fonts, _check_storage, _check_workers
 from kesin.workloads.pdf.engines import pick_engine
 from kesin.workloads.pdf.engines.base import Engine, Paper
-from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
+from kesin.workloads.pdf.engines.browser import ChromiumSettings
 from kesin.workloads.pdf.engines.weasyprint import WeasyPrintEngine
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat

@@ -20,7 +20,7 @@ from kesin.workloads.pdf.batches.store import PdfBatchStore
 from kesin.workloads.pdf.config import SHIPPED, FailSafePolicy, PdfRenderConfig
 from kesin.workloads.pdf.engines import pick_engine
 from kesin.workloads.pdf.engines.base import Engine
-from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
+from kesin.workloads.pdf.engines.browser import ChromiumSettings
 from kesin.workloads.pdf.engines.network_guard import Fetch
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs.store import PdfJobStore

@@ -9,9 +9,8 @@ import pytest
 from kesin.foundation.clock import ManualClock
 from kesin.workloads.pdf.engines import browser_process
 from kesin.workloads.pdf.engines.base import Paper
-from kesin.workloads.pdf.engines.browser import WarmBrowser
+from kesin.workloads.pdf.engines.browser import ChromiumSettings, WarmBrowser
 from kesin.workloads.pdf.engines.chromium import print_options
-from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.limits import MAX_HTML_BYTES
 from tests.workloads.pdf.documents import PICTURE, invoice, page, red_pixels, text

@@ -11,8 +11,8 @@ import pytest
 
 from kesin.workloads.pdf.engines import browser, browser_process
 from kesin.workloads.pdf.engines.base import Paper
+from kesin.workloads.pdf.engines.browser import ChromiumSettings
 from kesin.workloads.pdf.engines.chromium import ChromiumEngine
-from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.limits import soft_timeout_s
 from kesin.workloads.pdf.safe_fetch import FetchedResource

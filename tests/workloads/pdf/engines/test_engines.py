@@ -12,8 +12,8 @@ from kesin.workloads.pdf import limits
 from kesin.workloads.pdf.engines import availability, pick_engine
 from kesin.workloads.pdf.engines.availability import find_chromium
 from kesin.workloads.pdf.engines.base import Paper
+from kesin.workloads.pdf.engines.browser import ChromiumSettings
 from kesin.workloads.pdf.engines.chromium import ChromiumEngine
-from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
 from kesin.workloads.pdf.engines.weasyprint import WeasyPrintEngine
 from kesin.workloads.pdf.errors import RenderFailed
 from tests.workloads.pdf.documents import TURKISH, invoice, page, sizes_mm, text

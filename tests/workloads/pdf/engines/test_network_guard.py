@@ -7,7 +7,7 @@ import pytest
 
 from kesin.workloads.pdf.engines import network_guard
 from kesin.workloads.pdf.engines.base import Paper
-from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
+from kesin.workloads.pdf.engines.browser import ChromiumSettings
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.safe_fetch import FetchRefused, fetch, is_public_address
 from kesin.workloads.pdf.security import LIBRARY_CSP, csp_tag

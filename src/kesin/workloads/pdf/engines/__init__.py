@@ -5,7 +5,7 @@ from typing import Final
 from kesin.foundation.logs import Logger
 from kesin.workloads.pdf.engines import availability
 from kesin.workloads.pdf.engines.base import Engine
-from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
+from kesin.workloads.pdf.engines.browser import ChromiumSettings
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 
 _log: Final = Logger(__name__)

@@ -1,4 +1,4 @@
-"""A warm Chromium and its ready page: started, renewed, and killed if necessary.
+"""A warm Chromium, its settings and its ready page: started, renewed, killed if necessary.
 
 Everything here runs on the loop of `chromium.py`, and every step has a time limit of its own. A
 step that does not end in time escalates to the next: close the context, close the browser, kill
@@ -12,21 +12,23 @@ import contextlib
 import os
 import re
 import secrets
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from kesin.foundation.child_environment import child_environment
 from kesin.foundation.clock import Clock
 from kesin.foundation.logs import Logger
+from kesin.workloads.pdf import safe_fetch
 from kesin.workloads.pdf.engines import browser_process, network_guard
 from kesin.workloads.pdf.engines.availability import chromium_missing, find_chromium
 from kesin.workloads.pdf.engines.base import first_line
-from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, Frame, Page, Playwright
+
+Isolation = Literal["page", "context"]
 
 BLANK: Final = "about:blank"
 LAUNCH_S: Final = 10.0
@@ -57,6 +59,39 @@ _HINTS: Final = {  # by a part of what the browser or its driver says
     " playwright --version` says why (the package libatomic1 may be missing)",
 }
 _log: Final = Logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ChromiumSettings:
+    """How Chromium is started and how documents are isolated from each other.
+
+    ``page`` prints all documents in the same page: safe while none can run a script or reach the
+    network. ``context`` gives each document a process and a profile of its own, and is used
+    whenever scripts run or URLs are allowed.
+    """
+
+    executable: str = ""  # empty: the first on PATH, else Playwright's own
+    isolation: Isolation = "page"
+    sandbox: Literal["auto", "on", "off"] = "auto"  # on, unless we are root, which Chromium refuses
+    javascript: bool = False
+    is_url_allowed: Callable[[str], bool] | None = None  # which URLs are fetched; None: no URL
+    new_fetch: Callable[[], network_guard.Fetch] = lambda: safe_fetch.fetch  # for each document
+    page_renders: int = 100
+    browser_renders: int = 500
+    browser_age_s: float = 3600.0
+    memory_growth_mib: int = 512  # over the browser's memory after its first document
+    guard_layers: frozenset[network_guard.GuardLayer] = network_guard.ALL_LAYERS  # fewer in tests
+    delete_stale_profiles: Callable[[], Any] = browser_process.delete_stale_profiles
+
+    @property
+    def isolation_used(self) -> Isolation:
+        """`page` only where a document cannot leave anything to the next."""
+        shared = not self.javascript and self.is_url_allowed is None
+        return self.isolation if shared else "context"
+
+    @property
+    def sandboxed(self) -> bool:
+        return os.getuid() != 0 if self.sandbox == "auto" else self.sandbox == "on"
 
 
 @dataclass(slots=True)

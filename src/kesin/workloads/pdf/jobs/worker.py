@@ -14,7 +14,7 @@ from kesin.workloads.pdf import errors
 from kesin.workloads.pdf.config import PdfRenderConfig
 from kesin.workloads.pdf.engines import pick_engine
 from kesin.workloads.pdf.engines.base import Engine, Paper, RenderedPdf, missing_glyphs_failure
-from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
+from kesin.workloads.pdf.engines.browser import ChromiumSettings
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed, TemplateError
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
 from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStore, UnknownJob, parse_job
