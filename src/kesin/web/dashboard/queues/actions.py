@@ -21,6 +21,7 @@ MAX_FOREGROUND_JOBS: Final = 2_000  # moved while the user waits; more run in th
 MAX_SELECTED: Final = 1_500  # ids in a form
 MAX_REASON_CHARS: Final = 500
 MAX_LINKED: Final = 100  # refused jobs that the result links to
+Refusals = tuple[tuple[str, int], ...]  # reasons, and how many jobs do not move for each
 
 _RETRY: Final = ("Retry", "Retry 1 job", "Retry %(n)s jobs")
 # Labels of an action: its button in the bar, then the confirming button for one job and for many.
@@ -64,19 +65,12 @@ class OfferedAction(NamedTuple):
     ends: bool
 
 
-class RefusalCount(NamedTuple):
-    """How many jobs do not move for one reason."""
-
-    why: str
-    n: int
-
-
 class Preview(NamedTuple):
     """What an action would do now; nothing was changed."""
 
     matched: int
     moving: dict[str, int]
-    refused: tuple[RefusalCount, ...]
+    refused: Refusals
 
     @property
     def moved(self) -> int:
@@ -192,9 +186,7 @@ def preview(
     return Preview(foreseen.matched + missing, foreseen.moving, refusals(ctx, foreseen, missing))
 
 
-def refusals(
-    ctx: PageContext, foreseen: ActionPreview, missing: int = 0
-) -> tuple[RefusalCount, ...]:
+def refusals(ctx: PageContext, foreseen: ActionPreview, missing: int = 0) -> Refusals:
     """Why jobs will not move, most common reason first; ``missing`` jobs do not exist."""
     reasons = Counter({"unknown": missing} if missing else {})
     for (state, reason), n in foreseen.staying.items():
@@ -228,7 +220,7 @@ class BulkActionResult(NamedTuple):
     """What an action did."""
 
     moved: int
-    refused: tuple[RefusalCount, ...]
+    refused: Refusals
     link: tuple[str, ...]  # ids of the first refused jobs
     state: str = ""  # of the only job, if it moved
 
@@ -256,7 +248,7 @@ def _reason_key(state: str | None, reason: str) -> str:
     return f"state {state}" if reason in {"state", "already"} else reason
 
 
-def describe_refusals(ctx: PageContext, reasons: Counter[str]) -> tuple[RefusalCount, ...]:
+def describe_refusals(ctx: PageContext, reasons: Counter[str]) -> Refusals:
     """The reasons in the user's language, most common first."""
     counts: Counter[str] = Counter()
     for key, n in reasons.items():
@@ -266,4 +258,4 @@ def describe_refusals(ctx: PageContext, reasons: Counter[str]) -> tuple[RefusalC
         else:
             why = ctx.say(REASONS[reason]) if reason in REASONS else reason.replace("_", " ")
         counts[why] += n
-    return tuple(RefusalCount(why, n) for why, n in counts.most_common())
+    return tuple(counts.most_common())

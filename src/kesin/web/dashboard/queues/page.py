@@ -289,9 +289,7 @@ def _site_title(ctx: PageContext, queue: str, site: str) -> str:
     return stored.name if stored else site
 
 
-def runs_shown(
-    ctx: PageContext, queue: Queue
-) -> list[tuple[BulkRun, str, tuple[actions.RefusalCount, ...]]]:
+def runs_shown(ctx: PageContext, queue: Queue) -> list[tuple[BulkRun, str, actions.Refusals]]:
     """The user's background runs on this queue, each with its label and its refusals."""
     return [
         (
