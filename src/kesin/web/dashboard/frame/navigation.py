@@ -1,7 +1,7 @@
 """The navigation: queues and the workloads' own pages, the site switch, administration."""
 
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import urlencode
 
 from kesin.store.directory import Site
@@ -94,18 +94,10 @@ def below(ctx: PageContext, at: str = "") -> list[NavEntry]:
     ]
 
 
-class SiteOption(NamedTuple):
-    """A site, or all of them, and the page that it opens."""
-
-    title: str
-    path: str
-    here: bool
-
-
-def site_switch(ctx: PageContext) -> tuple[str, list[SiteOption]] | None:
+def site_switch(ctx: PageContext) -> tuple[str, list[tuple[str, str, bool]]] | None:
     """For users with several sites: the same page for another site, or that site's own page.
 
-    Its name in the header, and the options.
+    Its name in the header, and the options: title, the page that it opens, whether that is open.
     """
     if not ctx.actor.has("read"):
         return None
@@ -129,7 +121,7 @@ def site_switch(ctx: PageContext) -> tuple[str, list[SiteOption]] | None:
             return f"{path}?{urlencode({'site': site.id})}"
         return site_path(site.id, path)
 
-    options = [SiteOption(site.name, href(site), site == chosen) for site in sites[:MAX_SITES]]
+    options = [(site.name, href(site), site == chosen) for site in sites[:MAX_SITES]]
     if queue:
-        options.insert(0, SiteOption(every, path, not here))
+        options.insert(0, (every, path, not here))
     return chosen.name if chosen else every, options
