@@ -10,8 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from kesin.web.dashboard.frame.axes import UNITS, count_ticks, duration_ticks, tick_unit, time_ticks
-from kesin.web.dashboard.frame.formatting import Formatter, zone_named
+from kesin.web.dashboard.frame.formatting import (
+    UNITS,
+    Formatter,
+    count_ticks,
+    duration_ticks,
+    tick_unit,
+    time_ticks,
+    zone_named,
+)
 from kesin.web.dashboard.frame.templates import build_frame
 
 CHARTS: Any = build_frame([]).environment("en").get_template("bits_charts.html").module

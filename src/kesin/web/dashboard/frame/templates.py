@@ -9,8 +9,7 @@ from markupsafe import Markup
 
 from kesin.engine.access.masking import mask_text
 from kesin.engine.workload import Workload
-from kesin.web.dashboard.frame.axes import count_ticks
-from kesin.web.dashboard.frame.formatting import Formatter, shown_zone
+from kesin.web.dashboard.frame.formatting import Formatter, count_ticks, shown_zone
 from kesin.web.dashboard.frame.i18n import DASHBOARD, LANGUAGES, Language, catalogue_for
 from kesin.web.dashboard.frame.navigation import below, navigation, site_switch
 from kesin.web.dashboard.frame.page import Frame, WorkloadPages
