@@ -1,17 +1,28 @@
-"""The navigation: queues and the workloads' own pages, the site switch, administration."""
+"""The navigation: queues and the workloads' own pages, the site switch, administration.
 
+A failed job stays in the store for a year and is counted as long as it needs a person. The badge is
+loud only for what failed since the user last opened the queue's page, which marks it as seen.
+"""
+
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import urlencode
 
-from kesin.store.directory import Site
+from kesin.engine.queue import Queue
+from kesin.foundation.text import canonical_json
+from kesin.store.directory import MetadataEntry, Site
 from kesin.store.errors import StoreUnreachable
+from kesin.store.records import QueueStats
 from kesin.web.dashboard.frame.page import PageContext, current_site
-from kesin.web.dashboard.frame.unseen import needing_attention, read_marks
+from kesin.web.dashboard.state_groups import states_in
 
 MAX_IN_BAR: Final = 4  # entries on a phone, beside the button that opens the rest
 MAX_SITES: Final = 200  # in the site switch
 _QUEUES: Final = "/dashboard/queues/"
+_SEEN: Final = "dashboard_seen"  # a stored name
+Marks = Mapping[str, int]  # queue → when its page was last opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,3 +136,29 @@ def site_switch(ctx: PageContext) -> tuple[str, list[tuple[str, str, bool]]] | N
     if queue:
         options.insert(0, (every, path, not here))
     return chosen.name if chosen else every, options
+
+
+def read_marks(ctx: PageContext) -> Marks:
+    """The user's marks; one read for all queues."""
+    entry = ctx.accounts.directory.metadata_entry(_SEEN, "", ctx.actor.name)
+    return (json.loads(entry.value) or {}) if entry else {}
+
+
+def mark_seen(ctx: PageContext, queue: Queue, now: int) -> None:
+    """Mark all failures of a queue so far as seen by this user."""
+    directory, name = ctx.accounts.directory, ctx.actor.name
+    with directory.transaction():
+        marks = json.loads(directory.lock_metadata(_SEEN, "", name, now).value) or {}
+        value = canonical_json(marks | {queue.name: now})
+        directory.put_metadata(MetadataEntry(_SEEN, "", name, value, now))
+
+
+def needing_attention(
+    ctx: PageContext, queue: Queue, stats: QueueStats, marks: Marks
+) -> tuple[int, bool]:
+    """How many jobs need a person or are stuck, and whether some are new to this user."""
+    visible = ctx.commands.visible_sites(ctx.actor, queue.name)
+    failures = ctx.service.failures.of(queue, stats, visible)
+    seen_at, held = marks.get(queue.name, -1), states_in(queue.lifecycle, "person")
+    new = any(group.latest > seen_at or group.state in held for group in failures.needing)
+    return failures.needs_you + stats.lease_over, new or stats.lease_over > 0

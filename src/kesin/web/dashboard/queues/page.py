@@ -22,9 +22,9 @@ from kesin.store.limits import MAX_PAGE, MAX_TENANT
 from kesin.store.records import QueueStats
 from kesin.web.bodies import first_value
 from kesin.web.dashboard.frame.formatting import Formatter
+from kesin.web.dashboard.frame.navigation import mark_seen
 from kesin.web.dashboard.frame.page import Context, PageContext, page_router
 from kesin.web.dashboard.frame.routes import FirstFields, FormFields
-from kesin.web.dashboard.frame.unseen import mark_seen
 from kesin.web.dashboard.queues import actions, filters
 from kesin.web.dashboard.queues.bulk import BulkRun, runs_of, take_action
 from kesin.web.dashboard.queues.charts import charts_of
