@@ -20,8 +20,8 @@ from kesin.foundation.problems import Forbidden
 from kesin.store.errors import StoreUnreachable
 from kesin.store.postgres.store import PostgresStore
 from kesin.store.records import Filter, Outcome
-from kesin.web import group_commit
-from kesin.web.group_commit import MAX_BYTES, MAX_CALLS, GroupCommit
+from kesin.web import pools
+from kesin.web.pools import MAX_BYTES, MAX_CALLS, GroupCommit
 from tests.web.conftest import MakeWorld, World, actor
 
 KINDS = ("job", "job", "job", "job", "bad", "orphan", "masked", "forbidden", "lost", "bug")
@@ -216,13 +216,13 @@ def test_of_two_services_whose_groups_take_keys_in_opposite_order_the_victim_run
         worlds = (first, World(store, tmp_path))
         both = threading.Barrier(2)
         undone: list[Sequence[Any]] = []
-        run_alone = group_commit._run_alone
+        run_alone = pools._run_alone
 
         def noted(calls: Sequence[Any]) -> list[Any]:
             undone.append(calls)
             return run_alone(calls)
 
-        monkeypatch.setattr(group_commit, "_run_alone", noted)
+        monkeypatch.setattr(pools, "_run_alone", noted)
 
         def meet(met: list[None] = []) -> None:  # noqa: B006  # shared by both, and by a second run
             if len(met) < 2:

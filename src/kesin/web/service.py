@@ -31,11 +31,10 @@ from kesin.store.errors import StoreError, StoreUnreachable
 from kesin.store.history import note_history
 from kesin.store.routed import RoutedStore
 from kesin.web.failures import FailureReader
-from kesin.web.group_commit import Gatherer, GroupCommit
 from kesin.web.health import HealthCheck, check_workload, find_disk_problems
 from kesin.web.live import Live
 from kesin.web.metrics import Metrics
-from kesin.web.pools import WorkPool
+from kesin.web.pools import Gatherer, GroupCommit, WorkPool
 from kesin.web.rate_limit import RateLimiter, network_of
 
 log = Logger("kesin.service")
