@@ -1,13 +1,14 @@
-"""Routes of the page frame: language, theme and clock, the live navigation, unknown pages."""
+"""Routes of the page frame: what users set for themselves, the live navigation, unknown pages."""
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from kesin.foundation.problems import Invalid, NotFound
-from kesin.web.auth import check_origin, is_secure
+from kesin.foundation.passwords import MIN_PASSWORD_LENGTH
+from kesin.foundation.problems import Forbidden, Invalid, NotFound, TooManyRequests
+from kesin.web.auth import change_own_password, check_origin, is_secure, set_session_cookie
 from kesin.web.bodies import first_values, read_form
 from kesin.web.dashboard.frame.i18n import LANGUAGES
 from kesin.web.dashboard.frame.navigation import below, navigation
@@ -18,6 +19,7 @@ from kesin.web.dashboard.frame.page import (
     THEME_COOKIE,
     THEMES,
     Context,
+    PageContext,
     page_router,
 )
 
@@ -90,3 +92,29 @@ async def read_field_lists(request: Request) -> dict[str, list[str]]:
 
 FormFields = Annotated[dict[str, list[str]], Depends(read_field_lists)]
 FirstFields = Annotated[dict[str, str], Depends(read_fields)]
+
+
+@router.get("/dashboard/password", response_class=HTMLResponse)
+def password_page(ctx: Context, done: str = "") -> HTMLResponse:
+    return _password_page(ctx, done=bool(done))
+
+
+@router.post("/dashboard/password", response_class=HTMLResponse)
+async def change_password(ctx: Context, fields: FirstFields) -> Response:
+    """Change the password; other sessions end. A problem is shown with the form."""
+    new = fields.get("password", "")
+    if new != fields.get("again", ""):
+        differs = Invalid("the two new passwords are not the same", details={"field": "again"})
+        return _password_page(ctx, problem=differs)
+    try:
+        token, _ = await change_own_password(ctx.request, ctx.actor, fields.get("current", ""), new)
+    except (Forbidden, Invalid, TooManyRequests) as problem:
+        return _password_page(ctx, problem=problem)
+    changed = RedirectResponse("/dashboard/password?done=true", status_code=303)
+    set_session_cookie(ctx.request, changed, token)
+    return changed
+
+
+def _password_page(ctx: PageContext, **outcome: Any) -> HTMLResponse:
+    is_user = ctx.actor.name.startswith("user:")
+    return ctx.page("password.html", is_user=is_user, least=MIN_PASSWORD_LENGTH, **outcome)
