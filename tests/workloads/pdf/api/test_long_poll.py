@@ -11,8 +11,8 @@ from kesin.engine.queue import Queue
 from kesin.lifecycle.model import Job
 from kesin.store.errors import StoreUnreachable
 from kesin.store.sqlite.store import SqliteStore
-from kesin.workloads.pdf.api import long_poll
-from kesin.workloads.pdf.api.long_poll import LongPoll
+from kesin.workloads.pdf.api import jobs as routes
+from kesin.workloads.pdf.api.jobs import LongPoll
 from kesin.workloads.pdf.jobs import submit
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
 from tests.web.conftest import error_of
@@ -23,7 +23,7 @@ from tests.workloads.pdf.front import NO_JOB, order
 def joined(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Set when somebody has begun to wait."""
     event = threading.Event()
-    wait = long_poll.LongPoll.wait_for_end
+    wait = routes.LongPoll.wait_for_end
 
     async def noted(self: Any, job_id: str, seconds: float) -> None:
         waits = asyncio.ensure_future(wait(self, job_id, seconds))
@@ -31,7 +31,7 @@ def joined(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
         event.set()
         await waits
 
-    monkeypatch.setattr(long_poll.LongPoll, "wait_for_end", noted)
+    monkeypatch.setattr(routes.LongPoll, "wait_for_end", noted)
     return event
 
 
@@ -150,7 +150,7 @@ def test_one_task_polls_for_all_waits_and_ends_with_the_last(queue):
 def test_beyond_the_limit_a_request_does_not_wait(queue, monkeypatch):
     job_id = queue.enqueue({}).id
     polls = LongPoll(queue, bool)
-    monkeypatch.setattr(long_poll, "MAX_WAITING", 1)
+    monkeypatch.setattr(routes, "MAX_WAITING", 1)
 
     async def wait() -> None:
         first = asyncio.create_task(polls.wait_for_end(job_id, 30))

@@ -3,6 +3,8 @@
 A job belongs to the actor that created it. Every other actor but an admin gets 404.
 """
 
+import asyncio
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any, Final
@@ -10,6 +12,8 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
+from kesin.engine.queue import Queue
+from kesin.foundation.logs import Logger
 from kesin.foundation.permissions import Actor
 from kesin.store.errors import StoreUnreachable
 from kesin.web.auth import GuardedRouter, service_of
@@ -20,7 +24,6 @@ from kesin.workloads.pdf import schemas
 from kesin.workloads.pdf.api import common
 from kesin.workloads.pdf.api.common import find_owned_job, format_time, require_access
 from kesin.workloads.pdf.api.download import download_response, download_responses, job_download
-from kesin.workloads.pdf.api.long_poll import LongPoll
 from kesin.workloads.pdf.jobs import store
 from kesin.workloads.pdf.jobs.store import (
     PdfJob,
@@ -41,9 +44,14 @@ from kesin.workloads.pdf.services import PdfServiceLoader
 
 MAX_PAGE_JOBS: Final = 200
 MAX_WAIT_S: Final = 60
+MAX_WAITING: Final = 200  # requests at once
+FIRST_PAUSE_S: Final = 0.005
+LAST_PAUSE_S: Final = 0.05
 TIMEOUT_MARGIN_S: Final = 2.0  # between the end of a wait and the time-out of a request
 RETRY_AFTER_S: Final = 2
 _SAME_FIELDS: Final = ("job_id", "status", "retry_count", "template_name")  # of job and body
+log = Logger("kesin.pdf")
+Waiter = asyncio.Future[None]
 
 _DOWNLOAD: Final = download_responses("PDF", ["application/pdf"], PdfJobStatusResponse)
 _PDF: Final[dict[str, Any]] = _DOWNLOAD["responses"][200]["content"]
@@ -219,3 +227,55 @@ def _fields(job: PdfJob) -> dict[str, Any]:
             for texts in ("warnings", "missing_glyphs", "conformance")
         },
     }
+
+
+class LongPoll:
+    """The waiters of this process for jobs of one queue, without a thread each.
+
+    One task polls the states for all waiting requests, in pauses that grow by a tenth until a job
+    ends, so that a request waits a tenth longer at most. It starts with the first waiter, ends with
+    the last.
+    """
+
+    def __init__(self, queue: Queue, stopping: Callable[[], bool]) -> None:
+        self._queue = queue
+        self._stopping = stopping
+        self._waiters: dict[Waiter, str] = {}  # and the job that each waits for
+        self._polling: asyncio.Task[None] | None = None
+
+    async def wait_for_end(self, job_id: str, seconds: float) -> None:
+        """Return when the job has ended, the time has passed, or the service stops.
+
+        Returns at once if too many requests wait already; the caller then sees the job as it is.
+        """
+        if len(self._waiters) >= MAX_WAITING or self._stopping():
+            return
+        ended: Waiter = asyncio.get_running_loop().create_future()
+        self._waiters[ended] = job_id
+        if self._polling is None or self._polling.done():
+            self._polling = asyncio.create_task(self._poll())
+        try:
+            await asyncio.wait({ended}, timeout=seconds)
+        finally:
+            del self._waiters[ended]
+
+    async def _poll(self) -> None:
+        pause_s = FIRST_PAUSE_S
+        while self._waiters:
+            for ended in await asyncio.to_thread(self._finished_waiters, dict(self._waiters)):
+                pause_s = FIRST_PAUSE_S
+                if not ended.done():
+                    ended.set_result(None)
+            await asyncio.sleep(pause_s)
+            pause_s = min(1.1 * pause_s, LAST_PAUSE_S)
+
+    def _finished_waiters(self, waiters: Mapping[Waiter, str]) -> list[Waiter]:
+        """Return the waiters whose job has ended, or all of them when the service stops."""
+        if self._stopping():
+            return list(waiters)
+        try:
+            states = self._queue.states(list(set(waiters.values())))
+        except Exception as problem:  # noqa: BLE001  # the store is unreachable: the next poll retries
+            log.warning("job_poll_failed", why=type(problem).__name__)
+            return []
+        return [ended for ended, job in waiters.items() if states.get(job) not in store.UNFINISHED]
