@@ -13,7 +13,7 @@ from importlinter.cli import lint_imports
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from tests.workloads.conftest import ON_BOTH
+from tests.databases import EVERY_CASE, ON_EACH
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
@@ -87,14 +87,14 @@ def test_nothing_outside_a_workload_names_it():
     assert naming == set()
 
 
-def test_modules_named_for_both_databases_exist():
-    paths = list((ROOT / "tests" / "workloads").rglob("test_*.py"))
+def test_tests_named_for_every_database_exist():
+    paths = list((ROOT / "tests").rglob("test_*.py"))
     functions = {
         name
         for path in paths
-        for name in re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE)
+        for name in re.findall(r"^ *def (test_\w+)", path.read_text(), re.MULTILINE)
     }
-    assert {path.stem for path in paths} | functions >= ON_BOTH
+    assert {path.stem for path in paths} | functions >= ON_EACH | EVERY_CASE
 
 
 def test_the_pinned_libraries_install_on_the_oldest_python_we_promise():
