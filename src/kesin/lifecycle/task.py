@@ -79,9 +79,7 @@ def task_lifecycle(
                 doc="The handler said when: Failed(code, retry_in_s=…).",
             ),
             moves.retry_spent(
-                "running",
-                "failed",
-                doc="The last attempt failed: the job keeps its error message.",
+                "running", "failed", doc="The last attempt failed: the job keeps its error message."
             ),
             moves.fail("running", "failed"),
             moves.retry(

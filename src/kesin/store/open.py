@@ -22,10 +22,7 @@ NO_PSYCOPG = "PostgreSQL needs psycopg: install it with `pip install 'kesin[post
 
 
 def open_configured_store(
-    settings: Settings,
-    *,
-    in_redis: Collection[str] = (),
-    keys_name_tenant: Collection[str] = (),
+    settings: Settings, *, in_redis: Collection[str] = (), keys_name_tenant: Collection[str] = ()
 ) -> Store:
     """Open the store that the settings name. Redis, if set, holds the queues ``in_redis``.
 

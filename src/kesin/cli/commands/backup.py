@@ -30,8 +30,7 @@ DATA: Final = "data"  # in a backup, what lies below the data folder
 
 
 def backup(
-    target: Annotated[Path, argument("TARGET", "A new folder.")],
-    as_json: AsJson = False,
+    target: Annotated[Path, argument("TARGET", "A new folder.")], as_json: AsJson = False
 ) -> None:
     """Write a backup into a new folder.
 
@@ -96,8 +95,7 @@ def restore(
     allow_unsigned: Annotated[
         bool,
         flag(
-            "--allow-unsigned",
-            "Accept a backup that is unsigned, or signed with an unknown key.",
+            "--allow-unsigned", "Accept a backup that is unsigned, or signed with an unknown key."
         ),
     ] = False,
     resume: Annotated[bool, flag("--resume", "Do not leave the queues paused.")] = False,

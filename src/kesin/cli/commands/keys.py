@@ -27,8 +27,7 @@ def create_key(
     site: Annotated[
         str | None,
         option(
-            "SITE",
-            "Only this site; default all sites. Not with pdf, optiplan, metrics or admin.",
+            "SITE", "Only this site; default all sites. Not with pdf, optiplan, metrics or admin."
         ),
     ] = None,
     all_sites: Annotated[bool, flag("--all-sites", "All sites, for a manager script.")] = False,

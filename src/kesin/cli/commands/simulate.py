@@ -21,8 +21,7 @@ def simulate(
     names: Annotated[
         list[str] | None,
         argument(
-            "NAME",
-            "Lifecycles: registered names or module:attribute; all registered by default.",
+            "NAME", "Lifecycles: registered names or module:attribute; all registered by default."
         ),
     ] = None,
     *,

@@ -41,8 +41,7 @@ def copy_store(
     lifecycle: arguments.LifecycleName = None,
     wait: Annotated[float, option("SECONDS", "How long to wait for claimed jobs.", min=0)] = 0.0,
     keep_source_running: Annotated[
-        bool,
-        flag("--keep-source-running", "Only copy: the source keeps running."),
+        bool, flag("--keep-source-running", "Only copy: the source keeps running.")
     ] = False,
     yes: arguments.Yes = False,
     as_json: AsJson = False,

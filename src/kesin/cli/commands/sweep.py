@@ -26,8 +26,7 @@ def sweep(
         float | None, option("SECONDS", "Repeat with this pause until stopped.", min=0.01)
     ] = None,
     stage: Annotated[
-        list[str] | None,
-        option("STAGE", f"Only this: {', '.join(STAGES)}; repeatable."),
+        list[str] | None, option("STAGE", f"Only this: {', '.join(STAGES)}; repeatable.")
     ] = None,
     count: Annotated[int | None, option("N", "With --every: stop after N passes.", min=1)] = None,
     lifecycle: LifecycleName = None,

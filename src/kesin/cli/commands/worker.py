@@ -69,8 +69,7 @@ def worker(
     until_idle: Annotated[bool, flag("--until-idle", "Stop when no job is due.")] = False,
     rq: Annotated[bool, flag("--rq", "Wait for RQ to push jobs; for PDFs in Redis.")] = False,
     sweep: Annotated[
-        bool,
-        flag("--sweep/--no-sweep", "Also sweep these queues, or leave that to `kesin sweep`."),
+        bool, flag("--sweep/--no-sweep", "Also sweep these queues, or leave that to `kesin sweep`.")
     ] = True,
     child: Annotated[bool, typer.Option("--child", hidden=True)] = False,
 ) -> None:

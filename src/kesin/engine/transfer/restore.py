@@ -17,11 +17,7 @@ from kesin.engine.access.accounts import Accounts
 from kesin.engine.transfer import backup as backups
 from kesin.engine.transfer.backup import BackupFile, Manifest, ProgressFactory
 from kesin.foundation.encryption import SETTING, KeyRing, signing_key_id
-from kesin.foundation.files import (
-    create_private_file,
-    create_private_folders,
-    open_regular_file,
-)
+from kesin.foundation.files import create_private_file, create_private_folders, open_regular_file
 from kesin.foundation.permissions import Actor
 from kesin.store.audit_log import AuditHead
 from kesin.store.contract import Store

@@ -110,8 +110,7 @@ class SqlInserter(SqlReader):
             # A key refuses jobs that come after its holder; one before it that holds none stays.
             for kind in sorted(kinds, key=lambda kind: statements.holds_key(kind[0])):
                 inserted |= self._insert(statements, kind, params)
-            new = [job for job in waiting if job.id in inserted]
-            pairs = [(job.id, parent) for job in new for parent in job.after]
+            pairs = [(job.id, id_) for job in waiting if job.id in inserted for id_ in job.after]
             for start in range(0, len(pairs), MAX_BATCH):
                 batch = json.dumps(pairs[start : start + MAX_BATCH])
                 self._rows(self._beside("add_parents"), {"queue": statements.queue, "pairs": batch})

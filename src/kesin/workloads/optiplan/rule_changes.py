@@ -24,8 +24,7 @@ def check_unchanged(rules: Rules, expected_digest: str) -> None:
     """Raise RequestConflict if the rules are no longer those with the expected digest."""
     if expected_digest != rules_digest(rules):
         raise RequestConflict(
-            "the rules were changed meanwhile: review them again",
-            code="rules_changed",
+            "the rules were changed meanwhile: review them again", code="rules_changed"
         )
 
 

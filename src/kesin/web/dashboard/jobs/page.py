@@ -24,12 +24,7 @@ from kesin.web.dashboard.frame.formatting import pretty
 from kesin.web.dashboard.frame.page import Context, PageContext, Panel, page_router
 from kesin.web.dashboard.jobs.actions import job_actions
 from kesin.web.dashboard.jobs.outlook import outlook
-from kesin.web.dashboard.jobs.timeline import (
-    MAX_LINES,
-    corrections,
-    current_error,
-    timeline,
-)
+from kesin.web.dashboard.jobs.timeline import MAX_LINES, corrections, current_error, timeline
 from kesin.web.dashboard.state_groups import StateGroup, state_group
 from kesin.web.middleware import FRAMING_CSP
 from kesin.web.serialize import json_depth_limited

@@ -24,7 +24,7 @@ from kesin.web.dashboard.queues import actions, filters
 router = page_router()
 MAX_JOBS: Final = 25  # on the page, the newest
 MAX_FORM_BYTES: Final = 4_000_000
-MAX_FORM_FIELDS: Final = 5_000
+MAX_FIELDS: Final = 5_000
 
 
 class FixField(NamedTuple):
@@ -61,8 +61,7 @@ def fix_path(queue: str, **where: str) -> str:
 
 
 async def _read_fields(request: Request) -> dict[str, str]:
-    read = read_form(request, max_bytes=MAX_FORM_BYTES, max_fields=MAX_FORM_FIELDS)
-    return first_values(await read)
+    return first_values(await read_form(request, max_bytes=MAX_FORM_BYTES, max_fields=MAX_FIELDS))
 
 
 @router.get("/dashboard/queues/{queue}/fix", response_class=HTMLResponse)
@@ -135,11 +134,10 @@ def _shared(payloads: Sequence[Any]) -> Mapping[str, Any]:
     if len(payloads) < 2 or not all(isinstance(one, dict) for one in payloads):  # noqa: PLR2004
         return {}
     first, *others = payloads
-    missing = object()
     return {
         name: value
         for name, value in first.items()
-        if all(one.get(name, missing) == value for one in others)
+        if all(name in one and one[name] == value for one in others)
     }
 
 

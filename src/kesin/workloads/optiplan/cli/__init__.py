@@ -6,15 +6,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Annotated, Final
 
-from kesin.foundation.terminal import (
-    flag,
-    format_examples,
-    option,
-    pluralize,
-    say,
-    say_json,
-    warn,
-)
+from kesin.foundation.terminal import flag, format_examples, option, pluralize, say, say_json, warn
 from kesin.workloads.common.cli import JsonOption, command_group, read_settings, report_checks
 from kesin.workloads.optiplan.cli.customers import app as customers
 from kesin.workloads.optiplan.cli.doctor import check_orders, run_checks

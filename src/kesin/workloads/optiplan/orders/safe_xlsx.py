@@ -157,8 +157,7 @@ def _check_references(text: bytes, bounds: XlsxBounds, max_cells: int) -> None:
 def too_many_cells(bounds: XlsxBounds) -> UnreadableSpreadsheet:
     """The refusal of a workbook with more cells than the bounds allow."""
     return UnreadableSpreadsheet(
-        "the sheets have more than %(most)s cells: delete the unused ones",
-        most=bounds.max_cells,
+        "the sheets have more than %(most)s cells: delete the unused ones", most=bounds.max_cells
     )
 
 

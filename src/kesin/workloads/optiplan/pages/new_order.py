@@ -169,11 +169,7 @@ def change_order_rows(ctx: Context, fields: WideForm) -> HTMLResponse:
     else:
         raise Invalid("say what to change: add, copy:N, remove:N or paste:N/COLUMN")
     return ctx.page(
-        "optiplan/part_order_rows.html",
-        form=typed,
-        bands=_bands(orders),
-        most=MAX_ROWS,
-        path=PATH,
+        "optiplan/part_order_rows.html", form=typed, bands=_bands(orders), most=MAX_ROWS, path=PATH
     )
 
 

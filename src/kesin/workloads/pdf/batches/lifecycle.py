@@ -54,11 +54,7 @@ def batch_lifecycle(ttl_hours: int | None = None) -> Lifecycle:
                 doc="No row succeeded, or the file could not be made.",
             ),
             moves.fail(
-                "running",
-                "expired",
-                name="stop",
-                error="keep",
-                doc="The client cancelled it.",
+                "running", "expired", name="stop", error="keep", doc="The client cancelled it."
             ),
             moves.retry("running", "queued", RETRY_DELAYS),
             moves.retry_spent("running", "failed"),

@@ -19,12 +19,7 @@ from kesin.foundation.messages import Message
 from kesin.workloads.pdf.engines import browser as warm
 from kesin.workloads.pdf.engines import browser_process, network_guard
 from kesin.workloads.pdf.engines.base import Paper, RenderedPdf, WarmEngine, first_line
-from kesin.workloads.pdf.engines.browser import (
-    BLANK,
-    ChromiumSettings,
-    PageSession,
-    WarmBrowser,
-)
+from kesin.workloads.pdf.engines.browser import BLANK, ChromiumSettings, PageSession, WarmBrowser
 from kesin.workloads.pdf.engines.browser_process import LoopStuck, LoopThread
 from kesin.workloads.pdf.engines.normalise import NormalisedPdf, normalise_pdf
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed, TemplateError
