@@ -44,7 +44,7 @@ NOT_ADMINS = [
 def test_an_actor_that_is_no_admin_is_refused_with_an_audit_line(accounts, action, command):
     before = state(accounts)
     for actor in NOT_ADMINS:
-        with pytest.raises(Forbidden, match="the right 'admin'"):
+        with pytest.raises(Forbidden, match="permission 'admin'"):
             command(accounts, actor)
     assert state(accounts) == before
     assert audit_lines(accounts) == [(actor.name, action, False) for actor in NOT_ADMINS]

@@ -53,7 +53,7 @@ def test_a_bad_site_id_is_refused(accounts, site_id):
 
 
 def test_a_site_is_added_once_and_only_named_fields_change(accounts, clock):
-    with pytest.raises(RequestConflict, match="a site 'north' already"):
+    with pytest.raises(RequestConflict, match="the site 'north' already"):
         accounts.add_site(ROOT, "north", name="other")
     before = accounts.directory.site("north")
     clock.advance(1)

@@ -70,7 +70,7 @@ def test_a_bad_password_is_refused_and_not_repeated(accounts, password):
 
 
 def test_a_user_name_is_taken_once(accounts):
-    with pytest.raises(RequestConflict, match="a user 'ayse' already"):
+    with pytest.raises(RequestConflict, match="the user 'ayse' already"):
         accounts.add_user(ROOT, "ayse", "another password")
     assert signed_in(accounts)
 
