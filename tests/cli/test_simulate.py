@@ -53,9 +53,9 @@ def test_a_broken_promise_is_printed_with_its_seed_and_its_history(kesin, monkey
         make_store=lambda: MutantStore(mutant.edits, set()),
     )
     monkeypatch.setattr(command, "simulate_lifecycle", shrunk_little)
-    answer = kesin("simulate", "task", "--seed", "6", "--steps", "400")
+    answer = kesin("simulate", "task", "--seed", "2", "--steps", "100")
     assert answer.code == 1
     assert "task broke a promise at step" in answer.err
-    assert "kesin simulate task --seed 6 --steps" in answer.err
+    assert "kesin simulate task --seed 2 --steps" in answer.err
     assert re.search(r"(guard|fence): #\d+ made \w+ ", answer.err)
     assert "claim → #" in answer.err
