@@ -96,7 +96,7 @@ def test_a_site_is_removed_in_a_dialog_once_its_rows_are_through_and_its_id_is_r
 
     page.goto(f"/dashboard/site/{site.id}/oci-control/settings")
     page.get_by_role("button", name="Remove site…").click()
-    expect(dialog).to_contain_text("2 ended, they stay")
+    expect(dialog).to_contain_text("2 finished; they are kept")
     dialog.get_by_label(re.compile("to confirm")).fill(site.id)
     dialog.get_by_role("button", name="Remove site", exact=True).click()
     expect(page).to_have_url(re.compile("/dashboard/admin/sites$"))
