@@ -17,8 +17,7 @@ from tests.docs.pages import PAGES, ROOT, blocks
 from tests.tables import table
 
 EXAMPLES = ROOT / "examples"
-# The tutorial makes a workload's context by hand; the service makes it otherwise.
-PRIVATE = {"docs/tutorial.md": {"Accounts", "Commands", "Directory"}}
+
 HELP = """
 import sys
 from contextlib import suppress
@@ -100,7 +99,6 @@ def test_guides_and_examples_import_from_kesin_and_kesin_testing_only():
         for where, text in sources()
         for module, name in deep_imports(text)
         if module != "kesin.testing" and not f"{module}.".startswith("kesin.workloads.")
-        if name not in PRIVATE.get(where, ())
     ]
     assert private == []
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from kesin.engine.access.listing import check_search
 from kesin.foundation.extras import missing_libraries
@@ -42,6 +42,22 @@ class WorkloadContext:
     queue: Queue
     # Whether the service was asked to stop; always False without a service.
     stopping: Callable[[], bool] = field(default=bool, compare=False)
+
+    @classmethod
+    def for_queue(
+        cls,
+        queue: Queue,
+        settings: Settings,
+        queues: Mapping[str, Queue] | None = None,
+        workloads: Mapping[str, Workload] | None = None,
+    ) -> Self:
+        """The context of a queue, alone or among others, without a service."""
+        from kesin.engine.access.accounts import Accounts
+        from kesin.engine.access.commands import Commands
+        from kesin.store.directory import Directory
+
+        known, accounts = queues or {queue.name: queue}, Accounts(Directory(queue.store))
+        return cls(settings, Commands(known, accounts, workloads or {}), queue)
 
     @property
     def vault(self) -> Vault:
