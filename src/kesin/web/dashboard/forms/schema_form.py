@@ -109,8 +109,9 @@ class SchemaForm:
         name, required = attributes["name"], schema.get("required", ())
         draw = partial(self._draw_node, depth=depth + 1)
         children = tuple(
-            draw(part, values.get(key), f"{name}/{_escape(key)}", key, required=key in required)
+            draw(part, values.get(key), f"{name}/{step}", key, required=key in required)
             for key, part in (schema["properties"].items() if is_open else ())
+            for step in [key.replace("~", "~0").replace("/", "~1")]
             if isinstance(part, Mapping)
         )
         return FormNode(kind="group", children=children, **attributes)
@@ -352,10 +353,6 @@ def _get_item(container: Any, step: str) -> Any:
 
 def _split_pointer(pointer: str) -> list[str]:
     return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
-
-
-def _escape(key: str) -> str:
-    return key.replace("~", "~0").replace("/", "~1")
 
 
 def _title(schema: Schema, key: str, language: str) -> str:

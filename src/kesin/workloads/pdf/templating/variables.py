@@ -224,14 +224,6 @@ def _message(rule: str, expected: object) -> str:
     return Message("does not keep to %(rule)s", rule=rule)
 
 
-def _is_date(text: str) -> bool:
-    return bool(re.fullmatch(r"[0-9-]{10}", text) and dt.date.fromisoformat(text))
-
-
-def _is_datetime(text: str) -> bool:
-    return text[10:11] in {"T", " "} and bool(dt.datetime.fromisoformat(text))
-
-
 def _is_iban(text: str) -> bool:
     letters = re.sub(r"[ \u00a0]", "", text).upper()
     if not re.fullmatch(r"[A-Z]{2}[0-9]{2}[A-Z0-9]{11,30}", letters):
@@ -244,8 +236,8 @@ def _add_format(name: str, fits: Callable[[str], object]) -> None:
     _formats.checks(name, raises=ValueError)(lambda it: not isinstance(it, str) or bool(fits(it)))
 
 
-_add_format("date", _is_date)
-_add_format("date-time", _is_datetime)
+_add_format("date", lambda it: re.fullmatch(r"[0-9-]{10}", it) and dt.date.fromisoformat(it))
+_add_format("date-time", lambda it: it[10:11] in {"T", " "} and dt.datetime.fromisoformat(it))
 _add_format("iban", _is_iban)
 _add_format("picture", is_readable_picture)
 _add_format("uri", re.compile(r"https?://[^\s\\]+").fullmatch)
