@@ -1,13 +1,14 @@
 """Every recipe runs alone, in an empty folder, and prints what its page shows."""
 
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cli.fork_server import CHILD_PYTHON, path_with_kesin, write_stub
-from tests.cli.programs import Programs
+from tests.cli.programs import PATIENCE_S, Programs
 from tests.docs.pages import RECIPE_PAGE, Recipe, links_in, matches, recipes
 from tests.docs.shell import URL, run
 from tests.docs.test_docs import close_stores, run_python
@@ -66,10 +67,15 @@ def test_a_recipe_runs_alone_and_prints_what_it_shows(recipe, tmp_path, monkeypa
 
 
 def run_alone(recipe: Recipe) -> str:
+    """As a script does, wait at the end for the threads that the recipe has started."""
     names: dict[str, Any] = {"__name__": "__main__"}
+    others = {*threading.enumerate()}
     try:
         return run_python(recipe.page, recipe.blocks[0], names)
     finally:
+        for thread in {*threading.enumerate()} - others:
+            if not thread.daemon:
+                thread.join(PATIENCE_S)
         close_stores(names)
 
 
