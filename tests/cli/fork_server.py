@@ -1,8 +1,9 @@
 """A process that has imported everything once and forks commands, which then start at once.
 
 Tests start hundreds of commands, and each would spend most of its time on imports. The child runs
-`kesin` from its first line on, with the given arguments, environment, folder and streams. A command
-whose environment changes how Python itself starts is started from nothing.
+`kesin`, or one of the programs that it starts, from its first line on, with the given arguments,
+environment, folder and streams. A command whose environment changes how Python itself starts is
+started from nothing.
 """
 
 import array
@@ -28,8 +29,11 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-PATH = "PYTHONPATH"
+PATH, ENCODING = "PYTHONPATH", "PYTHONIOENCODING"
 MAX_REQUEST_BYTES = 1 << 20  # of an environment and its arguments
+COMMAND = "kesin.cli"
+OPTIMIZER = "kesin.workloads.optiplan.optimizer"
+FILL_CHILD = "kesin.workloads.pdf.templating.fill_child"  # its argument is an open file
 IMPORTED = (
     "kesin.cli.support.context",
     "kesin.web.app",
@@ -45,6 +49,9 @@ IMPORTED = (
     "kesin.store.postgres.store",
     "kesin.store.sqlite.store",
     "argon2",
+    "fpdf",
+    f"{OPTIMIZER}.__main__",
+    FILL_CHILD,
 )
 
 
@@ -89,9 +96,12 @@ class ForkedProcess(subprocess.Popen[str]):
 
 
 def _startup_variables(env: dict[str, str]) -> dict[str, str]:
-    """The variables that the loader, the C library and Python read at the start, but PYTHONPATH."""
-    names = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "TZ")
-    return {name: value for name, value in env.items() if name.startswith(names) and name != PATH}
+    """The variables that the loader, the C library and Python read at the start.
+
+    Not those that a forked command reads.
+    """
+    names, read = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "TZ"), {PATH, ENCODING}
+    return {key: value for key, value in env.items() if key.startswith(names) and key not in read}
 
 
 def _added_folders(env: dict[str, str]) -> list[str]:
@@ -100,20 +110,21 @@ def _added_folders(env: dict[str, str]) -> list[str]:
 
 
 STUB = '''#!{python} -IS
-"""`kesin`, or a `python` that runs it, forked by the server that has imported it."""
+"""`kesin`, or a `python` that runs it or what it starts, forked by the server that imported it."""
 import _signal as signal, _socket as socket, marshal, os, sys  # the rest takes longer to import
 
 name, *words = sys.argv
 if os.path.basename(name) == "kesin":
     argv = ["", "-m", "kesin.cli", *words]
-elif words[:2] == ["-m", "kesin.cli"]:
+elif words[:1] == ["-m"] and words[1] in {modules}:
     argv = sys.argv
 else:
     os.execv("{python}", ["{python}", *words])
 connection = socket.socket(socket.AF_UNIX)
 connection.connect("\\0{server}")
 request = {{"argv": argv, "env": dict(os.environ), "cwd": os.getcwd()}}
-streams = b"".join(number.to_bytes(4, sys.byteorder) for number in (0, 1, 2))
+numbers = [0, 1, 2, *([int(argv[3])] if argv[2] == "{fill_child}" else [])]
+streams = b"".join(number.to_bytes(4, sys.byteorder) for number in numbers)
 data = marshal.dumps(request)
 connection.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, streams)])
 connection.shutdown(socket.SHUT_WR)
@@ -131,7 +142,9 @@ CHILD_PYTHON = "CHILD_PYTHON"  # the variable of the Python that a forked comman
 def write_stub(folder: Path, name: str) -> Path:
     """Write a `kesin` or a `python` that starts commands at once."""
     file = folder / name
-    file.write_text(STUB.format(python=sys.executable, server=_fork_server()))
+    modules = {COMMAND, OPTIMIZER, FILL_CHILD}
+    names = {"python": sys.executable, "server": _fork_server(), "fill_child": FILL_CHILD}
+    file.write_text(STUB.format(modules=modules, **names))
     file.chmod(0o755)
     return file
 
@@ -239,7 +252,7 @@ def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
     request = b""
     while True:
         part, ancillary, _, _ = connection.recvmsg(
-            MAX_REQUEST_BYTES, socket.CMSG_SPACE(3 * streams.itemsize)
+            MAX_REQUEST_BYTES, socket.CMSG_SPACE(4 * streams.itemsize)
         )
         for _, _, data in ancillary:
             streams.frombytes(data)
@@ -258,14 +271,19 @@ def _become(request: dict[str, Any]) -> None:
     os.environ.clear()
     os.environ.update(request["env"])
     os.chdir(request["cwd"])
-    for number, stream in enumerate(request["streams"]):
+    _, _, module, *words = request["argv"]
+    opened = [0, 1, 2, *([int(words[0])] if module == FILL_CHILD else [])]
+    streams = [fcntl.fcntl(stream, fcntl.F_DUPFD, max(opened) + 1) for stream in request["streams"]]
+    for stream, number in zip(streams, opened, strict=True):
         os.dup2(stream, number)
-    os.closerange(3, max(request["streams"]) + 1)
+    for number in {*range(3, max(streams) + 1)} - {*opened}:
+        with suppress(OSError):
+            os.close(number)
     if request.get("on_terminal"):
         os.setsid()
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # Ctrl-C comes from it
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    encoding = os.environ.get("PYTHONIOENCODING", "utf-8")
+    encoding = os.environ.get(ENCODING, "utf-8")
     sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0)), encoding)
     unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
     sys.stdout = io.TextIOWrapper(
@@ -284,7 +302,7 @@ def _become(request: dict[str, Any]) -> None:
     by_name = not request["argv"][0]  # like the script; `python -m` searches the current folder
     sys.path[0] = str(Path(sys.executable).parent if by_name else Path.cwd())
     sys.executable = os.environ.get(CHILD_PYTHON, sys.executable)
-    sys.argv = [str(ROOT / "src/kesin/cli/__main__.py"), *request["argv"][3:]]
+    sys.argv = [str(ROOT / "src/kesin/cli/__main__.py"), *words]
 
 
 def _build_app() -> None:
@@ -330,15 +348,17 @@ if __name__ == "__main__":
 
     gc.set_threshold(20_000)
     import_structlog()
-    for name in IMPORTED:
-        importlib.import_module(name)
+    imported = {name: importlib.import_module(name) for name in IMPORTED}
     typer.main.get_command = get_command = cache(typer.main.get_command)
     group: Any = get_command(app)
     for name in group.list_commands(None):
         group.get_command(None, name)
     _build_app()
     gc.freeze()
-    _become(_serve_forks(listener, owner))
+    request = _serve_forks(listener, owner)
+    _become(request)
     if any(name.startswith("_TYPER_") for name in os.environ):  # it has other options then
         get_command.cache_clear()
-    _run(main)
+    optimizer, fill_child = imported[f"{OPTIMIZER}.__main__"], imported[FILL_CHILD]
+    mains = {OPTIMIZER: lambda: sys.exit(optimizer.main()), FILL_CHILD: fill_child.main}
+    _run(mains.get(request["argv"][2], main))
