@@ -1,3 +1,4 @@
+import os
 import re
 import signal
 from collections import Counter
@@ -22,6 +23,7 @@ from kesin.workloads.common.demo import Pace, Readiness
 from kesin.workloads.optiplan.demo import STRANGER
 from kesin.workloads.pdf.demo import PdfDemo
 from kesin.workloads.pdf.engines.availability import find_chromium
+from tests.cli.fork_server import CHILD_PYTHON
 from tests.cli.programs import wait_until
 
 
@@ -83,6 +85,7 @@ def test_without_a_terminal_the_demo_ends_and_can_be_served(programs, temporary,
         "the history and the jobs agree",
     ):
         assert part in output
+    wait_until(lambda: processes_in(temporary) == [])
     assert not (tmp_path / "data").exists()
     [folder] = temporary.iterdir()
     assert f"KESIN_DATA_DIR={folder} kesin serve" in output
@@ -109,16 +112,29 @@ def test_without_a_terminal_the_demo_ends_and_can_be_served(programs, temporary,
 
 @pytest.mark.usefixtures("quick_children")
 def test_on_a_terminal_the_demo_ends_by_ctrl_c_and_removes_its_folder(
-    programs, temporary, monkeypatch
+    programs, temporary, monkeypatch, tmp_path
 ):
-    monkeypatch.setenv("KESIN_PDF_CHROMIUM", "/none")  # it takes seconds, and draws nothing here
+    """Here on a machine that makes no PDFs: the demo shows the rest."""
+    monkeypatch.setenv("KESIN_PDF_CHROMIUM", "/none")
+    python = tmp_path / "python-without-weasyprint"
+    python.write_text(f"""#!/bin/sh
+case "$2" in *.weasyprint_child) exit 1;; esac
+exec "{os.environ[CHILD_PYTHON]}" "$@"
+""")
+    python.chmod(0o755)
+    monkeypatch.setenv(CHILD_PYTHON, str(python))
     answer = programs.on_terminal("demo", "--port", "0", after="phone sales", type_in="\x03")
     assert answer.code == 0, answer.out
     assert "Traceback" not in answer.out
-    assert "no Chromium was found (/none)" in answer.out.replace("\r\n", " ")
+    assert "no PDFs: no Chromium was found (/none)" in answer.out.replace("\r\n", " ")
     assert "agree" in answer.out
     assert list(temporary.iterdir()) == []
-    assert [line for line in command_lines() if str(temporary) in line] == []
+    assert processes_in(temporary) == []
+
+
+def processes_in(folder: Path) -> list[str]:
+    """The command lines of the processes that name the folder."""
+    return [line for line in command_lines() if str(folder) in line]
 
 
 def command_lines() -> Iterator[str]:
