@@ -48,7 +48,7 @@ def errors_of(**values: Any) -> list[Any]:
         ("choice", "z", "'x' or 'y' olmalı"),
         ("yes", "q", "true ya da false olmalı"),
         ("pattern", "b", "şu kalıba uymalı: '^a$'"),
-        ("refused", "a", "bir formda en çok 3 alan olur"),
+        ("refused", "a", "bir formda en çok 3 alan olabilir"),
         ("unknown", 1, "fazladan alan kabul edilmez"),
     ],
 )

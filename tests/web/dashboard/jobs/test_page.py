@@ -77,7 +77,7 @@ def test_the_newest_event_is_on_top(world):
     ("language", "words"),
     [
         ("en", ("What it means", "Who must act", "What happens next", "The sender")),
-        ("tr", ("Anlamı", "Kim ne yapmalı", "Sonra ne olur", "Gönderen")),
+        ("tr", ("Anlamı", "Kim ilgilenmeli", "Sonra ne olur", "Gönderen")),
     ],
 )
 def test_an_error_is_explained_in_both_languages(language, words, world):

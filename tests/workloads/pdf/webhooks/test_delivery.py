@@ -63,7 +63,7 @@ def test_no_response_in_time_is_unreachable(claimed, receiver, monkeypatch, act)
     [
         (silence, "süresi içinde yanıt gelmedi"),
         (500, "500 yanıtını verdi"),
-        ((429, {"Retry-After": "3600"}), "429 yanıtını verdi ve 3600 s beklenmesini istedi"),
+        ((429, {"Retry-After": "3600"}), "429 yanıtını verdi ve 3600 sn beklenmesini istedi"),
     ],
 )
 def test_what_became_of_a_delivery_is_said_in_turkish(
