@@ -41,6 +41,7 @@ def start_workers(programs, own, *words, handler="brief"):
     return programs.start("worker", "quick", *options, *words)
 
 
+@pytest.mark.usefixtures("quick_children")
 def test_a_killed_child_is_replaced_and_all_end_with_a_killed_parent(
     kesin, fill, own, programs, states
 ):
@@ -48,8 +49,9 @@ def test_a_killed_child_is_replaced_and_all_end_with_a_killed_parent(
     program = start_workers(programs, own)
     first = [program.hear("process_started")["pid"] for _ in range(2)]
     assert {os.getpgid(pid) for pid in first} == set(first), "Ctrl-C would reach them twice"
+    workers = [program.hear("worker_started")["pid"] for _ in range(2)]
     wait_until(lambda: states("quick")["done"] >= 20)
-    kill(first[0])
+    kill(workers[0])
     assert program.hear("process_died")["code"] == -signal.SIGKILL
     third = program.hear("process_started")["pid"]
     assert third not in first
@@ -59,10 +61,10 @@ def test_a_killed_child_is_replaced_and_all_end_with_a_killed_parent(
         return states("quick")["done"] == 100
 
     wait_until(all_done)
-    program.hear("worker_started")
+    workers.append(program.hear("worker_started")["pid"])
     kill(program.process.pid)
     program.end()
-    wait_until(lambda: not any(map(is_alive, [*first, third])))
+    wait_until(lambda: not any(map(is_alive, [*first, third, *workers])))
     assert kesin("audit", "verify").code == 0
 
 
