@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import _sqlite3
+import ctypes
 import itertools
 import os
 import re
 import shutil
+import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
@@ -40,6 +44,7 @@ TABLES = (
     *("rules", "state", "parent", "progress", "schedule", "meter", "fact"),
     *("listing", "search_term"),
 )
+KEPT = "schema_migration", "folding", "place"  # filled by migrations
 HERE = "tests/store/"  # nodes have paths from the root
 RAM = Path("/dev/shm")  # where there is one, no test waits for a disk
 _numbers = itertools.count(1)
@@ -113,10 +118,40 @@ def redis_shared(redis_server: RedisServer) -> Iterator[RedisStore]:
         yield store
 
 
+@pytest.fixture(scope="session")
+def sqlite_store(request: pytest.FixtureRequest) -> Iterator[Callable[[], SqliteStore]]:
+    """One file a process, emptied before each use, and statements that are prepared once."""
+    with opened("sqlite-file", request) as store, closing(_unguarded(store.path)) as raw:
+        tables = raw.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+
+        def emptied() -> SqliteStore:
+            raw.execute("BEGIN IMMEDIATE")
+            for (name,) in tables:
+                if name not in KEPT:
+                    raw.execute(f"DELETE FROM {name}")
+            raw.execute("COMMIT")
+            store._queues.clear()
+            return store
+
+        yield emptied
+
+
+def _unguarded(path: str) -> sqlite3.Connection:
+    """A connection without triggers: a setting that Python 3.11 has no name for."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    handle = ctypes.c_void_p.from_address(id(connection) + object.__basicsize__)
+    configure = ctypes.CDLL(_sqlite3.__file__).sqlite3_db_config
+    enable_trigger, off, unasked = 1003, 0, None
+    assert configure(handle, enable_trigger, off, unasked) == 0
+    return connection
+
+
 @pytest.fixture(params=STORES)
 def store(request: pytest.FixtureRequest) -> Iterator[Store]:
     """An empty store of each kind."""
-    if request.param == "postgres":
+    if request.param == "sqlite-file":
+        yield request.getfixturevalue("sqlite_store")()
+    elif request.param == "postgres":
         postgres = request.getfixturevalue("postgres_store")
         yield postgres
         empty(postgres)
@@ -194,24 +229,30 @@ def open_queue(store: Store) -> Callable[..., Scene]:
     return opened
 
 
+@cache
+def known(lifecycle: Callable[[], Lifecycle]) -> Lifecycle:
+    """A lifecycle that is declared, checked and written as JSON once a process."""
+    return lifecycle()
+
+
 @pytest.fixture
 def task(store: Store) -> Scene:
-    return Scene(store, "task", task_lifecycle())
+    return Scene(store, "task", known(task_lifecycle))
 
 
 @pytest.fixture
 def oci(store: Store) -> Scene:
-    return Scene(store, "oci", oci_lifecycle())
+    return Scene(store, "oci", known(oci_lifecycle))
 
 
 @pytest.fixture
 def pdf(store: Store) -> Scene:
-    return Scene(store, "pdf", pdf_lifecycle())
+    return Scene(store, "pdf", known(pdf_lifecycle))
 
 
 @pytest.fixture
 def optiplan(store: Store) -> Scene:
-    return Scene(store, "optiplan", optiplan_lifecycle())
+    return Scene(store, "optiplan", known(optiplan_lifecycle))
 
 
 @pytest.fixture
@@ -254,13 +295,15 @@ class _NO_PARAMS:  # noqa: N801  # stands for the parameters of a test that has 
 
 
 @pytest.fixture
-def statements(store: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def statements(store: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Every statement sent to the database from here on, those inside triggers left out."""
     sent: list[str] = []
     if isinstance(store, SqliteStore):
         # What a trigger does is traced as the statement that fired it, once more.
         store._writer.set_trace_callback(lambda sql: None if sql in sent[-1:] else sent.append(sql))
-        return sent
+        yield sent
+        store._writer.set_trace_callback(None)
+        return
     if isinstance(store, RedisStore):
         run = store._connection.script
 
@@ -269,7 +312,8 @@ def statements(store: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
             return run(**how)
 
         monkeypatch.setattr(store._connection, "script", spied)
-        return sent
+        yield sent
+        return
     execute = psycopg.Cursor.execute
     executemany = psycopg.Cursor.executemany
 
@@ -284,4 +328,4 @@ def statements(store: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(psycopg.Cursor, "execute", single)
     monkeypatch.setattr(psycopg.Cursor, "executemany", many)
-    return sent
+    yield sent

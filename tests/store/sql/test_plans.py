@@ -24,6 +24,7 @@ from tests.store.sql.plan_calls import BATCH, SMALL, Call, calls, moved_by, read
 FEW, MEDIUM, LARGE = 8_000, 16_000, 100_000  # what grows with the rows shows
 GROWTH_MOST = 1.5
 MOST_SHOWN = 60
+STEPS = 100  # of SQLite's virtual machine, counted at once
 COMPILED_ABOVE = 100_000  # PostgreSQL's jit_above_cost: compiling takes longer than any of these
 TABLES = {"job", "job_body", "event", "search_term"}
 
@@ -151,10 +152,10 @@ class Watched:
         self.connection = connection
         self.sent: list[tuple[str, Any]] = []
         self.steps = 0
-        connection.set_progress_handler(self._step, 10)
+        connection.set_progress_handler(self._step, STEPS)
 
     def _step(self) -> int:
-        self.steps += 10
+        self.steps += STEPS
         return 0
 
     def execute(self, sql: str, params: Any = ()) -> sqlite3.Cursor:
