@@ -1,5 +1,6 @@
 """A service without workers, under a clock that the test moves, with users and keys."""
 
+import hashlib
 import itertools
 import logging
 import os
@@ -7,6 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache, cached_property, partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import structlog
 from argon2 import PasswordHasher
 from fastapi import FastAPI
 from httpx._transports import default as transports
+from jinja2 import Environment, FileSystemBytecodeCache
 
 from kesin.engine.access.accounts import Accounts
 from kesin.engine.queue import Queue
@@ -30,12 +33,14 @@ from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
 from kesin.store.audit_log import AuditLine
 from kesin.store.contract import Store
+from kesin.store.directory import Directory
 from kesin.store.postgres.store import PostgresStore
 from kesin.store.redis.store import RedisStore
 from kesin.store.routed import RoutedStore
 from kesin.store.sql.statements import Statements
 from kesin.store.sqlite.store import SqliteStore
 from kesin.web.app import create_app
+from kesin.web.dashboard.frame import templates
 from kesin.web.service import Service
 from kesin.workloads import built_in
 from tests.redis_server import RedisServer
@@ -56,6 +61,10 @@ make_once()
 # Every client would read the same certificates, which takes 40 ms.
 _ssl_context = transports.create_ssl_context  # type: ignore[attr-defined]
 transports.create_ssl_context = cache(_ssl_context)  # type: ignore[attr-defined]
+# Every process, and every language, would compile the same templates: as long as a thousand pages.
+_compiler = version("jinja2").encode() + Path(templates.__file__).read_bytes()
+_compiled = FileSystemBytecodeCache(pattern=f"kesin-{hashlib.sha256(_compiler).hexdigest()}-%s")
+templates.Environment = partial(Environment, bytecode_cache=_compiled)  # type: ignore[attr-defined,assignment]
 
 
 _read_settings: dict[Any, Settings] = {}
@@ -228,8 +237,14 @@ def _plain_logs() -> Iterator[None]:
     structlog.contextvars.clear_contextvars()
 
 
-def opened(kind: str, folder: Path, request: pytest.FixtureRequest, stack: ExitStack) -> Store:
-    """An empty store; ``redis`` is a file for everything but PDFs, and a Redis for those."""
+def opened(
+    kind: str,
+    folder: Path,
+    request: pytest.FixtureRequest,
+    stack: ExitStack,
+    sites: tuple[str, ...] = (),
+) -> Store:
+    """A store with no more than sites; ``redis`` is a file for everything but PDFs."""
     store: Store
     if kind == "postgres":
         url = request.getfixturevalue("postgres_url")
@@ -240,7 +255,7 @@ def opened(kind: str, folder: Path, request: pytest.FixtureRequest, stack: ExitS
         path = folder / "kesin.db"
         if not path.exists():
             ready: Path = request.getfixturevalue("ready_file")
-            shutil.copyfile(_with_queues(ready) if kind == "sqlite" else ready, path)
+            shutil.copyfile(_with_queues(ready, sites) if kind == "sqlite" else ready, path)
             store = _ReadyStore(path) if kind == "sqlite" else SqliteStore(path)
         else:
             store = SqliteStore(path)
@@ -250,6 +265,10 @@ def opened(kind: str, folder: Path, request: pytest.FixtureRequest, stack: ExitS
             homes = [workload.name for workload in built_in() if workload.in_redis]
             store = RoutedStore(store, dict.fromkeys(homes, jobs))
     stack.callback(store.close)
+    if sites and kind != "sqlite":
+        accounts = Accounts(Directory(store), ManualClock())
+        for site in sites:
+            accounts.add_site(ROOT, site)
     return store
 
 
@@ -271,12 +290,12 @@ class _ReadyStore(SqliteStore):
             _statements[key] = self._queues[queue]
 
 
-def _with_queues(ready: Path) -> Path:
-    """A file that knows the moves of all queues: declaring them takes longer than most tests."""
-    path = ready.with_name("queues.db")
+def _with_queues(ready: Path, sites: tuple[str, ...]) -> Path:
+    """A file with sites and the moves of all queues: adding them takes longer than most tests."""
+    path = ready.with_name(f"queues-{'-'.join(sites)}.db")
     if not path.exists():
         store = SqliteStore(shutil.copyfile(ready, path))
-        World(store, ready.parent)
+        World(store, ready.parent).site(*sites)
         store.close()
     return path
 
@@ -310,8 +329,8 @@ def make_world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeW
         def make(kind: str = "sqlite", **settings: Any) -> World:
             folder = tmp_path / str(next(_numbers))
             folder.mkdir()
-            world = World(opened(kind, folder, request, stack), folder, **settings)
-            world.site("north", "south")
+            store = opened(kind, folder, request, stack, ("north", "south"))
+            world = World(store, folder, **settings)
             stack.enter_context(world.kept())
             return world
 
@@ -331,8 +350,7 @@ def shared_world(
     """One for a whole module: for tests that look only at what they created."""
     folder = tmp_path_factory.mktemp("shared")
     with ExitStack() as stack:
-        world = World(opened("sqlite", folder, request, stack), folder)
-        world.site("north", "south")
+        world = World(opened("sqlite", folder, request, stack, ("north", "south")), folder)
         stack.enter_context(world.kept())
         yield world
 

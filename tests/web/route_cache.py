@@ -6,8 +6,10 @@ tenth of a second for all of them.
 """
 
 import inspect
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from fastapi import params, routing
@@ -15,6 +17,7 @@ from fastapi._compat import v2
 from fastapi.dependencies import models
 from fastapi.dependencies.models import Dependant
 from pydantic import TypeAdapter
+from starlette.routing import compile_path
 
 Analysed = tuple[Dependant, list[Any], bool]
 
@@ -78,8 +81,47 @@ class _Code(models._CallIdentity):
         return isinstance(other, _Code) and self._code is other._code
 
 
+# A request is matched by the path and the method of sixty routes, and handled by one.
+
+
+_make_route = routing.APIRoute.__init__
+_compiled = cache(compile_path)
+_known: set[str] = set()  # attributes of a route
+_making = threading.RLock()
+
+
+def _make_later(
+    route: Any, path: str, endpoint: Any, *, methods: Any = None, **options: Any
+) -> None:
+    route.path, route.endpoint = path, endpoint
+    route.methods = {method.upper() for method in methods or ["GET"]}
+    route.path_regex, route.path_format, route.param_convertors = _compiled(path)
+    route.options_ = options
+    if not _known:
+        _make_now(route)
+        _known.update(vars(route))
+
+
+def _make_now(route: Any) -> None:
+    with _making:
+        if "options_" in vars(route):
+            options = {**route.options_, "methods": route.methods}
+            _make_route(route, route.path, route.endpoint, **options)
+            del route.options_
+
+
+def _attribute(route: Any, name: str) -> Any:
+    """What is not there yet: the first that asks has the route made."""
+    if name in _known:
+        _make_now(route)
+        return vars(route)[name]
+    raise AttributeError(name)
+
+
 def analyse_once() -> None:
     """From now on, in this process."""
+    routing.APIRoute.__init__ = _make_later  # type: ignore[method-assign,assignment]
+    routing.APIRoute.__getattr__ = _attribute  # type: ignore[attr-defined]
     models._CallIdentity = _Code  # type: ignore[misc]
     routing._build_dependant_with_parameterless_dependencies = _dependant
     routing.get_typed_return_annotation = _return_annotation  # type: ignore[attr-defined]
