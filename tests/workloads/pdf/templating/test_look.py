@@ -166,7 +166,7 @@ class TestInvoiceLook:
         html = BOOK.render_html("invoice", SAMPLE)
         assert '<div role="img" aria-label="Faturayı doğrula">' in html
         drawings = BOOK.render_html("cutting_plan", BOOK.get("cutting_plan").sample)
-        assert drawings.count('role="img" aria-label="Plaka ') == 2
+        assert drawings.count('role="img" aria-label="Levha ') == 2
 
 
 def digit_widths(text, at):

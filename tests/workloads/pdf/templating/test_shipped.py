@@ -205,7 +205,7 @@ class TestCuttingPlan:
     def test_boards_parts_bands_and_offcuts_are_listed(self):
         text = printed("cutting_plan")
         for line in (
-            "%79,2", "Plaka 1 2.800 × 2.100 mm · 2 adet", "10 parça · Verim %89,4",
+            "%79,2", "Levha 1 2.800 × 2.100 mm · 2 adet", "10 parça · Verim %89,4",
             "A4 Çekmece önü 480 380 8 Boyuna", "1 mm Ceviz 34,11", "0,4 mm Ceviz 17,72",
             "1 (2 adet) R1 840 × 380 0,32", "Testere payı 4 mm",
         ):  # fmt: skip
