@@ -1,16 +1,16 @@
 """Renders HTML to real PDFs and reads back their text, as a reader would see it."""
 
-import io
 import logging
 from functools import cache
 
 import pypdfium2
-from fontTools.ttLib import woff2
+
+from kesin.workloads.pdf.engines.weasyprint_child import keep_fonts
 
 SAMPLE_PAGES = {"invoice": 1, "conversion_report": 1, "cutting_plan": 2}
 FOOT_PT = 57  # the margin below, with the number of the page
 
-_decompress = woff2.decompress
+keep_fonts()
 
 
 class _Messages(logging.Handler):
@@ -23,18 +23,6 @@ class _Messages(logging.Handler):
 
 
 @cache
-def _decompressed(font: bytes) -> bytes:
-    out = io.BytesIO()
-    _decompress(io.BytesIO(font), out)
-    return out.getvalue()
-
-
-def _decompress_once(file: io.BytesIO, out: io.BytesIO) -> None:
-    """Decompress a font, once for all documents: it takes a third of a short one."""
-    out.write(_decompressed(file.read()))
-
-
-@cache
 def weasy(html: str) -> tuple[bytes, list[str]]:
     """Render with WeasyPrint: the PDF and the warnings; a page that requests any URL fails."""
     from weasyprint import HTML
@@ -43,11 +31,9 @@ def weasy(html: str) -> tuple[bytes, list[str]]:
     fetcher = URLFetcher(allowed_protocols=("data",), allow_redirects=False, fail_on_errors=True)
     messages, logger = _Messages(), logging.getLogger("weasyprint")
     logger.addHandler(messages)
-    woff2.decompress = _decompress_once
     try:
         return HTML(string=html, url_fetcher=fetcher).write_pdf(), messages.texts
     finally:
-        woff2.decompress = _decompress
         logger.removeHandler(messages)
 
 

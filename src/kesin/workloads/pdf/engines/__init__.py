@@ -1,14 +1,15 @@
 """Picks the engine that renders: the requested one, or the best this machine has."""
 
-from typing import Final
+from __future__ import annotations
 
-from kesin.foundation.logs import Logger
+from typing import TYPE_CHECKING
+
 from kesin.workloads.pdf.engines import availability
 from kesin.workloads.pdf.engines.base import Engine
-from kesin.workloads.pdf.engines.browser import ChromiumSettings
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 
-_log: Final = Logger(__name__)
+if TYPE_CHECKING:
+    from kesin.workloads.pdf.engines.browser import ChromiumSettings
 
 
 def pick_engine(name: str | None = None, settings: ChromiumSettings | None = None) -> Engine:
@@ -16,7 +17,9 @@ def pick_engine(name: str | None = None, settings: ChromiumSettings | None = Non
 
     Raises RenderFailed(UNSUPPORTED_PLATFORM) for an engine that this machine does not have.
     """
-    # Each engine loads a lot of modules.
+    # These load a lot of modules, which the process of WeasyPrint does without.
+    from kesin.foundation.logs import Logger
+    from kesin.workloads.pdf.engines.browser import ChromiumSettings
     from kesin.workloads.pdf.engines.chromium import ChromiumEngine
     from kesin.workloads.pdf.engines.weasyprint import WeasyPrintEngine
 
@@ -36,5 +39,5 @@ def pick_engine(name: str | None = None, settings: ChromiumSettings | None = Non
         )
     if name is None:
         engine, configured = availability.WEASYPRINT, settings.executable
-        _log.warning("pdf.no_chromium", engine=engine, configured=configured)
+        Logger(__name__).warning("pdf.no_chromium", engine=engine, configured=configured)
     return WeasyPrintEngine()

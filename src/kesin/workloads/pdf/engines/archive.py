@@ -16,14 +16,8 @@ from jinja2 import Environment, Template
 from pikepdf import ContentStreamInstruction, Dictionary, Name, Operator, Stream
 from pikepdf.models.metadata import decode_pdf_date
 
+from kesin.workloads.pdf.engines import structure
 from kesin.workloads.pdf.engines.base import LEVELS, TAGGED
-from kesin.workloads.pdf.engines.structure import (
-    WRONG_LANGUAGE,
-    broken_rule,
-    check_structure,
-    has_languages,
-    repair_structure,
-)
 from kesin.workloads.pdf.errors import TemplateError
 from kesin.workloads.pdf.limits import MAX_CONFORMING_OBJECTS
 
@@ -53,10 +47,10 @@ def conform(pdf: pikepdf.Pdf, conformance: Collection[str], about: Mapping[str, 
 
     check_parts(pdf)
     if not TAGGED.isdisjoint(conformance):
-        drawn_twice = _mark_decoration(pdf)
-        if drawn_twice and "pdf/ua-1" in conformance:
-            raise broken_rule("PDF/UA-1", "7.20-2", "masked content is drawn more than once")
-        repair_structure(pdf)
+        if _mark_decoration(pdf) and "pdf/ua-1" in conformance:
+            problem = "masked content is drawn more than once"
+            raise structure.broken_rule("PDF/UA-1", "7.20-2", problem)
+        structure.repair_structure(pdf)
         _describe_links(pdf)
     if not LEVELS.keys().isdisjoint(conformance):
         pdfa.prepare(pdf, "3b")
@@ -75,18 +69,18 @@ def check_conformance(pdf: pikepdf.Pdf, conformance: Collection[str]) -> None:
     from pikepdf import pdfa
 
     if "pdf/ua-1" in conformance:
-        check_structure(pdf, str(pdf.trailer.Info.get("/Title", "")))
+        structure.check_structure(pdf, str(pdf.trailer.Info.get("/Title", "")))
     level = next((LEVELS[each] for each in LEVELS if each in conformance), None)
     if level is None:
         return
     if level == "A" and "/StructTreeRoot" not in pdf.Root:
-        raise broken_rule("PDF/A-3a", "6.7.3.3-1", "nothing in it is tagged")
-    if level == "A" and not has_languages(pdf):
-        raise broken_rule("PDF/A-3a", "6.7.4-1", WRONG_LANGUAGE)
+        raise structure.broken_rule("PDF/A-3a", "6.7.3.3-1", "nothing in it is tagged")
+    if level == "A" and not structure.has_languages(pdf):
+        raise structure.broken_rule("PDF/A-3a", "6.7.4-1", structure.WRONG_LANGUAGE)
     for finding in pdfa.check(pdf, "3b").findings:
         rule = finding.rule.rpartition(":")[2]
         if rule not in _UNKNOWN_TO_CHECKER:
-            raise broken_rule(f"PDF/A-3{level.lower()}", rule, finding.message)
+            raise structure.broken_rule(f"PDF/A-3{level.lower()}", rule, finding.message)
 
 
 def check_parts(pdf: pikepdf.Pdf) -> None:

@@ -287,13 +287,11 @@ class WarmBrowser:
             await self._close_browser()
             await self._stop_driver()
             self._kill_driver()
-            raise RenderFailed(
-                PdfErrorCode.BROWSER_LAUNCH_FAILED,
-                "%(program)s did not start: %(problem)s",
-                details={"executable": str(executable), "sandbox": sandboxed},
-                program=executable.name,
-                problem=_launch_failure(problem, sandboxed=sandboxed),
-            ) from problem
+            code, why = PdfErrorCode.BROWSER_LAUNCH_FAILED, "%(program)s did not start: %(problem)s"
+            details = {"executable": str(executable), "sandbox": sandboxed}
+            name, reason = executable.name, _launch_failure(problem, sandboxed=sandboxed)
+            failure = RenderFailed(code, why, details=details, program=name, problem=reason)
+            raise failure from problem
         self._browser = browser
         self._renders = 0
         self._baseline_bytes = 0

@@ -48,17 +48,9 @@ _BEGINNING: Final = re.compile(
 def build_policy(*, scripts: bool = False, urls: bool = False) -> str:
     """Build the policy of a document: its own data only, and what the route fetches with URLs."""
     sources = "data: http: https:" if urls else "data:"
-    rules = [
-        "default-src 'none'",
-        f"style-src 'unsafe-inline' {sources}",
-        f"img-src {sources}",
-        f"font-src {sources}",
-        "base-uri 'none'",
-        "form-action 'none'",
-    ]
-    if scripts:
-        rules.append(f"script-src 'unsafe-inline' 'unsafe-eval' {sources}")
-    return "; ".join(rules)
+    shown = f"style-src 'unsafe-inline' {sources}; img-src {sources}; font-src {sources}"
+    policy = f"default-src 'none'; {shown}; base-uri 'none'; form-action 'none'"
+    return f"{policy}; script-src 'unsafe-inline' 'unsafe-eval' {sources}" if scripts else policy
 
 
 def insert_policy(html: str, rules: str) -> str:
@@ -69,8 +61,7 @@ def insert_policy(html: str, rules: str) -> str:
     would block what an allow-list permits.
     """
     html = html.replace(csp_tag(LIBRARY_CSP), "", 1)
-    match = _BEGINNING.match(html)
-    start = match.end() if match else 0
+    start = match.end() if (match := _BEGINNING.match(html)) else 0
     return html[:start] + csp_tag(rules) + html[start:]
 
 
@@ -110,8 +101,5 @@ class PageGuard:
             self.record_blocked(url)
             await route.abort("blockedbyclient")
             return
-        await route.fulfill(
-            status=200,
-            body=fetched.body,
-            headers={"content-type": fetched.content_type, "access-control-allow-origin": "*"},
-        )
+        headers = {"content-type": fetched.content_type, "access-control-allow-origin": "*"}
+        await route.fulfill(status=200, body=fetched.body, headers=headers)

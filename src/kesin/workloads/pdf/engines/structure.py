@@ -17,13 +17,10 @@ from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 
 # Types of PDF 2.0 as those of PDF 1.7 that come nearest.
 _ROLES: Final = {
-    "Aside": "Sect",
-    "DocumentFragment": "Sect",
-    "Em": "Span",
     "FENote": "Note",
-    "Strong": "Span",
-    "Sub": "Span",
     "Title": "P",
+    **dict.fromkeys(("Em", "Strong", "Sub"), "Span"),
+    **dict.fromkeys(("Aside", "DocumentFragment"), "Sect"),
 }
 WRONG_LANGUAGE: Final = "its lang is not a language: write tr or en-US, for example"
 _LANGUAGE: Final = re.compile(r"[a-zA-Z]{1,8}(-[a-zA-Z0-9]{1,8})*")
