@@ -32,7 +32,7 @@ def costly(
     folder = tmp_path_factory.mktemp("costly")
     for name, body in BODIES.items():
         write(folder, name, PAGE.format(body), sample={"x": "abc"})
-    library = TemplateLibrary.load([folder], limits=FillLimits(cpu_s=0.4))
+    library = TemplateLibrary.load([folder], limits=FillLimits(cpu_s=0.15))
     allowed = {"pdf_allowed_templates": ",".join(BODIES)}
     with (
         opened_front("sqlite", tmp_path_factory.mktemp("front"), request, **allowed) as front,
