@@ -15,7 +15,7 @@ from kesin.store.redis.store import RedisStore
 from kesin.store.sqlite.store import SqliteStore
 
 LEASE_S = 600
-KEYS = 120
+KEYS = 60
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ def enqueue_keys(address: Address, pipe: Connection, seed: int) -> None:
         pipe.send("ready")
         pipe.recv()
         results: list[tuple[str, str, str]] = []
-        for start in range(0, len(keys), 30):
-            part = keys[start : start + 30]
+        for start in range(0, len(keys), 15):
+            part = keys[start : start + 15]
             outcomes = queue.enqueue_many(NewJob({"key": key}, key=key) for key in part)
             for key, outcome in zip(part, outcomes, strict=True):
                 assert isinstance(outcome, Outcome)

@@ -20,7 +20,7 @@ from tests.engine.conftest import states
 from tests.engine.processes import KEYS, Address, lifecycle
 from tests.store.conftest import empty
 
-JOBS = 120
+JOBS = 60
 pytestmark = pytest.mark.starts
 
 
@@ -90,7 +90,7 @@ def check(queue: Queue, ids: set[str]) -> None:
 
 def test_concurrent_claims_never_share_a_job(queue: Queue, start: Start):
     ids = fill(queue, JOBS)
-    members = [start(processes.claim_and_finish, batch) for batch in (1, 7, 50)]
+    members = [start(processes.claim_and_finish, batch) for batch in (1, 7, 20)]
     for member in members:
         member.go()
     claims = Counter(job_id for member in members for job_id in member.hear())

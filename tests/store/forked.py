@@ -20,7 +20,7 @@ from kesin.store.open import open_store
 from kesin.store.postgres.store import PostgresStore
 from kesin.store.redis.store import RedisStore
 
-JOBS = 20
+JOBS = 8
 THREADS = 2
 
 

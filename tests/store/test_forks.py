@@ -17,6 +17,7 @@ from kesin import Queue, task_lifecycle
 from kesin.store.open import open_store
 from tests.redis_server import RedisServer
 from tests.store.conftest import _drop
+from tests.store.forked import JOBS
 
 pytestmark = pytest.mark.starts
 
@@ -58,9 +59,9 @@ def test_parent_and_child_use_a_store_at_the_same_time_and_a_transaction_stays_w
     parent, child = together["parent"], together["child"]
     assert not set(parent["made"]) & set(child["made"])
     enqueued = parent["enqueued"] + child["enqueued"]
-    assert len(set(enqueued)) == len(enqueued) == 80
+    assert len(set(enqueued)) == len(enqueued) == 4 * JOBS
     claimed = parent["claimed"] + child["claimed"] + together["rest"]
-    assert len(set(claimed)) == len(claimed) == 81
+    assert len(set(claimed)) == len(claimed) == 4 * JOBS + 1
     assert set(enqueued) < set(claimed)
     assert together["differences"] == []
 

@@ -164,9 +164,9 @@ def undeclared(store: Store, queue: str) -> Iterator[Difference]:
         ages = sorted({each.min_age_us for each in declared})
         if effects.min_age_us not in ages:
             yield Difference(queue, f"the age of {edge}", effects.min_age_us, ages)
-    jobs = jobs_by_state(store.move_counts(queue))
-    for state in sorted(store.retired_states(queue) & jobs.keys()):
-        yield Difference(queue, f"the jobs in the retired state {state}", jobs[state], 0)
+    for state in sorted(store.retired_states(queue)):
+        if jobs := jobs_by_state(store.move_counts(queue)).get(state):
+            yield Difference(queue, f"the jobs in the retired state {state}", jobs, 0)
 
 
 def _changed_versions(queue: str, versions: list[RulesVersion]) -> Iterator[Difference]:

@@ -192,7 +192,7 @@ class RedisStore(RedisReader):
         if is_stored(versions, lifecycle, virtual_time=virtual_time):
             return {}
         newest = versions[-1] if versions else None
-        retired, counts = self.retired_states(queue), self.move_counts(queue)
+        retired, counts = self.retired_states(queue), self.move_counts(queue) if versions else []
         require_upgrade(queue, lifecycle, newest, retired, counts)
         rules = next_version(queue, lifecycle, newest, virtual_time=virtual_time)
         return {

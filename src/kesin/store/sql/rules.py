@@ -62,7 +62,7 @@ class SqlRules(SqlInserter):
             for edge, effects in sorted(moves.items())
             if _differs(effects, declared_before.get(edge))
         }
-        if not stored:  # it says more than that moves differ
+        if versions and not stored:  # it says more than that moves differ
             self._require_upgrade(queue, lifecycle, versions)
         for edge, effects in moves.items():
             check_compatible(edge, effects, declared_before.get(edge))
@@ -143,8 +143,9 @@ class SqlRules(SqlInserter):
         self, queue: str, lifecycle: Lifecycle, versions: list[RulesVersion]
     ) -> frozenset[str]:
         """The states that are retired, if the rules can follow the stored ones."""
-        retired, newest = self.retired_states(queue), versions[-1] if versions else None
-        require_upgrade(queue, lifecycle, newest, retired, self.move_counts(queue))
+        retired = self.retired_states(queue)
+        if versions:
+            require_upgrade(queue, lifecycle, versions[-1], retired, self.move_counts(queue))
         return retired
 
     def declared(self, queue: str) -> dict[Edge, Effects]:
