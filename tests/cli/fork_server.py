@@ -11,7 +11,6 @@ import atexit
 import fcntl
 import gc
 import importlib
-import importlib.util
 import io
 import marshal
 import os
@@ -25,6 +24,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +158,7 @@ def path_with_kesin(folder: Path) -> str:
 
 OUR_VARIABLES = _startup_variables(dict(os.environ))
 OUR_FOLDERS = _added_folders(dict(os.environ))
+OUR_PATH = sys.path[:]  # a test may add folders, and what it imports from there stays imported
 
 
 def can_fork(env: dict[str, str]) -> bool:
@@ -169,7 +170,7 @@ def can_fork(env: dict[str, str]) -> bool:
     files = (path for folder in added for path in Path(folder).glob("*"))
     names = {path.stem for path in files if path.suffix != ".dist-info"} - {"__pycache__"}
     return _startup_variables(env) == OUR_VARIABLES and not any(
-        map(importlib.util.find_spec, names)
+        name in sys.builtin_module_names or PathFinder.find_spec(name, OUR_PATH) for name in names
     )
 
 
@@ -344,7 +345,9 @@ if __name__ == "__main__":
     import typer
 
     from kesin.cli import app, main
+    from kesin.cli.commands import lifecycle
     from kesin.cli.root import import_structlog
+    from kesin.engine.proof_cache import proof_of
 
     gc.set_threshold(20_000)
     import_structlog()
@@ -354,6 +357,7 @@ if __name__ == "__main__":
     for name in group.list_commands(None):
         group.get_command(None, name)
     _build_app()
+    lifecycle.prove = proof_of  # a shipped lifecycle is not proved anew, as in this folder's tests
     gc.freeze()
     request = _serve_forks(listener, owner)
     _become(request)
