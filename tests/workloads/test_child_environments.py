@@ -1,11 +1,12 @@
-"""No child process inherits a secret: each kind is started, and /proc shows its environment."""
+"""No child process inherits a secret: each kind is started, and /proc shows its environment.
+
+Those of the engines of PDFs are looked at in `pdf/engines`, where tests start them anyway.
+"""
 
 import ast
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,85 +19,21 @@ from kesin.foundation.settings import load_settings
 from kesin.workloads import workloads
 from kesin.workloads.optiplan.pipeline.program import end_current, start
 from kesin.workloads.optiplan.pipeline.program_child import MARK
-from kesin.workloads.pdf.engines.base import Paper
-from kesin.workloads.pdf.engines.browser import ChromiumSettings
-from kesin.workloads.pdf.engines.chromium import ChromiumEngine
-from kesin.workloads.pdf.engines.weasyprint import WeasyPrintEngine
 from tests.workloads.optiplan.programs import HANG, Whistle, program
+from tests.workloads.secrets_hidden import (
+    SECRETS,
+    assert_no_secrets,
+    environment_of,
+    set_secrets,
+)
 
-CANARY = "canary-that-nobody-may-see"
-SECRETS = {
-    "KESIN_SECRET_KEYS": f"k1:{CANARY}",
-    "KESIN_CRON_SECRET": CANARY,
-    "KESIN_DATABASE_URL": f"postgresql://kesin:{CANARY}@localhost/kesin",
-    "KESIN_PDF_WEBHOOK_SECRET": CANARY,
-    "AWS_SECRET_ACCESS_KEY": CANARY,
-    "PGPASSWORD": CANARY,
-    "SOME_TOKEN": CANARY,
-}
 STARTERS = {"Popen", "run", "call", "check_call", "check_output", "getoutput"}
 OTHER_STARTERS = ("os.exec", "os.spawn", "os.posix_spawn", "os.system", "multiprocessing.")
 
 
 @pytest.fixture(autouse=True)
 def _secrets(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in SECRETS.items():
-        monkeypatch.setenv(name, value)
-
-
-def environment_of(pid: int) -> dict[str, str]:
-    text = ""
-    for _ in range(10_000):  # it is empty for a moment while a program starts
-        text = text or Path(f"/proc/{pid}/environ").read_text("utf-8", errors="replace")
-    return dict(entry.partition("=")[::2] for entry in text.split("\0") if entry)
-
-
-def descendants(pid: int) -> Iterator[int]:
-    with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
-        for thread in Path(f"/proc/{pid}/task").iterdir():
-            for child in map(int, (thread / "children").read_text("ascii").split()):
-                yield child
-                yield from descendants(child)
-
-
-def command_of(pid: int) -> bytes:
-    """Its command line; empty once it has ended."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except FileNotFoundError:
-        return b""
-
-
-def assert_no_secrets(pids: list[int]) -> None:
-    assert pids
-    for pid in pids:
-        environment = environment_of(pid)
-        assert CANARY not in str(environment), (pid, sorted(environment))
-
-
-def test_chromium_and_its_driver():
-    before = set(descendants(os.getpid()))
-    engine = ChromiumEngine(ChromiumSettings())
-    try:
-        engine.render("<p>x</p>", Paper(), timeout_s=30)
-        pids = [pid for pid in descendants(os.getpid()) if pid not in before]
-        pids = [pid for pid in pids if command_of(pid)]  # some helpers of Chromium end at once
-        commands = [command_of(pid) for pid in pids]
-        assert any(b"run-driver" in command for command in commands)
-        assert any(b"--kesin-browser=" in command for command in commands)
-        assert any(b"--type=renderer" in command for command in commands)
-        assert_no_secrets(pids)
-    finally:
-        engine.close()
-
-
-def test_weasyprint():
-    engine = WeasyPrintEngine()
-    try:
-        engine.render("<p>x</p>", Paper(), timeout_s=30)
-        assert_no_secrets([engine.child_pid])
-    finally:
-        engine.close()
+    set_secrets(monkeypatch)
 
 
 def test_the_optimiser_program_and_its_supervisor(tmp_path: Path):

@@ -64,7 +64,8 @@ def shared(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> N
 @pytest.fixture
 def loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands take the shipped templates from memory."""
-    monkeypatch.setattr(services, "load_templates", lambda _: BOOK)
+    for module in (services, doctor):
+        monkeypatch.setattr(module, "load_templates", lambda _: BOOK)
 
 
 @pytest.mark.usefixtures("shared", "loaded")
@@ -93,6 +94,7 @@ def test_a_wrong_template_or_file_is_one_sentence_and_nothing_is_written(pdf: Pd
         assert not (tmp_path / "out.pdf").exists()
 
 
+@pytest.mark.usefixtures("loaded")
 def test_the_templates_are_listed_and_shown_with_schema_and_sample(pdf: Pdf):
     names = [row["name"] for row in pdf("templates", "--json").json]
     assert names == ["conversion_report", "cutting_plan", "invoice"]
@@ -156,7 +158,7 @@ def test_the_doctor_prints_a_test_page_and_checks_its_fonts(pdf: Pdf, tmp_path: 
     assert not (tmp_path / "data").exists()
 
 
-@pytest.mark.usefixtures("shared")
+@pytest.mark.usefixtures("shared", "loaded")
 def test_the_doctor_reports_a_browser_that_is_missing(pdf: Pdf, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("KESIN_PDF_CHROMIUM", "no-such-browser")
     answer = pdf("doctor", "--engine", "chromium")

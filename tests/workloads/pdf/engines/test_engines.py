@@ -1,6 +1,7 @@
 """What both engines promise, and which of them is picked."""
 
 import io
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from kesin.workloads.pdf.engines.weasyprint import WeasyPrintEngine
 from kesin.workloads.pdf.errors import RenderFailed
 from tests.workloads.pdf.documents import TURKISH, invoice, page, sizes_mm, text
 from tests.workloads.pdf.press import BOOK
+from tests.workloads.secrets_hidden import assert_no_secrets, command_of, descendants, set_secrets
 
 A4 = Paper()
 FIVE = page("".join(f'<p style="break-after: page">page {n}</p>' for n in range(1, 6)))
@@ -128,8 +130,20 @@ def test_a_browser_is_searched_on_the_path_and_in_playwrights_folder(monkeypatch
     assert find_chromium() == tmp_path / "google-chrome"
 
 
-def test_the_full_browser_prints_what_a_headless_shell_prints(chromium):
+def test_the_full_browser_prints_what_a_headless_shell_prints_and_inherits_no_secret(
+    chromium, monkeypatch
+):
+    shown = text(chromium.render(invoice(), A4, timeout_s=30).pdf)
+    set_secrets(monkeypatch)
+    before = set(descendants(os.getpid()))
     full = ChromiumEngine(ChromiumSettings(executable="chromium"))
-    printed = [text(each.render(invoice(), A4, timeout_s=30).pdf) for each in (chromium, full)]
-    full.close()
-    assert printed[0] == printed[1]
+    try:
+        assert text(full.render(invoice(), A4, timeout_s=30).pdf) == shown
+        pids = [pid for pid in descendants(os.getpid()) if pid not in before]
+        pids = [pid for pid in pids if command_of(pid)]  # some helpers of Chromium end at once
+        commands = [command_of(pid) for pid in pids]
+        for part in (b"run-driver", b"--kesin-browser=", b"--type=renderer"):
+            assert any(part in command for command in commands), part
+        assert_no_secrets(pids)
+    finally:
+        full.close()

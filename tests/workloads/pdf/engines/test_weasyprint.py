@@ -13,6 +13,7 @@ from kesin.workloads.pdf.engines.weasyprint import WeasyPrintEngine
 from kesin.workloads.pdf.errors import RenderFailed
 from tests.workloads.pdf.documents import every_fetch, invoice, page, red_pixels, text
 from tests.workloads.pdf.listener import listening
+from tests.workloads.secrets_hidden import assert_no_secrets, set_secrets
 
 A4 = Paper()
 
@@ -78,7 +79,9 @@ def test_a_document_that_takes_too_long_is_ended(engine, monkeypatch, used_s, co
     assert engine.render(page("x"), A4, timeout_s=30).pages == 1
 
 
-def test_a_process_that_dies_under_a_document_fails_it_and_is_replaced(engine, monkeypatch):
+def test_a_process_that_dies_under_a_document_fails_it_and_is_replaced_without_our_secrets(
+    engine, monkeypatch
+):
     first, send = engine.render(page("x"), A4, timeout_s=30).sha256, ChildChannel.send
 
     def send_and_kill(channel, *message) -> None:
@@ -90,7 +93,9 @@ def test_a_process_that_dies_under_a_document_fails_it_and_is_replaced(engine, m
     problem = failed(engine, page("x"))
     assert (problem.code, problem.details["reason"]) == ("NAVIGATION_TIMEOUT", "crashed")
     monkeypatch.undo()
+    set_secrets(monkeypatch)
     assert engine.render(page("x"), A4, timeout_s=30).sha256 == first
+    assert_no_secrets([engine.child_pid])
 
 
 @pytest.mark.long  # in short: one that dies under a document
