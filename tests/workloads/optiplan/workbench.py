@@ -19,14 +19,12 @@ from kesin.engine.worker import Worker
 from kesin.engine.workload import Workload, WorkloadContext
 from kesin.foundation.clock import ManualClock
 from kesin.foundation.permissions import system_actor
-from kesin.foundation.settings import Settings
 from kesin.lifecycle.model import Job
 from kesin.lifecycle.vocabulary import STAGES
 from kesin.store.contract import Store
 from kesin.store.directory import Directory
 from kesin.store.records import Filter
 from kesin.workloads.optiplan.history import audit_events
-from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 from kesin.workloads.optiplan.pipeline import prechecks, program, program_child, workbook
 from kesin.workloads.optiplan.pipeline.program import ProgramLaunch
 from kesin.workloads.optiplan.pipeline.progress import OrderProgress, ProgressStore
@@ -34,7 +32,8 @@ from kesin.workloads.optiplan.pipeline.runner import build_worker
 from kesin.workloads.optiplan.pipeline.saw_simulator import SawSimulator
 from kesin.workloads.optiplan.service import OrderService
 from kesin.workloads.optiplan.workshop.paths import Paths
-from tests.web.conftest import opened
+from tests.web.conftest import _settings, opened
+from tests.web.lifecycle_cache import workloads
 from tests.workloads.optiplan.order_bodies import back, part, payload
 from tests.workloads.optiplan.programs import wait_for_end
 from tests.workloads.optiplan.workbooks import SHIPPED
@@ -53,10 +52,10 @@ class Workbench:
     def __init__(self, store: Store, folder: Path, **settings: Any) -> None:
         self.clock = ManualClock()
         self.store = store
-        self.settings = Settings(data_dir=folder / "data", **settings)
-        self.queue = Queue("optiplan", optiplan_lifecycle(), store, clock=self.clock, seed=1)
+        self.settings = _settings(**settings).model_copy(update={"data_dir": folder / "data"})
+        workload = Workload("optiplan", workloads()["optiplan"].lifecycle, has_sites=False)
+        self.queue = Queue("optiplan", workload.lifecycle(), store, clock=self.clock, seed=1)
         accounts = Accounts(Directory(store))
-        workload = Workload("optiplan", optiplan_lifecycle, has_sites=False)
         commands = Commands({"optiplan": self.queue}, accounts, {"optiplan": workload})
         self.orders = OrderService(WorkloadContext(self.settings, commands, self.queue))
         self.workshop = self.orders.workshop
