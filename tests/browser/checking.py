@@ -35,12 +35,13 @@ ON_PHONE = pytest.mark.parametrize(
 )
 FRAME = ["header.top", "nav.side"]  # around every page, and the same there
 # Frames hold what a template or a PDF shows: no page of ours.
-_RUN = """async ([runOnly, rules, within, exclude]) => {
-  const found = await axe.run(within || { include: document, exclude }, {
+_RUN = """async ([runOnly, rules, within]) => {
+  const found = await axe.run(within || document, {
     runOnly,
     rules,
     resultTypes: ["violations"],
     iframes: false,
+    preload: false,
   });
   return found.violations.map((one) => ({
     id: one.id,
@@ -73,6 +74,17 @@ _COPY = """(html) => {
   for (const one of document.querySelectorAll("dialog[open]")) {
     one.removeAttribute("open");
     one.showModal();
+  }
+}"""
+# Empty what is around a part of the page, or the frame: it was judged already, and axe reads every
+# element of a page before it judges one. The boxes stay, and with them the width of the part.
+_EMPTY_AROUND = """([within, frame]) => {
+  for (const one of frame.flatMap((part) => [...document.querySelectorAll(part)])) {
+    one.replaceChildren();
+  }
+  let kept = within ? document.querySelector(within) : document.body;
+  for (; kept !== document.body; kept = kept.parentElement) {
+    for (const one of kept.parentElement.children) if (one !== kept) one.replaceChildren();
   }
 }"""
 # Every text somebody reads or hears, but for ids, codes and what jobs carry.
@@ -120,28 +132,37 @@ def complaints(
     judge: Page,
     *,
     within: str = "",
-    style: bool | None = None,
+    style: bool | None = False,
     framed: bool = True,
 ) -> list[dict[str, Any]]:
     """Serious obstacles for users of a keyboard or a screen reader, or with weak eyes.
 
-    With ``style`` only rules about colours and sizes judge, with ``style=False`` only the others.
+    With ``style`` only rules about colours and sizes judge, with ``style=False`` only the others,
+    with None all. What is not to be judged is emptied, and stays so.
     """
     run = {"type": "rule", "values": STYLE} if style else {"type": "tag", "values": TAGS}
     rules = {name: {"enabled": False} for name in STYLE} if style is False else {}
-    left_out = [] if framed else FRAME
-    violations: list[dict[str, Any]] = judge.evaluate(_RUN, [run, rules, within, left_out])
+    if within or not framed:
+        judge.evaluate(_EMPTY_AROUND, [within, [] if framed else FRAME])
+    violations: list[dict[str, Any]] = judge.evaluate(_RUN, [run, rules, within])
     return [violation for violation in violations if violation["impact"] in GRAVE]
 
 
 def problems(
-    judge: Page, within: str = "", *, dark: bool = False, every: bool = False, framed: bool = True
+    judge: Page,
+    within: str = "",
+    *,
+    light: bool = False,
+    dark: bool = False,
+    every: bool = False,
+    framed: bool = True,
 ) -> list[Any]:
     """Problems of the page that is shown: wide and light, then on a phone.
 
     The contrast of every pair of colours is computed in test_tokens.py: a browser judges colours
-    and sizes only if ``dark`` asks for it, then in the dark too. With ``every``, all rules judge
-    each size in each theme. Unless ``framed``, the frame of the page was judged on another one.
+    and sizes only if asked to, wide in the ``light`` and on a phone in the ``dark``. With
+    ``every``, all rules judge each size in each theme. Unless ``framed``, the frame of the page was
+    judged on another one.
     """
     noticed: list[Any] = []
     # The size that the page has comes first: to draw it again is slow.
@@ -151,7 +172,7 @@ def problems(
             if theme == "dark":
                 judge.emulate_media(color_scheme="dark")
             if every or dark or size == WIDE:
-                style = None if every or (dark and size == WIDE) else size == PHONE
+                style = None if every or (light and size == WIDE) else size == PHONE
                 noticed += complaints(judge, within=within, style=style, framed=framed)
             noticed += too_wide(judge)
             if theme == "dark":

@@ -192,7 +192,7 @@ def test_the_right_action_for_all_97_is_reached_within_five_clicks(signed_in, ju
     expect(tab.get_by_role("textbox", name="to", exact=True)).to_have_count(15)
     assert too_wide(tab) == []
     show(judge, tab.content())
-    assert problems(judge, "main", dark=True) == []
+    assert problems(judge, "main", light=True) == []
     tab.get_by_role("textbox", name="to", exact=True).first.fill("ali@example.org")
     tab.get_by_role("button", name="Enqueue what is corrected").click()
     expect(tab.locator("#result")).to_contain_text("1 corrected job is enqueued")
