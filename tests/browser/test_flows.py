@@ -14,7 +14,6 @@ from kesin.foundation.permissions import Actor
 from kesin.lifecycle.model import Change
 from kesin.web.dashboard.queues import actions, bulk, filters
 from kesin.web.dashboard.queues.bulk import BulkRuns
-from tests.browser.checking import PHONE, too_wide
 from tests.browser.served import PATIENCE_S
 from tests.web.conftest import PASSWORD, ROOT, World
 
@@ -73,22 +72,6 @@ def test_a_click_on_a_state_filters_and_the_back_button_undoes_it(signed_in, wor
     page.go_back()
     expect(page).to_have_url(re.compile(f"{TASKS}$"))
     expect(row(page, good)).to_be_visible()
-
-
-def test_a_search_narrows_as_it_is_typed_and_can_be_sent_to_a_colleague(signed_in, world):
-    [wanted] = failed(world, 1, "WANTED")
-    [other] = failed(world, 1, "OTHER")
-    page = signed_in("viewer")
-    page.goto(TASKS)
-    page.keyboard.press("/")
-    expect(page.get_by_role("searchbox")).to_be_focused()
-    page.keyboard.type("WANTED-0")
-    expect(page).to_have_url(re.compile("text=WANTED-0"))
-    expect(row(page, other)).to_have_count(0)
-    page.goto(page.url)  # as the colleague does
-    expect(row(page, wanted)).to_be_visible()
-    expect(row(page, other)).to_have_count(0)
-    expect(page.get_by_role("searchbox")).to_have_value("WANTED-0")
 
 
 @pytest.mark.long  # in short: test_lists.py
@@ -320,21 +303,6 @@ def test_language_and_theme_change_in_place_and_are_remembered(signed_in, world)
     expect(page.locator("html")).to_have_attribute("lang", "tr")
 
 
-def test_everything_on_a_row_can_be_reached_without_a_mouse(signed_in, world):
-    [bad] = failed(world, 1, "BY_KEYBOARD")
-    page = signed_in("operator")
-    page.goto(f"{TASKS}?code=BY_KEYBOARD")
-    page.keyboard.press("Tab")
-    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
-    row(page, bad).locator("input").focus()
-    page.keyboard.press("Space")
-    expect(row(page, bad).locator("input")).to_be_checked()
-    page.keyboard.press("Tab")
-    expect(row(page, bad).get_by_role("link").first).to_be_focused()
-    page.keyboard.press("Enter")
-    expect(page).to_have_url(re.compile(f"/dashboard/jobs/{bad}"))
-
-
 # Around every page
 
 
@@ -351,20 +319,3 @@ def test_a_page_shows_its_age_and_switches_to_another_site(signed_in, world):
     expect(page.locator("h1")).to_have_text("task")
     expect(page).to_have_title("task · Kesin")
     expect(page.locator("header .switch summary")).to_contain_text("every site")
-
-
-def test_on_a_phone_the_other_pages_are_one_press_away(signed_in):
-    page = signed_in("operator", size=PHONE)
-    page.goto("/dashboard")
-    workers = page.locator("#nav").get_by_role("link", name="Workers")
-    more = page.get_by_role("button", name="More")
-    expect(workers).to_be_hidden()
-    more.click()
-    expect(more).to_have_attribute("aria-expanded", "true")
-    page.evaluate("htmx.trigger('#nav', 'renew')")
-    page.wait_for_event("response", lambda answer: "/dashboard/nav" in answer.url)
-    expect(workers).to_be_visible()
-    assert not too_wide(page)
-    page.keyboard.press("Escape")
-    expect(workers).to_be_hidden()
-    expect(more).to_be_focused()

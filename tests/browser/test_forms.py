@@ -66,10 +66,7 @@ def scroll(page: Page, y: float) -> None:
     page.evaluate("(y) => scrollTo({ top: y, behavior: 'instant' })", y)
 
 
-def test_the_button_of_a_long_form_stays_in_sight(signed_in):
-    page: Page = signed_in("admin")
-    page.goto("/dashboard/pdf?template=invoice")
-    button = page.get_by_role("button", name="Make the PDF")
+def button_stays_in_sight(page: Page, button: Locator) -> None:
     for size in (WIDE, PHONE):
         sized(page, size)
         scroll(page, 0)
@@ -82,13 +79,16 @@ def test_the_button_of_a_long_form_stays_in_sight(signed_in):
 
 
 @ON_PHONE
-def test_a_rejected_form_marks_each_field_and_goes_to_the_first(
+def test_a_long_form_keeps_its_button_in_sight_and_when_rejected_goes_to_the_first_error(
     signed_in, world, watcher, judge, size
 ):
     watcher.expects("status of 422")
     beat(world)
-    page: Page = signed_in("admin", size=size)
+    page: Page = signed_in("admin")
     page.goto("/dashboard/pdf?template=invoice")
+    make = page.get_by_role("button", name="Make the PDF")
+    button_stays_in_sight(page, make)
+    sized(page, size)
     page.locator('[name="v/number"]').fill("KEPT-1")
     first = page.locator('[name="v/issued_on"]')
     first.fill("")
@@ -96,7 +96,7 @@ def test_a_rejected_form_marks_each_field_and_goes_to_the_first(
     last = page.locator('[name="v/lines/6/quantity"]')
     expect(last).to_be_visible()
     expect(last).not_to_have_attribute("aria-invalid", "true")  # not before it was sent
-    page.get_by_role("button", name="Make the PDF").click()
+    make.click()
     expect(first).to_be_focused()
     expect(first).to_be_in_viewport()
     assert in_sight(first)
@@ -107,7 +107,7 @@ def test_a_rejected_form_marks_each_field_and_goes_to_the_first(
     summary = page.locator("#pdf-values [data-errors]")
     expect(summary).to_contain_text("5 values must be corrected")
     show(judge, page.content())
-    assert complaints(judge, within="main", style=False) == []
+    assert complaints(judge, within="main") == []
     summary.get_by_role("link", name="Lines 7 · Quantity").click()
     expect(last).to_be_focused()
     assert in_sight(last)
@@ -140,6 +140,7 @@ def test_a_template_that_fails_is_readable_in_the_frame_and_at_the_job(
     assert too_wide_at_any_size(page) == []
 
 
+@pytest.mark.long  # in short: tests/web/dashboard/workloads/test_template_errors.py
 def test_a_template_that_cannot_be_read_is_shown_at_its_line(
     signed_in, world, watcher, bad_invoice, judge
 ):
@@ -213,7 +214,7 @@ def test_an_order_is_pasted_duplicated_and_corrected(signed_in, watcher, judge, 
     expect(wrong).to_have_value("many")
     expect(wrong).to_have_accessible_description("must be a number, got 'many'")
     show(judge, page.content())
-    assert complaints(judge, within="main", style=False) == []
+    assert complaints(judge, within="main") == []
     page.get_by_role("link", name="Part 3 · Quantity (pieces)").click()
     expect(wrong).to_be_focused()
     wrong.fill("1")

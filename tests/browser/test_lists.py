@@ -166,11 +166,18 @@ def test_small_tables_are_sorted_in_the_browser(signed_in, world, size):
 
 
 @AT_DESK
-def test_a_list_is_used_by_keys_alone(signed_in, world, size):
+def test_a_list_is_used_by_keys_alone_which_a_dialog_lists(signed_in, world, size):
+    """Whether the dialog is accessible and fits is checked in test_pages.py, as for every other."""
     code = f"KEYS{size['width']}"
     jobs = failed(world, 4, code)[::-1]
     page = signed_in("operator", size=size)
     page.goto(f"{TASKS}?code={code}")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    row(page, jobs[0]).locator("input").focus()
+    page.keyboard.press("Tab")
+    expect(row(page, jobs[0]).get_by_role("link").first).to_be_focused()
+    page.locator("h1").click()
     page.keyboard.press("ArrowDown")
     assert focused_row(page) == jobs[0]
     page.keyboard.press("j")
@@ -201,16 +208,9 @@ def test_a_list_is_used_by_keys_alone(signed_in, world, size):
     page.keyboard.press("g")
     page.keyboard.press("o")
     expect(page).to_have_url(re.compile("/dashboard$"))
-
-
-@AT_DESK
-def test_the_keys_are_listed_in_a_dialog(signed_in, size):
-    """Whether the dialog is accessible and fits is checked in test_pages.py, as for every other."""
-    page = signed_in("viewer", size=size)
-    page.goto("/dashboard")
+    page.wait_for_load_state()
     page.keyboard.press("?")
     dialog = page.get_by_role("dialog", name="Keyboard shortcuts")
-    expect(dialog).to_be_visible()
     for words in ("Next row", "Extend the selection", "Go to the overview"):
         expect(dialog.get_by_text(words)).to_be_visible()
     page.keyboard.press("Escape")
@@ -218,7 +218,7 @@ def test_the_keys_are_listed_in_a_dialog(signed_in, size):
 
 
 @AT_DESK
-def test_the_jump_dialog_leads_to_a_page_and_to_a_job(signed_in, world, size):
+def test_the_jump_dialog_leads_to_a_site_and_to_a_job(signed_in, world, size):
     """Whether the dialog is accessible and fits is checked in test_pages.py, as for every other."""
     job = world.job(key=f"jump-{size['width']}")
     page = signed_in("viewer", size=size)
@@ -234,10 +234,13 @@ def test_the_jump_dialog_leads_to_a_page_and_to_a_job(signed_in, world, size):
     page.keyboard.press("Escape")
     expect(field).to_have_count(0)
     page.keyboard.press("Control+k")
-    field.fill("overv")
+    expect(field).to_be_focused()
+    page.keyboard.type("south")
     expect(options).to_have_count(1)
+    expect(options).to_have_attribute("aria-selected", "true")
     page.keyboard.press("Enter")
-    expect(page).to_have_url(re.compile("/dashboard$"))
+    expect(page).to_have_url("/dashboard/site/south/oci-control")
+    page.wait_for_load_state()
     page.keyboard.press("Meta+k")
     field.fill(f"jump-{size['width']}")
     expect(options.first).to_contain_text(f"jump-{size['width']}")

@@ -91,25 +91,7 @@ def test_orders_are_searched_as_typed(busy: World, signed_in: NewPage, size: Vie
     assert too_wide_at_any_size(page) == []
 
 
-@AT_DESK
-def test_a_site_and_a_queue_are_jumped_to_by_keys(
-    busy: World, signed_in: NewPage, size: ViewportSize
-) -> None:
-    page = signed_in("operator", size=size)
-    options = page.locator("#jump-results [role=option]")
-    places = {"south": "/dashboard/site/south/oci-control", "lett": "/dashboard/queues/letters"}
-    page.goto("/dashboard")
-    for typed, path in places.items():
-        page.keyboard.press("Control+k")
-        expect(page.locator("#jump-q")).to_be_focused()
-        page.keyboard.type(typed)
-        expect(options).to_have_count(1)
-        expect(options).to_have_attribute("aria-selected", "true")
-        page.keyboard.press("Enter")
-        expect(page).to_have_url(path)
-        page.wait_for_load_state()
-
-
+@pytest.mark.long  # in short: tests/web/test_tracebacks.py
 @AT_DESK
 def test_a_traceback_is_folded_until_it_is_wanted(
     busy: World, signed_in: NewPage, size: ViewportSize

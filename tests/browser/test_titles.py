@@ -22,7 +22,7 @@ def mails(served: Served) -> dict[str, str]:
 
 
 @ON_PHONE
-def test_a_job_is_found_by_typing_part_of_its_title(
+def test_a_job_is_found_by_typing_part_of_its_title_and_the_address_keeps_it(
     served: Served, mails: dict[str, str], signed_in: NewPage, judge: Page, size
 ) -> None:
     page = signed_in("operator")
@@ -39,6 +39,12 @@ def test_a_job_is_found_by_typing_part_of_its_title(
         link = rows.get_by_role("link")
         expect(link).to_have_text("İrem Öztürk · 2026-0042")
         expect(rows.locator(".under")).to_have_text(f"…{mails['İrem Öztürk'][-12:]}")
+    expect(page).to_have_url(re.compile("text=0042"))
+    page.goto(page.url)  # as a colleague does, to whom it was sent
+    expect(rows).to_have_count(1)
+    if size == PHONE:
+        page.get_by_role("button", name="Filter").click()
+    expect(field).to_have_value("0042")
     field.fill("")
     expect(rows).to_have_count(3)
     assert not too_wide_at_any_size(page)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from kesin.engine.new_job import NewJob
 from kesin.engine.queue import Queue
@@ -48,7 +48,7 @@ def line(page: Page, queue: Queue, code: str):
 
 @AT_DESK
 def test_the_overview_leads_to_the_right_action_for_every_failure(signed_in, letters, size):
-    """A dialog over the overview; what it did stands at its line."""
+    """A dialog over the overview; what it did stands at its line, which stays while it is used."""
     page = signed_in("operator", size=size)
     page.goto("/dashboard")
     assert too_wide_at_any_size(page) == []
@@ -58,7 +58,9 @@ def test_the_overview_leads_to_the_right_action_for_every_failure(signed_in, let
     fix = line(page, letters, "NO_SUCH_STREET").get_by_role("link", name="Fix data")
     expect(fix).to_be_visible()
     expect(line(page, letters, "BAD_TEMPLATE").get_by_role("link", name="Fix data")).to_be_visible()
-    line(page, letters, "SMTP_DOWN").get_by_role("link", name="Retry 40 jobs").click()
+    used = line(page, letters, "SMTP_DOWN").get_by_role("link", name="Retry 40 jobs")
+    no_other_button_comes_under_the_pointer(page, letters, used)
+    used.click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("40 jobs will be retried")
     expect(dialog).not_to_contain_text("will fail again")
@@ -76,6 +78,22 @@ def test_the_overview_leads_to_the_right_action_for_every_failure(signed_in, let
     dialog.get_by_role("button", name="Dismiss 38 jobs").click()
     expect(dialog).to_have_count(0)
     expect(page.locator("main")).to_contain_text("Nothing to correct")
+
+
+def no_other_button_comes_under_the_pointer(page: Page, letters: Queue, used: Locator) -> None:
+    """The largest group comes first; while the lines are used they stay where they are."""
+    used.hover()
+    at = used.bounding_box()
+    letters.enqueue_many([NewJob({"to": number}) for number in range(50)])
+    answer = Failed("MAILBOX_FULL", "full", category=Category.PERMANENT)
+    Worker(letters, lambda _job: answer).drain()
+    page.evaluate("() => htmx.trigger('#view', 'renew')")
+    expect(line(page, letters, "MAILBOX_FULL")).to_contain_text("65 jobs")
+    assert used.bounding_box() == at
+    page.mouse.move(0, 0)
+    page.evaluate("() => htmx.trigger('#view', 'renew')")
+    lines = page.locator(f"[id^=need-{letters.name}]")
+    expect(lines.first).to_contain_text("65 jobs")
 
 
 @AT_DESK
@@ -120,26 +138,6 @@ def test_all_sites_are_sorted_by_a_click_on_a_heading(signed_in, world, size):
     expect(page.locator("th[aria-sort=ascending]")).to_contain_text("Site")
     names = page.locator("tbody td:first-child a").all_inner_texts()
     assert names == sorted(names, key=str.casefold)
-
-
-def test_no_other_button_comes_under_the_pointer(signed_in, letters):
-    """The largest group comes first; while the lines are used they stay where they are."""
-    page = signed_in("operator")
-    page.goto("/dashboard")
-    used = line(page, letters, "SMTP_DOWN").get_by_role("link", name="Retry 40 jobs")
-    used.hover()
-    at = used.bounding_box()
-    letters.enqueue_many([NewJob({"to": number}) for number in range(50)])
-    answer = Failed("MAILBOX_FULL", "full", category=Category.PERMANENT)
-    Worker(letters, lambda _job: answer).drain()
-    page.evaluate("() => htmx.trigger('#view', 'renew')")
-    other = line(page, letters, "MAILBOX_FULL")
-    expect(other).to_contain_text("65 jobs")
-    assert used.bounding_box() == at
-    page.mouse.move(0, 0)
-    page.evaluate("() => htmx.trigger('#view', 'renew')")
-    lines = page.locator(f"[id^=need-{letters.name}]")
-    expect(lines.first).to_contain_text("65 jobs")
 
 
 @pytest.mark.long  # in short: test_lists.py

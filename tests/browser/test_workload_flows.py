@@ -19,7 +19,7 @@ from kesin.workloads.pdf.engines.availability import find_chromium
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
 from tests.browser.checking import PHONE, too_small, too_wide
 from tests.browser.conftest import FLAGS
-from tests.browser.sample_data import conversions, press
+from tests.browser.sample_data import conversions, pdfs, press
 from tests.web.conftest import World
 from tests.workloads.optiplan.orders_ready import held_order, order_service
 from tests.workloads.pdf.documents import text
@@ -54,6 +54,7 @@ def test_a_list_from_the_shop_becomes_an_order_and_a_bad_one_nothing(signed_in, 
     expect(page.locator("#orders tbody tr").first).to_contain_text("SHOP-1")
 
 
+@pytest.mark.long  # in short: test_forms.py, tests/web/dashboard/workloads/test_optiplan.py
 def test_an_order_is_written_part_by_part(signed_in, world, watcher):
     watcher.expects("status of 422")
     page = signed_in("admin")
@@ -100,7 +101,7 @@ def drawn(picture: bytes) -> bool:
     return sum(shades[:INK]) > 0 and sum(shades[PAPER:]) > sum(shades) / 10
 
 
-def test_a_pdf_is_previewed_made_downloaded_and_shown(signed_in, world, browser):
+def test_a_pdf_is_previewed_made_and_downloaded(signed_in, world):
     Heartbeat(world.store, "press", now=world.service.queues["pdf"].now).beat()
     page = signed_in("admin")
     page.goto("/dashboard/pdf")
@@ -127,7 +128,13 @@ def test_a_pdf_is_previewed_made_downloaded_and_shown(signed_in, world, browser)
     assert "SEEN-77" in text(waiting.value.path().read_bytes())
     newest.locator("td.job a").click()
     expect(page).to_have_url(re.compile("/dashboard/jobs/"))
-    # Only the full browser has a viewer of PDFs.
+
+
+@pytest.mark.long  # in short: what the viewer needs is in tests/web/dashboard/jobs/test_page.py
+def test_the_viewer_of_a_full_browser_shows_the_pdf_of_a_job(signed_in, world, browser):
+    """The browser of the other tests has no viewer of PDFs."""
+    page = signed_in("admin")
+    page.goto(f"/dashboard/jobs/{pdfs(world)['done']}")
     with browser.browser_type.launch(executable_path=find_chromium("chromium"), args=FLAGS) as full:
         tab = full.new_context(storage_state=page.context.storage_state()).new_page()
         tab.goto(page.url)

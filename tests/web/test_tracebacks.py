@@ -47,7 +47,7 @@ def test_the_api_shows_it_with_the_event_and_masks_it_like_the_message(
 def test_the_page_of_the_job_shows_it(shared_world: World, failed: str):
     headers = shared_world.cookie("the-viewer")
     page = shared_world.client.get(f"/dashboard/jobs/{failed}", headers=headers).text
-    assert "<summary>Traceback</summary>" in page
+    assert '<details class="fold"><summary>Traceback</summary>' in page
     assert "in stumble" in page
     assert CLICK not in page
 

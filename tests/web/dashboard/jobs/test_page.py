@@ -267,6 +267,8 @@ def test_a_pdf_is_shown_once_above_the_outlook_and_only_in_a_frame_of_ours(world
     assert (paper.status_code, paper.content) == (200, b"%PDF-1.7")
     assert paper.headers["x-frame-options"] == "SAMEORIGIN"
     assert "frame-ancestors 'self'" in paper.headers["content-security-policy"]
+    assert "sandbox" not in paper.headers["content-security-policy"]  # no viewer works in one
+    assert paper.headers["content-type"] == "application/pdf"
     assert paper.headers["content-disposition"] == "inline"
     for_operator = read(world, job_id, "operator")
     assert "<iframe" not in for_operator
