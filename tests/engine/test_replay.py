@@ -46,7 +46,7 @@ def busy_week(store: Store) -> list[Queue]:
                 return Failed("E_OPTI_RUNNER_FAILED")
         return Done()
 
-    for day in range(7):
+    for day in range(5):
         for queue in queues:
             queue.enqueue_many(
                 NewJob({"n": n}, key=f"k{n % 9}", tenant=f"t{n % 2}") for n in range(day, day + 6)

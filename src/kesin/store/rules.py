@@ -73,7 +73,7 @@ def upgrade_proof(
     """Whether jobs under the stored rules fit these; ``counts`` say how many each state holds."""
     jobs = jobs_by_state(counts)
     if stored.version:
-        proof = _proof_between(stored.definition, lifecycle, retired)
+        proof = proof_between(stored.definition, lifecycle, retired)
         before = lifecycle_from_json(stored.definition)
         return proof or prove_upgrade(before, lifecycle, retired=retired, jobs=jobs)
     known = Definition.parse(stored.definition)  # only names were stored then
@@ -82,7 +82,7 @@ def upgrade_proof(
 
 
 @lru_cache(maxsize=64)
-def _proof_between(definition: str, lifecycle: Lifecycle, retired: frozenset[str]) -> Proof:
+def proof_between(definition: str, lifecycle: Lifecycle, retired: frozenset[str]) -> Proof:
     """A proof takes up to a second, and a process may open the same rules in many stores."""
     return prove_upgrade(lifecycle_from_json(definition), lifecycle, retired=retired)
 

@@ -208,7 +208,7 @@ def test_a_store_with_its_guard_off_and_no_bug_holds():
 
 def test_a_failure_shrinks_to_a_history_a_person_can_read():
     mutant = next(mutant for mutant in MUTANTS if mutant.bug == "a finish without its fence")
-    long, short = run_mutant(mutant), run_mutant(mutant, shrink_attempts=40)
+    long, short = run_mutant(mutant), run_mutant(mutant, shrink_attempts=25)
     assert long.failure is not None
     assert short.failure is not None
     assert short.failure.rule == long.failure.rule

@@ -13,11 +13,12 @@ from kesin.engine.queue import Queue
 from kesin.engine.results import Act, Done, Failed, HandlerResult
 from kesin.engine.simulation.checker import signed_result
 from kesin.lifecycle.budget import DAY_S, SECOND_US
+from kesin.lifecycle.codec import lifecycle_json
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job, MoveContext, failing_guard
-from kesin.lifecycle.proof.upgrade import prove_upgrade
 from kesin.lifecycle.vocabulary import DeclarationError, Role
+from kesin.store.rules import proof_between
 
 TENANTS: Final = (
     *("default", "ankara", "van", "adana", "bursa", "izmir"),
@@ -141,7 +142,7 @@ def earlier_rules(lifecycle: Lifecycle) -> Lifecycle | None:
             earlier = replace(lifecycle, moves=moves, max_attempts=cap)
         except DeclarationError:  # other moves need it
             continue
-        if proof_of(earlier) and prove_upgrade(earlier, lifecycle):
+        if proof_of(earlier) and proof_between(lifecycle_json(earlier), lifecycle, frozenset()):
             return earlier
     return None
 

@@ -118,10 +118,7 @@ class RedisStore(RedisReader):
         return [f"{int(replies.SCHEMA_VERSION):04d}_keys"]
 
     def open(self, queue: str, lifecycle: Lifecycle, *, virtual_time: bool = False) -> None:
-        """Declare the queue, or at its first use if Redis is unreachable now.
-
-        So a service can start without Redis.
-        """
+        """Declare the queue, or at its first use: a service can start while Redis is down."""
         check_queue_name(queue, reserved=("kesin", "rq"))
         self._virtual_time[queue] = virtual_time
         try:

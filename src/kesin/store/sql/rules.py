@@ -90,8 +90,7 @@ class SqlRules(SqlInserter):
 
     def write_declared(self, queue: str, moves: DeclaredMoves, names: Definition) -> None:
         """Store declared moves, and the names of the lifecycle that declares them."""
-        definition = canonical_json(names._asdict())
-        params = {"queue": queue, "definition": definition, "now": None}
+        params = {"queue": queue, "definition": canonical_json(names._asdict()), "now": None}
         with self.transaction():
             self._lock_rules(queue)
             rows = {edge: dict(zip(EDGE_COLUMNS, edge, strict=True)) for edge in moves}
