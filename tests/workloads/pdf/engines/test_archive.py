@@ -169,7 +169,7 @@ def test_what_takes_too_long_to_check_is_refused(chromium, weasyprint, monkeypat
 
 def test_what_is_nested_too_deeply_is_an_error_of_the_template(chromium):
     with pytest.raises(RenderFailed) as caught:
-        render(chromium, page("<div style='opacity: .9'>a" * 900), BOTH)
+        render(chromium, page("<div style='opacity: .9'>a" * 600), BOTH)
     assert caught.value.code == "TEMPLATE_ERROR"
 
 

@@ -7,7 +7,7 @@ import pypdfium2
 import pytest
 
 from kesin.foundation.clock import ManualClock
-from kesin.workloads.pdf.engines import browser_process
+from kesin.workloads.pdf.engines import browser_process, chromium
 from kesin.workloads.pdf.engines.base import Paper
 from kesin.workloads.pdf.engines.browser import ChromiumSettings, WarmBrowser
 from kesin.workloads.pdf.engines.chromium import print_options
@@ -120,18 +120,33 @@ def test_a_policy_of_one_document_does_not_reach_the_next(engine):
     assert red_pixels(printed(engine, page(RED)).pdf) > 10_000
 
 
-def test_a_shipped_template_leaves_nothing_in_the_page_to_wipe(engine, monkeypatch):
-    renew, wiped = WarmBrowser.renew, []
+@pytest.fixture
+def renewals(monkeypatch) -> list[dict[str, bool]]:
+    """What each document asked of the page."""
+    renew, seen = WarmBrowser.renew, []
 
-    async def record(self, *, heavy: bool, wipe: bool) -> None:
-        wiped.append(wipe)
-        await renew(self, heavy=heavy, wipe=wipe)
+    async def record(self, **how: bool) -> None:
+        seen.append(how)
+        await renew(self, **how)
 
     monkeypatch.setattr(WarmBrowser, "renew", record)
+    return seen
+
+
+def test_a_shipped_template_leaves_nothing_in_the_page_to_wipe(engine, renewals):
     for name in BOOK.names:
         printed(engine, BOOK.render_html(name, BOOK.get(name).sample))
     wait_idle(engine)
-    assert wiped == [False] * len(BOOK.names)
+    assert [renewal["wipe"] for renewal in renewals] == [False] * len(BOOK.names)
+
+
+def test_a_refused_document_keeps_its_page_unless_it_is_large(engine, renewals, monkeypatch):
+    paper = Paper(tagged=True, conformance=("pdf/ua-1",))
+    for most in (MIB, 1_000):
+        monkeypatch.setattr(chromium, "_HEAVY_BYTES", most)
+        assert refused(engine, page("<h2>a</h2>"), paper).code == "NOT_CONFORMING"
+    wait_idle(engine)
+    assert [renewal["heavy"] for renewal in renewals] == [False, True]
 
 
 def test_the_same_document_gives_the_same_bytes_without_the_time_of_printing(engine):
@@ -185,11 +200,10 @@ def test_a_browser_is_replaced_after_so_many_documents_when_it_is_old_or_has_gro
 
 
 def test_memory_stays_flat(engine, request):
-    for _ in range(3):
-        printed(engine, invoice())
+    printed(engine, invoice())
     wait_idle(engine)
     pid, before = engine.browser_pid, browser_process.memory_bytes(engine.browser_pid)
-    for _ in range(60 if request.config.getoption("--long") else 6):
+    for _ in range(60 if request.config.getoption("--long") else 4):
         printed(engine, invoice())
     wait_idle(engine)
     assert engine.browser_pid == pid

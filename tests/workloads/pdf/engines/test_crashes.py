@@ -199,7 +199,7 @@ def test_a_frozen_browser_or_driver_is_killed_and_replaced(
     assert driver not in browser_process.find_drivers()
 
 
-def test_a_stuck_loop_is_abandoned(engine, monkeypatch):
+def test_a_stuck_loop_is_abandoned_and_nothing_is_left_of_it(engine, others, monkeypatch):
     pid = works(engine)
     monkeypatch.setattr(browser, "prepare_s", lambda: 0.2)
     monkeypatch.setattr(browser_process, "_STOP_S", 0.1)
@@ -209,23 +209,17 @@ def test_a_stuck_loop_is_abandoned(engine, monkeypatch):
     async def stick() -> None:
         release.wait(30)
 
-    stuck = engine._loop
+    stuck, mark = engine._loop, engine._browser.mark
     stuck.start(stick())
     problem = failed(engine, page("x"))
     assert (problem.code, problem.details["reason"]) == ("NAVIGATION_TIMEOUT", "stuck")
     release.set()
     stuck._thread.join(30)
     assert not is_alive(pid)
-    monkeypatch.undo()
-
-
-def test_nothing_is_left_after_closing(engine, others):
-    works(engine)  # also after a loop that was abandoned
-    mark = engine._browser.mark
-    assert browser_process.find_marked(mark)
-    engine.close()
     assert browser_process.find_marked(mark) == []
+    monkeypatch.undo()
     assert browser_process.find_drivers() <= others
+    assert (engine._loop, engine._browser) == (None, None)  # as before the first document
 
 
 @pytest.fixture

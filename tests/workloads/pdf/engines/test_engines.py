@@ -10,7 +10,7 @@ import pikepdf
 import pytest
 
 from kesin.workloads.pdf import limits
-from kesin.workloads.pdf.engines import availability, pick_engine
+from kesin.workloads.pdf.engines import availability, browser_process, pick_engine
 from kesin.workloads.pdf.engines.availability import find_chromium
 from kesin.workloads.pdf.engines.base import Paper
 from kesin.workloads.pdf.engines.browser import ChromiumSettings
@@ -130,9 +130,10 @@ def test_a_browser_is_searched_on_the_path_and_in_playwrights_folder(monkeypatch
     assert find_chromium() == tmp_path / "google-chrome"
 
 
-def test_the_full_browser_prints_what_a_headless_shell_prints_and_inherits_no_secret(
+def test_the_full_browser_prints_what_a_headless_shell_prints_and_nothing_is_left_of_it(
     chromium, monkeypatch
 ):
+    """Nor does any of its processes inherit a secret."""
     shown = text(chromium.render(invoice(), A4, timeout_s=30).pdf)
     set_secrets(monkeypatch)
     before = set(descendants(os.getpid()))
@@ -145,5 +146,10 @@ def test_the_full_browser_prints_what_a_headless_shell_prints_and_inherits_no_se
         for part in (b"run-driver", b"--kesin-browser=", b"--type=renderer"):
             assert any(part in command for command in commands), part
         assert_no_secrets(pids)
+        mark, drivers = full._browser.mark, browser_process.find_drivers() - before
+        assert browser_process.find_marked(mark)
+        assert len(drivers) == 1
     finally:
         full.close()
+    assert browser_process.find_marked(mark) == []
+    assert drivers.isdisjoint(browser_process.find_drivers())

@@ -98,9 +98,8 @@ class ChromiumEngine(WarmEngine):
             self._abandon_browser()
 
     def _print_with_retry(self, html: str, paper: Paper, timeout_s: float) -> _PrintedDocument:
-        guarded = html
-        if "policy" in self.settings.guard_layers:
-            guarded = network_guard.insert_policy(html, self._policy)
+        policed = "policy" in self.settings.guard_layers
+        guarded = network_guard.insert_policy(html, self._policy) if policed else html
         remaining_s = soft_timeout_s(timeout_s)
         for attempt in range(1, _MAX_ATTEMPTS + 1):
             session = self._ready_session()
@@ -125,7 +124,8 @@ class ChromiumEngine(WarmEngine):
         try:
             pdf, pages, missing = normalise_pdf(printed.pdf, printed.about, html, conformance)
         finally:
-            heavy = pages > _HEAVY_PAGES or pages == 0 or len(html) > _HEAVY_BYTES
+            size = max(len(html), 0 if pages else len(printed.pdf))  # its pages may be unknown
+            heavy = pages > _HEAVY_PAGES or size > _HEAVY_BYTES
             if self._loop is not None and self._browser is not None:
                 self._loop.start(self._browser.renew(heavy=heavy, wipe=printed.inherited))
         return pdf, pages, missing
