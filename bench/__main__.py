@@ -79,9 +79,9 @@ def _oci(asked: argparse.Namespace) -> None:
     report = Report("Benchmarks of the oci workload")
     when = datetime.now(tz=UTC).strftime("%Y-%m-%d")
     report.say(
-        f"Made by `make bench ARGS='oci --write'` on {when}: {os.cpu_count()} cores,"
+        f"Measured with `make bench ARGS='oci --write'` on {when}: {os.cpu_count()} cores,"
         f" Python {platform.python_version()}, full durability; client and database share the"
-        " machine. Medians of ten, from the bytes of a request to rows in the store, HTTP left out."
+        " machine. Medians of ten, from the bytes of a request to rows in the store, without HTTP."
     )
     with tempfile.TemporaryDirectory(prefix="kesin-bench-") as name:
         if "sqlite" in asked.stores:
@@ -103,10 +103,10 @@ def _pdf(asked: argparse.Namespace) -> None:
     when = datetime.now(tz=UTC).strftime("%Y-%m-%d")
     browser = pdf.find_chromium()
     report.say(
-        f"Made by `make bench ARGS='pdf --write'` on {when}: {os.cpu_count()} cores,"
+        f"Measured with `make bench ARGS='pdf --write'` on {when}: {os.cpu_count()} cores,"
         f" Python {platform.python_version()}, SQLite and a folder on the same disk, full"
         f" durability. The shipped invoice, one {browser and browser.name}, {pdf.ROUNDS}"
-        f" interleaved rounds of {pdf.A_ROUND} documents; the best round of each way counts."
+        f" interleaved rounds of {pdf.A_ROUND} documents; the best round of each method counts."
     )
     pdf.run(report)
     text = report.text()
@@ -119,11 +119,11 @@ def _redis(asked: argparse.Namespace) -> None:
     report = Report("Benchmarks of the Redis store")
     when = datetime.now(tz=UTC).strftime("%Y-%m-%d")
     report.say(
-        f"Made by `make bench ARGS='redis --write'` on {when}: {os.cpu_count()} cores,"
+        f"Measured with `make bench ARGS='redis --write'` on {when}: {os.cpu_count()} cores,"
         f" Python {platform.python_version()}; workers and Redis share the machine. No-op jobs, one"
         f" process, best of {redis.ROUNDS} interleaved rounds on one server. Kesin writes three"
         " events a job and its counters, and every run is replayed afterwards; RQ keeps no"
-        " history, and here no results."
+        " history and, in this test, no results."
     )
     redis.run(report)
     text = report.text()
@@ -193,44 +193,44 @@ def _arguments() -> argparse.Namespace:
 
 
 WHY = """
-## Why some aims are missed
+## Why some targets are missed
 
-- **Huey.** It commits once for every job, and where flushing the disk is as quick as here, that is
-  cheap. Ten times its speed is more than the floor reaches: see the comparison. The slower the
-  disk, the larger our lead, because we commit twice for five hundred jobs.
-- **Procrastinate, tuned, two processes.** It commits for every job, too. The floor, which checks
-  and counts nothing, is just above the aim; the guard and the worker's own work take the rest.
-- **Three quarters of the floor on SQLite.** SQLite runs triggers row by row. The dearest is the
-  guard on events, which looks up job and event before each insert, so that no prompt can add or
-  replace one; then come the check of the declared move and the worker's own Python.
-- **PgQueuer, twice its speed.** See F0 / PgQueuer: how much the floor leaves to the guard and the
-  worker. The floor has one connection a process; with one process the engine has two.
-- **PgQueuer's WAL.** See the same ratio of the floor: what two updates of a job, three events and
-  their index entries write. What the engine adds are locks, which take jobs in the order of ids,
-  so that moves of many jobs never wait for each other in a circle.
+- **Huey.** It commits once for every job, which is cheap when disk flushes are as fast as here. Ten
+  times its speed is more than the floor reaches: see the comparison. With a slower disk, Kesin's
+  lead is larger, because it commits twice for five hundred jobs.
+- **Procrastinate, tuned, two processes.** It also commits for every job. The floor, which checks
+  and counts nothing, is just above the target; the guard and the worker take the rest.
+- **Three quarters of the floor on SQLite.** SQLite runs triggers row by row. The most expensive is
+  the guard on events, which looks up job and event before each insert, so that a SQL prompt cannot
+  add or replace one; then come the check of the declared move and the worker's own Python.
+- **PgQueuer, twice its speed.** F0 / PgQueuer shows how much the floor leaves for the guard and the
+  worker. The floor has one connection per process; with one process, the engine has two.
+- **PgQueuer's WAL.** The ratio of the floor is the WAL of two updates of a job, three events and
+  their index entries. The engine adds locks, which it takes in id order, so that moves of many
+  jobs never deadlock.
 """
 
 
 def _preamble(asked: argparse.Namespace) -> str:
     when = datetime.now(tz=UTC).strftime("%Y-%m-%d")
     return (
-        f"Made by `make bench ARGS='engine --write'` on {when}: {os.cpu_count()} cores,"
+        f"Measured with `make bench ARGS='engine --write'` on {when}: {os.cpu_count()} cores,"
         f" Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}; client and database"
         f" share the machine. No-op jobs, batches of {lanes.BATCH}, full durability, {asked.jobs}"
-        f" jobs a drain; medians of {asked.rounds} rounds in which everybody runs, and ratios of"
-        " those who ran in the same one. **F0** is the floor: the same"
+        f" jobs a drain; medians of {asked.rounds} rounds in which every queue runs, and ratios"
+        " within a round. **F0** is the floor: the same"
         " tables without triggers, two hand-written fenced statements that write the events"
         f" themselves (SQL `{floors.fingerprint()}`). **F1** is the store's own generated"
         " statements, all triggers on, in a bare loop; their ratio is the median of pairs of"
-        " batches, one of each, taken in turn. **Engine** is a worker with a handler that"
+        " batches, one of each, in turn. **Engine** is a worker with a handler that"
         f" does nothing; on PostgreSQL {lanes.LANES} threads in all, two in one process or one in"
         " each of two, and on SQLite, which has one writer, one in each process."
-        " Peers are set to what was fastest for each, durable like us (`bench/peers` says how);"
-        " *as it comes* has nothing set. After every run: three events a job, counters equal to"
-        " `count(*)`, replay empty. Cost is that of a job, enqueued and drained: on PostgreSQL the"
+        " Each peer has its fastest durable settings (see `bench/peers`); *with defaults* has none."
+        " Every run is checked for three events a job, counters equal to `count(*)` and an exact"
+        " replay. Costs are per job, enqueued and drained: on PostgreSQL the"
         " processor time of all the server's processes and its WAL, on SQLite the processor time of"
-        " the processes that call it, Python included, and all that they write, to the WAL and from"
-        " there to the file; on disk are all tables and indexes when the last job is done. Kesin"
+        " the calling processes, Python included, and everything they write, to the WAL and from"
+        " there to the file. Disk space is that of all tables and indexes after the last job. Kesin"
         " keeps jobs and events until they are pruned; PgQueuer keeps its log, Huey nothing."
     )
 
@@ -376,7 +376,7 @@ class Peer(NamedTuple):
 PEERS = (
     Peer("pgqueuer", "PgQueuer", 10_000, 2),
     Peer("procrastinate", "Procrastinate", 1_500, 30),
-    Peer("procrastinate", "Procrastinate", 1_500, 30, " as it comes", ("--as-it-comes",)),
+    Peer("procrastinate", "Procrastinate", 1_500, 30, " with defaults", ("--as-it-comes",)),
 )
 
 

@@ -118,11 +118,11 @@ VISITS: dict[str, Visit] = {
 WHY = """
 ## What grows
 
-Pages read what they show by an index, and numbers come from counters. A filter by kind of error or
-by words in an error has no index of its own: rows are read from the newest on until enough match.
-Where many match that is quick; where hardly any do, every row of the chosen states is read. A state
-beside the filter narrows it. A dialog for all that match counts them where states alone decide, and
-else looks at each of them. All sites are shown a hundred at first, the worst first.
+Pages read their rows through an index, and numbers come from counters. A filter by error category
+or by words in an error has no index: rows are read from the newest until enough match. This is fast
+if many rows match; if hardly any do, every row of the chosen states is read. Filter by state as
+well to narrow it. A dialog for all matching jobs uses counters if only states are filtered;
+otherwise it checks each job. The table of all sites first shows a hundred, worst first.
 """
 
 
@@ -136,7 +136,7 @@ def run(report: Report, folder: Path) -> None:
         places = {size: stack.enter_context(_placed(browser, folder, size)) for size in SIZES}
         rows = [_row(report, name, visit, places) for name, visit in VISITS.items()]
         sites_ms = _all_sites(stack.enter_context(_placed(browser, folder, SIZES[-1], SITES)))
-    report.say("## Milliseconds until it is there, median")
+    report.say("## Milliseconds to load, median")
     report.table(("page", *(f"{size:,} jobs" for size in SIZES), "ratio"), rows)
     report.say(
         f"All sites in one table, {SITES:,} sites with {SIZES[-1]:,} jobs: {sites_ms:.0f} ms."
@@ -217,11 +217,11 @@ def main(*, write: bool) -> None:
     report = Report("Benchmarks of the dashboard")
     when = datetime.now(tz=UTC).strftime("%Y-%m-%d")
     report.say(
-        f"Made by `make bench ARGS='dashboard --write'` on {when}: {os.cpu_count()} cores,"
+        f"Measured with `make bench ARGS='dashboard --write'` on {when}: {os.cpu_count()} cores,"
         f" Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}; browser, service"
-        " and database share the machine. Jobs of four queues in every state, looked at as an"
-        f" admin in Chromium at 1440 px; medians of {REPEATS} loads, the two sizes in turn. A page"
-        " is there when the browser says it is loaded, a sheet when it is seen."
+        " and database share the machine. Jobs of four queues in every state, viewed as an"
+        f" admin in Chromium at 1440 px; medians of {REPEATS} loads, the two sizes in turn. The"
+        " time ends when the browser reports the page as loaded, or shows the dialog."
     )
     with tempfile.TemporaryDirectory(prefix="kesin-bench-") as name:
         run(report, Path(name))

@@ -70,15 +70,15 @@ def main(*, stores: list[str], rounds: int, peers: bool, against: str, write: bo
 def _preamble(rounds: int) -> str:
     when = datetime.now(tz=UTC).strftime("%Y-%m-%d")
     return (
-        f"Made by `make bench ARGS='features --write'` on {when}: {os.cpu_count()} cores,"
+        f"Measured with `make bench ARGS='features --write'` on {when}: {os.cpu_count()} cores,"
         f" Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}; full durability;"
         f" client and database share the machine{_others()} No-op jobs, {JOBS:,} a round"
         f" ({round(JOBS * concepts.FEW):,} where each job has a commit of its own), one process,"
         f" {drained.THREADS} threads on PostgreSQL and one elsewhere. Read the ratios, not the"
-        " rates: those who are compared run in turns, each in an empty store of its own, and a"
-        f" ratio is the median over {rounds} rounds, with the lowest and the highest. *CPU* is"
-        " processor time, of the client and of the server's processes for it, as a ratio too: it"
-        " depends less on who else uses the machine, and more is worse."
+        " rates: compared queues take turns, each in its own empty store, and a"
+        f" ratio is the median of {rounds} rounds, with the lowest and the highest. *CPU* is"
+        " the ratio of processor time, of the client and of its server processes: it depends less"
+        " on other work on the machine, and lower is better."
     )
 
 
@@ -259,7 +259,7 @@ def revision_runs(tree: Path, address: str) -> Iterator[Go]:
 
 
 def _unused(report: Report, places: dict[str, Address], revision: str) -> None:
-    report.say(f"## Where they are not used: the plain queue beside that of `{revision}`")
+    report.say(f"## Where they are not used: the plain queue compared with `{revision}`")
     try:
         with checked_out(revision) as before:
             found = {store: _against(before, address) for store, address in places.items()}
@@ -267,11 +267,11 @@ def _unused(report: Report, places: dict[str, Address], revision: str) -> None:
         report.say(f"Not measured: {problem.stderr.decode().strip()}")
         return
     report.say(
-        f"This commit against `{revision}`, with everything that lies between, as % more time; and,"
-        " to tell what the machine adds of its own, this commit against itself in the same turns."
+        f"This commit against `{revision}`, with all changes in between, as % more time; and,"
+        " to show the noise of the machine, this commit against itself in the same turns."
         f" {SESSIONS} sessions of {TURNS} rounds of {TURN_JOBS:,} jobs, each session in fresh"
-        " processes and stores; the median, how well it is known, and where the middle half of the"
-        " rounds lies."
+        " processes and stores: the median, its uncertainty, and the range of the middle half of"
+        " the rounds."
     )
     rows: list[tuple[str, ...]] = []
     for store, (changed, same) in found.items():
@@ -298,8 +298,8 @@ def _noise(itself: list[Compared]) -> str:
         )
         blurred = max(differs, unsure) > AT_MOST_PERCENT  # processor time, in the end
     verdict = (
-        f"So this run can show that the aim of {AT_MOST_PERCENT:g} % is missed by more than that,"
-        " and cannot show that it is met."
+        f"So this run could show that the target of {AT_MOST_PERCENT:g} % is clearly missed, but"
+        " cannot show that it is met."
     )
     return " ".join([*sentences, verdict] if blurred else sentences)
 
@@ -363,11 +363,11 @@ BESIDE = (
     Beside(concepts.ASYNC, "always, see plain", "always, see plain"),
 )
 ONLY_OURS = (
-    "Neither has keys that are held for good (a `dedupe_key` is free when the job is done, a"
-    " `queueing_lock` when it starts), rates, jobs that come after others, typed payloads or"
-    " progress. PgQueuer's limit of jobs at once is one of an entrypoint, so that ten tenants are"
-    " ten entrypoints. Procrastinate's batches share their options: with a `queueing_lock` each,"
-    " jobs are deferred one by one; priorities and locks are batches for each value."
+    "Neither has keys held for good (a `dedupe_key` is free when the job is done, a"
+    " `queueing_lock` when it starts), rates, dependencies, typed payloads or progress. PgQueuer"
+    " limits concurrency per entrypoint, so ten tenants need ten entrypoints. Procrastinate's"
+    " batches share their options: jobs with a `queueing_lock` each are deferred one by one;"
+    " priorities and locks need a batch for each value."
 )
 
 
@@ -375,12 +375,12 @@ def _beside_peers(report: Report, address: Address) -> None:
     names = [f"{shown} {version(shown.lower())}" for shown in ("PgQueuer", "Procrastinate")]
     report.say("## PostgreSQL: beside the peers, the same feature on")
     report.say(
-        f"Jobs per second, enqueued → drained, medians of {PEER_ROUNDS} rounds in which everybody"
-        f" runs: {JOBS:,} jobs of ours and of PgQueuer's, {PEER_JOBS['procrastinate']} of"
-        " Procrastinate's, each in one process and set to what was fastest for it (`bench/peers`)."
-        " Ours has run before, and each peer begins in a process of its own that has not: over so"
-        " few jobs that favours us, so [the longer drains](../benchmarks.md) are the comparison,"
-        " and here it is what a feature changes."
+        f"Jobs per second, enqueued → drained, medians of {PEER_ROUNDS} rounds in which every queue"
+        f" runs: {JOBS:,} jobs for Kesin and PgQueuer, {PEER_JOBS['procrastinate']} for"
+        " Procrastinate, each in one process with its fastest settings (`bench/peers`). Kesin's"
+        " process is warm, and each peer starts in a new process: with so few jobs this favours"
+        " Kesin. Compare speeds in [the longer drains](../benchmarks.md); this table shows the"
+        " effect of a feature."
     )
     rows: list[tuple[str, ...]] = []
     for one in BESIDE:

@@ -80,7 +80,7 @@ def main() -> int:
             more += " --old SRC'" if asked.old else "'"
             other = f", SRC that of commit {_commit(asked.old)}" if asked.old else ""
             report.say(
-                f"Made by `make load ARGS='--beside --seconds {asked.seconds:g} --clients"
+                f"Measured with `make load ARGS='--beside --seconds {asked.seconds:g} --clients"
                 f" {asked.clients} --write{more}` on {when}{other}: {os.cpu_count()} cores with a"
                 f" load of {load:.0f} from other work, Python {platform.python_version()}, SQLite"
                 f" {sqlite3.sqlite_version}. Only ratios of one run, and times of the processor,"

@@ -33,12 +33,12 @@ def run(report: Report) -> None:
     """Everything, into a report."""
     when = datetime.now(tz=UTC).strftime("%Y-%m-%d")
     report.say(
-        f"Made by `make bench ARGS='optiplan --write'` on {when}: {os.cpu_count()} cores, Python"
-        f" {platform.python_version()}, rectpack {version('rectpack')}, HiGHS {version('highspy')}."
-        " Kerf 4 mm and trims of 10 mm on all sides, but for the printed orders (`beng`, `gcut`),"
-        " which know neither. rectpack gets the kerf by larger pieces and boards; it turns all"
-        " pieces or none, so in orders with grain it turns none. Every plan of ours is proved by"
-        " the checker; rectpack makes no cuts and is not checked."
+        f"Measured with `make bench ARGS='optiplan --write'` on {when}: {os.cpu_count()} cores,"
+        f" Python {platform.python_version()}, rectpack {version('rectpack')}, HiGHS"
+        f" {version('highspy')}. Kerf 4 mm and trims of 10 mm on all sides, except for the"
+        " published orders (`beng`, `gcut`), which have neither. rectpack gets the kerf as larger"
+        " pieces and boards; it rotates all pieces or none, so none in orders with grain. The"
+        " checker verifies every plan of Kesin; rectpack makes no cuts and is not checked."
     )
     quality(report)
     times(report)
@@ -88,7 +88,9 @@ def quality(report: Report) -> None:
         ),
         rows,
     )
-    report.say("Boards over all orders, each packer with its best order of pieces for each order:")
+    report.say(
+        "Boards for all orders, each packer with its best sequence of pieces for each order:"
+    )
     report.table(
         ("packer", "boards"),
         [("**Kesin**", f"**{ours}**"), ("best of all for each order", str(theirs))]

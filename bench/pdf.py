@@ -208,7 +208,7 @@ def _killed(report: Report, bench: Bench) -> None:
     report.say(
         f"The browser was killed with SIGKILL in the middle of {A_ROUND} jobs: all were drained in "
         f"{seconds:.1f} s, {failed} failed, {retried} went back into the queue (the engine itself "
-        "prints a document again whose browser died)."
+        "prints a document again if its browser died)."
     )
     report.aim(f"failures of {A_ROUND} jobs under a killed browser", failed, most=1)
 
@@ -240,9 +240,9 @@ def _posted(report: Report) -> None:
     warm = sorted(1_000 * one for one in seconds[10:])
     median, p99 = statistics.median(warm), warm[int(len(warm) * 0.99)]
     report.say(
-        f"## Asking\n\n`POST /pdf/jobs` took {median:.1f} ms of server time in the median and "
+        f"## Requests\n\n`POST /pdf/jobs` took {median:.1f} ms of server time in the median and "
         f"{p99:.1f} ms at the 99th percentile of {len(warm)} new jobs, each checked against its "
-        "template's schema and written to the disk before the answer."
+        "template's schema and written to disk before the response."
     )
     report.aim("POST /pdf/jobs, median in ms", median, most=10)
 

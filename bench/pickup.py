@@ -377,9 +377,9 @@ def _fastest(lanes: list[Lane]) -> Lane:
 def _tell_memory(report: Report, peaks: dict[str, waiting.Peak]) -> None:
     report.say("## Handlers that wait")
     report.say(
-        f"A worker process with {waiting.HANDLERS:,} `async def` handlers at once, all of which"
-        f" wait for {waiting.HELD_S:g} s while their leases are renewed: its greatest resident size"
-        " until then (`VmHWM`), and what of it was there before the first job."
+        f"A worker process runs {waiting.HANDLERS:,} `async def` handlers at once, which all wait"
+        f" for {waiting.HELD_S:g} s while their leases are renewed: the peak resident size"
+        " (`VmHWM`), and its size before the first job."
     )
     rows = [
         (store, f"{peak.idle_mb:.0f}", f"{peak.waiting_mb:.0f}") for store, peak in peaks.items()
@@ -395,17 +395,17 @@ def main(*, rounds: int, write: bool) -> None:
     report = Report("Benchmarks of picking up")
     when = datetime.now(tz=UTC).strftime("%Y-%m-%d")
     report.say(
-        f"Made by `make bench ARGS='pickup --write'` on {when}: {os.cpu_count()} cores,"
+        f"Measured with `make bench ARGS='pickup --write'` on {when}: {os.cpu_count()} cores,"
         f" Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}; producer, workers"
-        " and servers share the machine with other work on it (a load of"
+        " and servers share the machine with other work (a load of"
         f" {os.getloadavg()[0]:.1f} before it began), full durability. Milliseconds from the return"
         " of the call that enqueues one job to the first line of its handler, in an idle worker"
-        " that is another process; a handler that began before the call returned counts as 0."
-        " Everybody has one worker, as it comes, and all are idle at the same time:"
-        f" {rounds} rounds with one job for each, in an order drawn each time and"
-        f" {1_000 * GAP_S[0]:.0f} to {1_000 * GAP_S[1]:.0f} ms after the one before. *Idle* is the"
+        " in another process; a handler that starts before the call returns counts as 0."
+        " Every queue has one worker with default settings, and all are idle at the same time:"
+        f" {rounds} rounds with one job for each, in random order,"
+        f" {1_000 * GAP_S[0]:.0f} to {1_000 * GAP_S[1]:.0f} ms apart. *Idle* is the"
         f" processor time of the worker process over {IDLE_S:g} s without a job, after the last"
-        " round; what a server spends on its behalf is not in it."
+        " round, without the server's share."
     )
     run(report, rounds)
     text = report.text()

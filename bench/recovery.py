@@ -377,7 +377,8 @@ def _as_json(taken: dict[str, dict[str, list[float]]]) -> str:
 def _as_text(taken: dict[str, dict[str, list[float]]], rounds: int) -> str:
     report = Report("Recovery")
     report.say(
-        f"Made by `make recovery`: {os.cpu_count()} cores, Python {platform.python_version()}."
+        f"Measured with `make recovery`: {os.cpu_count()} cores, Python"
+        f" {platform.python_version()}."
         f" Leases of {LEASE_S} s, a sweep every {SWEEP_S} s (`kesin serve`: 1 s), full durability."
         f" Seconds from the crash to the last job at rest: median and worst of {rounds}."
     )

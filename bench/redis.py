@@ -50,7 +50,7 @@ def run(report: Report) -> None:
     """Everything, one after the other."""
     set_up_logs(level="error")
     for durable, title in (
-        (True, "Flushed before every answer (`appendfsync always`)"),
+        (True, "Flushed before every response (`appendfsync always`)"),
         (False, "In memory only"),
     ):
         report.say(f"## {title}, jobs per second")
@@ -109,9 +109,9 @@ def _pdfs(report: Report) -> None:
         speeds.append(PDFS / seconds)
         say(f"{count} workers: {speeds[-1]:.1f} PDFs/s")
     report.say(
-        f"## PDFs\n\n{PDFS} invoices, from the first request to the last stored PDF, by so many"
-        " `kesin worker pdf --rq`, each with a browser of its own; they share the cores with"
-        " Redis and with whoever asks."
+        f"## PDFs\n\n{PDFS} invoices, from the first request to the last stored PDF, with 1 to 3"
+        " `kesin worker pdf --rq`, each with its own browser; they share the cores with Redis and"
+        " the client."
     )
     report.table(("workers", *map(str, WORKERS)), [("PDFs/s", *(f"{one:.1f}" for one in speeds))])
     report.aim("two workers / one", speeds[1] / speeds[0], least=1.3)

@@ -1,4 +1,4 @@
-"""The tables: what was measured, the ratios, and the aims they are held against."""
+"""The tables: what was measured, the ratios, and their targets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """A ratio and what it should be; without either, it is there to be compared with."""
+    """A ratio and its target; without one, it is only for comparison."""
 
     what: str
     value: float
@@ -25,7 +25,7 @@ class Aim:
         if self.least is None and self.most is None:
             return (self.what, f"{self.value:.2f}", "", "")
         aim = f"≥ {self.least:g}" if self.least is not None else f"≤ {self.most:g}"
-        return (self.what, f"{self.value:.2f}", aim, "met" if self.met else "**falls short**")
+        return (self.what, f"{self.value:.2f}", aim, "met" if self.met else "**missed**")
 
 
 @dataclass(slots=True)
@@ -50,12 +50,12 @@ class Report:
     def aim(
         self, what: str, value: float, *, least: float | None = None, most: float | None = None
     ) -> None:
-        """Hold a ratio against its aim."""
+        """Add a ratio and its target."""
         self.aims.append(Aim(what, value, least, most))
 
     def text(self) -> str:
         """The whole report."""
         body = "\n".join(self.lines)
         verdicts = "\n".join("| " + " | ".join(one.row()) + " |" for one in self.aims)
-        head = "| ratio | here | aim | |\n|---|---:|---:|---|"
-        return f"# {self.title}\n\n{body}\n## Against the aims\n\n{head}\n{verdicts}\n"
+        head = "| ratio | measured | target | |\n|---|---:|---:|---|"
+        return f"# {self.title}\n\n{body}\n## Targets\n\n{head}\n{verdicts}\n"

@@ -147,7 +147,7 @@ def _report(rows: list[Row], load: float) -> str:
     versions = ", ".join(f"{package} {version(package)}" for package in packages)
     when = datetime.now(tz=UTC).strftime("%Y-%m-%d")
     report.say(
-        f"Made by `make chaos ARGS=--write` on {when}: {os.cpu_count()} cores with a load of"
+        f"Measured with `make chaos ARGS=--write` on {when}: {os.cpu_count()} cores with a load of"
         f" {load:.0f} before it began, Python {platform.python_version()}, SQLite"
         f" {sqlite3.sqlite_version}; {versions}."
     )

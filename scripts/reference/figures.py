@@ -16,7 +16,7 @@ _CHAOS: Final = "`make chaos ARGS=--write`"
 
 def readme() -> str:
     """README.md with the figures as they stand."""
-    rows = table(("measured", "Kesin", "peers", "by"), [*_speeds(), *_faults()])
+    rows = table(("measured", "Kesin", "peers", "command"), [*_speeds(), *_faults()])
     text = README.read_text("utf-8")
     return _PLACE.sub(lambda found: f"{found[1]}\n{chr(10).join(rows)}\n{found[2]}", text)
 
@@ -27,7 +27,7 @@ def _speeds() -> list[tuple[str, str, str, str]]:
     redis = _part("redis-benchmarks.md", "Flushed")
     found = []
     for title, rows, processes, by in (
-        ("SQLite, no-op jobs a second", sqlite, "1 process", _ENGINE),
+        ("SQLite, no-op jobs per second", sqlite, "1 process", _ENGINE),
         ("PostgreSQL, one process", postgres, "1 process", _ENGINE),
         ("PostgreSQL, two processes", postgres, "2 processes", _ENGINE),
     ):
@@ -38,7 +38,7 @@ def _speeds() -> list[tuple[str, str, str, str]]:
         ]
         found.append((title, rows[f"engine, {processes}"], "; ".join(peers), by))
     peers = [f"{name}: {speed}" for name, speed in redis.items() if not name.startswith("Kesin")]
-    title = "Redis, flushed before every answer"
+    title = "Redis, flushed before every response"
     found.append((title, redis["Kesin, engine"], "; ".join(peers), _REDIS))
     return found
 
@@ -50,9 +50,9 @@ def _faults() -> list[tuple[str, str, str, str]]:
     faults = [dict(zip(head, row, strict=False)) for row in rows if len(row) == len(head)]
     found = []
     for title, fault, count in (
-        ("1 500 jobs, workers killed three times: lost", "kill -9", "lost"),
-        ("the same: run again", "kill -9", "ran again"),
-        ("a worker back after its lease: doubled, of 12", "SIGSTOP", "doubled"),
+        ("1,500 jobs, workers killed three times: lost", "kill -9", "lost"),
+        ("the same fault: run again", "kill -9", "ran again"),
+        ("a worker resumed after its lease, 12 jobs: doubled", "SIGSTOP", "doubled"),
     ):
         told = {one["queue"]: one[count] for one in faults if one["fault"].startswith(fault)}
         ours = [told[f"Kesin, {store}"] for store in ("SQLite", "PostgreSQL", "Redis")]
