@@ -372,14 +372,14 @@ class ActionResultBody(BaseModel):
     outcomes: list[OutcomeBody]
 
 
-class Steer(Strict):
+class PauseBody(Strict):
     """Pause or resume a queue, or one site of it."""
 
     site: Name | None = None
     reason: Reason | None = None
 
 
-class Steered(BaseModel):
+class PausesBody(BaseModel):
     """What is paused now; '' is the whole queue."""
 
     paused: list[str]
@@ -407,7 +407,7 @@ class NewJobs(Strict):
     jobs: Annotated[list[NewBody], Field(min_length=1, max_length=MAX_ENQUEUED)]
 
 
-class Born(BaseModel):
+class EnqueueResult(BaseModel):
     """What became of each, in order: inserted, duplicate or rejected with the reason."""
 
     result: Literal["inserted", "duplicate", "rejected"]
@@ -416,10 +416,10 @@ class Born(BaseModel):
     message: str | None = None
 
 
-class BornBody(BaseModel):
+class EnqueueResults(BaseModel):
     """One outcome a job."""
 
-    jobs: list[Born]
+    jobs: list[EnqueueResult]
 
 
 class LifecycleBody(BaseModel):

@@ -39,7 +39,7 @@ class Oracle(MoveOracle):
             elif outcome.result != "inserted" or outcome.id != new.id:
                 break_promise("answer", f"an enqueue answered {outcome}")
             elif holder is not None:
-                break_promise("key", f"{new.id} was born though {holder} holds {key}")
+                break_promise("key", f"{new.id} was created though {holder} holds {key}")
             else:
                 job = created[new.id] = created_job(
                     self.queue, self.lifecycle, new, kwargs["actor"], kwargs["now"]

@@ -168,7 +168,7 @@ def list_jobs(
     return json_response(schemas.JobPage(jobs=jobs, cursor=page.cursor))
 
 
-@enqueue_router.post("/queues/{queue}/jobs", status_code=201, response_model=schemas.BornBody)
+@enqueue_router.post("/queues/{queue}/jobs", status_code=201, response_model=schemas.EnqueueResults)
 async def enqueue_jobs(
     request: Request, actor: SignedInActor, queue: QueueName, new: schemas.NewJobs
 ) -> Response:
@@ -191,12 +191,16 @@ def _enqueue_jobs(
     bodies = []
     for outcome in enqueue(actor, queue, jobs):
         if isinstance(outcome, BadInput):
-            body = schemas.Born(result="rejected", id=None, code=outcome.code, message=str(outcome))
+            body = schemas.EnqueueResult(
+                result="rejected", id=None, code=outcome.code, message=str(outcome)
+            )
         else:
             inserted = outcome.result == "inserted"
-            body = schemas.Born(result="inserted" if inserted else "duplicate", id=outcome.id)
+            body = schemas.EnqueueResult(
+                result="inserted" if inserted else "duplicate", id=outcome.id
+            )
         bodies.append(body)
-    return json_response(schemas.BornBody(jobs=bodies), 201)
+    return json_response(schemas.EnqueueResults(jobs=bodies), 201)
 
 
 @router.get("/queues/{queue}/lifecycle")
@@ -273,22 +277,22 @@ def act(
 
 @router.post("/queues/{queue}/pause")
 def pause(
-    request: Request, actor: SignedInActor, queue: QueueName, body: schemas.Steer
-) -> schemas.Steered:
+    request: Request, actor: SignedInActor, queue: QueueName, body: schemas.PauseBody
+) -> schemas.PausesBody:
     """Hand out no more jobs of the queue, or of one site."""
     commands = _commands(request)
     commands.pause(actor, queue, site=body.site, reason=body.reason)
-    return schemas.Steered(paused=_paused_tenants(commands, actor, queue) or [])
+    return schemas.PausesBody(paused=_paused_tenants(commands, actor, queue) or [])
 
 
 @router.post("/queues/{queue}/resume")
 def resume(
-    request: Request, actor: SignedInActor, queue: QueueName, body: schemas.Steer
-) -> schemas.Steered:
+    request: Request, actor: SignedInActor, queue: QueueName, body: schemas.PauseBody
+) -> schemas.PausesBody:
     """Hand them out again."""
     commands = _commands(request)
     commands.resume(actor, queue, site=body.site)
-    return schemas.Steered(paused=_paused_tenants(commands, actor, queue) or [])
+    return schemas.PausesBody(paused=_paused_tenants(commands, actor, queue) or [])
 
 
 @router.get(
