@@ -5,6 +5,8 @@ import itertools
 import logging
 import os
 import shutil
+import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache, cached_property, partial
@@ -38,6 +40,7 @@ from kesin.store.postgres.store import PostgresStore
 from kesin.store.redis.store import RedisStore
 from kesin.store.routed import RoutedStore
 from kesin.store.sql.statements import Statements
+from kesin.store.sqlite.connections import ReaderConnection
 from kesin.store.sqlite.store import SqliteStore
 from kesin.web.app import create_app
 from kesin.web.dashboard.frame import templates
@@ -276,7 +279,28 @@ _statements: dict[tuple[str, Lifecycle, bool], Statements] = {}
 
 
 class _ReadyStore(SqliteStore):
-    """A copy of the file below: what it stores of a queue is compared with the rules once."""
+    """A copy of the file below: what it stores of a queue is compared with the rules once.
+
+    Threads lend each other their connections: to open one costs as much as two requests.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._free: list[ReaderConnection] = []
+        super().__init__(path)
+        self._connections.reading = self._lend  # type: ignore[method-assign]
+
+    @contextmanager
+    def _lend(self) -> Iterator[sqlite3.Connection]:
+        try:
+            reader = self._free.pop()
+        except IndexError:
+            reader = self._connections._add_reader()
+            reader.thread = threading.main_thread()  # it is not closed with its first thread
+        try:
+            with reader.lock:
+                yield reader.connection
+        finally:
+            self._free.append(reader)
 
     def open(self, queue: str, lifecycle: Lifecycle, *, virtual_time: bool = False) -> None:
         key = (queue, lifecycle, virtual_time)

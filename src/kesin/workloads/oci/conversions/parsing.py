@@ -219,7 +219,7 @@ class CsvFile:
                 if cells and cells[-1].endswith(_END):
                     raise csv.Error(Message("a quote is opened and never closed"))  # noqa: TRY301
                 line, end = end + 1, skipped + rows.line_num
-                if not any(cell.strip() for cell in cells):
+                if not any(map(str.strip, cells)):
                     continue
                 if self._fields:
                     yield line, cells
@@ -291,7 +291,7 @@ def _derive_id(row: dict[str, str], defaults: RowDefaults) -> str:
 
 
 def _normalise_header(header: str) -> str:
-    return "".join(char for char in header.lower() if char.isalnum())
+    return "".join(filter(str.isalnum, header.lower()))
 
 
 # The field of a column, "" if it is ignored; other tools call it "Google Click ID".
