@@ -12,6 +12,7 @@ import fcntl
 import gc
 import importlib
 import io
+import logging
 import marshal
 import os
 import select
@@ -45,11 +46,17 @@ IMPORTED = (
     "kesin.workloads.optiplan.api.routes",
     "kesin.workloads.optiplan.pipeline.runner",
     "kesin.workloads.pdf.api",
+    "kesin.workloads.pdf.engines.chromium",
+    "kesin.workloads.pdf.jobs.worker",
+    "kesin.workloads.pdf.templating.library",
     "kesin.foundation.passwords",
     "kesin.store.postgres.store",
     "kesin.store.sqlite.store",
     "argon2",
     "fpdf",
+    "pikepdf",
+    "playwright.sync_api",
+    "typer._adapters",
     f"{OPTIMIZER}.__main__",
     FILL_CHILD,
 )
@@ -359,6 +366,8 @@ if __name__ == "__main__":
     _build_app()
     lifecycle.prove = proof_of  # a shipped lifecycle is not proved anew, as in this folder's tests
     gc.freeze()
+    atexit._clear()  # what libraries do at the end of a process takes their objects apart
+    atexit.register(logging.shutdown)
     request = _serve_forks(listener, owner)
     _become(request)
     if any(name.startswith("_TYPER_") for name in os.environ):  # it has other options then
