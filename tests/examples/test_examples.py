@@ -6,11 +6,12 @@ import subprocess
 import sys
 import warnings
 from contextlib import closing
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
 
-from kesin import Filter, open_store
+from kesin import Filter, Worker, open_store
 from kesin.foundation.permissions import system_actor
 from kesin.foundation.settings import Settings
 from kesin.web.app import create_app
@@ -112,28 +113,22 @@ def test_the_tests_of_an_app_pass(app):
     assert " passed" in process.stdout
 
 
-SOLD = """
-import shop
-from fastapi.testclient import TestClient
-for price in (5, 0):
-    TestClient(shop.app).post("/orders", json={"email": "ada@example.org", "price": price})
-shop.mails.enqueue(shop.Mail(to="nowhere"))
-shop.Worker(shop.mails, shop.send).drain()
-"""
-
-
-def test_the_dashboard_opens_on_the_database_of_an_app(folder):
+def test_the_dashboard_opens_on_the_database_of_an_app(folder, monkeypatch):
     """It shows the app's queue, its titles, its failure and its schedule, and needs none of it."""
     database = folder / "shop.db"
-    variables = {"KESIN_DATABASE_URL": str(database), "MAIL_SERVER": "127.0.0.1:1"}
-    subprocess.run(
-        [sys.executable, "-B", "-c", SOLD],
-        cwd=EXAMPLES / "fastapi_shop",
-        timeout=TIMEOUT_S,
-        check=True,
-        capture_output=True,
-        env={**os.environ, **variables},
-    )
+    monkeypatch.setenv("KESIN_DATABASE_URL", str(database))
+    monkeypatch.setenv("MAIL_SERVER", "127.0.0.1:1")
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    spec = spec_from_file_location("shop_of_the_example", EXAMPLES / "fastapi_shop" / "shop.py")
+    shop = module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, shop)
+    spec.loader.exec_module(shop)
+    with closing(shop.store):
+        for price in (5, 0):
+            Client(shop.app).post("/orders", json={"email": "ada@example.org", "price": price})
+        shop.mails.enqueue(shop.Mail(to="nowhere"))
+        Worker(shop.mails, shop.send).drain()
+    shop.engine.dispose()
     settings = Settings(data_dir=folder, database_url=str(database))
     with closing(open_store(database)) as store:
         service = Service(settings, store, {}, work=False)
