@@ -13,7 +13,7 @@ from PIL import Image, ImageOps
 
 from kesin.foundation.settings import load_settings
 from kesin.workloads.pdf.engines.base import Paper
-from kesin.workloads.pdf.services import create_engine
+from kesin.workloads.pdf.services import create_pdf_engine
 from kesin.workloads.pdf.templating.library import TemplateLibrary
 
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
@@ -43,7 +43,7 @@ def main() -> None:
     out = arguments.parse_args().out
     out.mkdir(parents=True, exist_ok=True)
     book = TemplateLibrary.load()
-    engine = create_engine(load_settings(), "chromium")
+    engine = create_pdf_engine(load_settings(), "chromium")
     try:
         for name in book.names:
             html = book.render_html(name, book.get(name).sample)

@@ -42,7 +42,7 @@ from kesin.workloads.optiplan.orders.payload import read_payload
 from kesin.workloads.optiplan.pipeline.runner import Runner
 from kesin.workloads.optiplan.service import OrderService
 from kesin.workloads.pdf.engines.availability import find_chromium
-from kesin.workloads.pdf.services import create_worker, load_templates, open_job_store
+from kesin.workloads.pdf.services import create_worker, load_pdf_templates, open_job_store
 
 PICTURES: Final = Path(__file__).parents[1] / "docs" / "pictures"
 NOON_US: Final = 1_789_990_200_000_000  # a quiet Monday morning
@@ -81,7 +81,7 @@ def furnish(service: Service, clock: ManualClock) -> None:
 
 def _print(service: Service) -> None:
     house = service.workload_context("pdf")
-    sample = load_templates(house.settings).get("invoice").sample
+    sample = load_pdf_templates(house.settings).get("invoice").sample
     for number in range(12):
         buyer = {**sample["buyer"], "name": CUSTOMERS[number % len(CUSTOMERS)]}
         variables = {**sample, "number": f"A-{1001 + number}", "buyer": buyer}

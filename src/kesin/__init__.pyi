@@ -101,3 +101,9 @@ from kesin.web.dashboard.frame.page import (
     page_context as page_context,
     page_router as page_router,
 )
+from kesin.workloads.pdf.engines.base import Paper as Paper
+from kesin.workloads.pdf.errors import RenderFailed as RenderFailed
+from kesin.workloads.pdf.services import (
+    create_pdf_engine as create_pdf_engine,
+    load_pdf_templates as load_pdf_templates,
+)

@@ -27,7 +27,7 @@ from kesin.workloads.pdf.engines.base import Paper, RenderedPdf
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs.worker import PdfRenderWorker, PdfWorker
 from kesin.workloads.pdf.services import (
-    load_templates,
+    load_pdf_templates,
     open_artifacts,
     open_job_store,
     render_config,
@@ -159,7 +159,7 @@ def press(world: World) -> None:
         open_job_store(context),
         open_artifacts(context),
         render_config(context.settings),
-        library=load_templates(context.settings),
+        library=load_pdf_templates(context.settings),
         engines=lambda _: Press(),
     )
     PdfWorker(context.queue, renderer).drain()
@@ -168,7 +168,7 @@ def press(world: World) -> None:
 def pdfs(world: World, probe: str = "", owner: str = "user:ayse") -> dict[str, str]:
     """One that is printed, one that could not be, one that waits."""
     context = world.service.workload_context("pdf")
-    sample = load_templates(context.settings).get("invoice").sample
+    sample = load_pdf_templates(context.settings).get("invoice").sample
 
     def ask(number: str, name: str) -> str:
         variables = {**sample, "number": number, "buyer": {**sample["buyer"], "name": name}}

@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 import pytest
 from playwright.sync_api import Page, expect
 
-from kesin.workloads.pdf.services import load_templates
+from kesin.workloads.pdf.services import load_pdf_templates
 from tests.browser.checking import (
     AXE,
     PHONE,
@@ -69,7 +69,7 @@ def data(served: Served) -> SampleData:
 def carried(served: Served, data: SampleData) -> set[str]:
     """Texts in the language of their author: errors of jobs, the words of templates."""
     jobs = [job for queue in served.world.service.queues.values() for job in queue.jobs().jobs]
-    library = load_templates(served.world.settings)
+    library = load_pdf_templates(served.world.settings)
     templates = [library.get(name) for name in library.names]
     words = re.findall(
         r'"(?:title|description)": "([^"]+)"',

@@ -25,7 +25,7 @@ from kesin.workloads.pdf.engines.base import Paper, RenderedPdf
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs.store import PdfJobStore
 from kesin.workloads.pdf.jobs.worker import PdfRenderWorker
-from kesin.workloads.pdf.services import load_templates, open_batch_store, render_config
+from kesin.workloads.pdf.services import load_pdf_templates, open_batch_store, render_config
 from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore
 from kesin.workloads.pdf.storage.local import LocalStorage
 from tests.web.conftest import World, opened
@@ -117,7 +117,7 @@ class BatchWorld(World):
             PdfJobStore(self.pdf, own),
             own,
             render_config(self.settings),
-            library=load_templates(self.settings),
+            library=load_pdf_templates(self.settings),
             engines=lambda _: self.engine,
         )
         self.headers = self.key("pdf")

@@ -116,7 +116,7 @@ def front_over(store: Store, folder: Path, **settings: Any) -> Iterator[Front]:
     """Open a front; all share the loaded templates, and its storage can be switched off."""
     front = Front(store, folder, **settings)
     with (
-        patch.object(services, "load_templates", lambda _: BOOK),
+        patch.object(services, "load_pdf_templates", lambda _: BOOK),
         patch.object(services, "_open_storage_once", lambda _: front.shelf),
         front.kept(),
     ):

@@ -65,7 +65,7 @@ def shared(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> N
 def loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands take the shipped templates from memory."""
     for module in (services, doctor):
-        monkeypatch.setattr(module, "load_templates", lambda _: BOOK)
+        monkeypatch.setattr(module, "load_pdf_templates", lambda _: BOOK)
 
 
 @pytest.mark.usefixtures("shared", "loaded")

@@ -49,13 +49,13 @@ def render(
     not fit the template, and with 1 if no PDF could be made.
     """
     from kesin.workloads.pdf.engines.base import Paper
-    from kesin.workloads.pdf.services import create_engine, load_templates
+    from kesin.workloads.pdf.services import create_pdf_engine, load_pdf_templates
 
     settings = read_settings()
     with _render_errors_reported():
-        html = load_templates(settings).render_html(template, _read_variables(data))
+        html = load_pdf_templates(settings).render_html(template, _read_variables(data))
         limit_s = timeout or settings.pdf_hard_timeout_s
-        with closing(create_engine(settings, engine)) as renderer:
+        with closing(create_pdf_engine(settings, engine)) as renderer:
             rendered = renderer.render(html, Paper(), timeout_s=limit_s)
     try:
         out.write_bytes(rendered.pdf)
@@ -86,10 +86,10 @@ def templates(
     Every template is rendered with its sample, and the reason is shown if that fails. With a
     name, prints the schema and a sample of the variables as JSON.
     """
-    from kesin.workloads.pdf.services import load_templates
+    from kesin.workloads.pdf.services import load_pdf_templates
 
     with _render_errors_reported():
-        library = load_templates(read_settings())
+        library = load_pdf_templates(read_settings())
         template = library.get(name) if name else None
         unusable = {} if template else library.find_unusable()
     if template:

@@ -74,14 +74,14 @@ class PdfDemo(demo.DemoPart):
             from kesin.workloads.pdf.engines.base import Paper
             from kesin.workloads.pdf.errors import RenderFailed
             from kesin.workloads.pdf.jobs import worker  # noqa: F401  # only whether it is there
-            from kesin.workloads.pdf.services import create_engine
+            from kesin.workloads.pdf.services import create_pdf_engine
         except ImportError as problem:
             note = f"no PDFs: {problem.name} is missing (pip install 'kesin[pdf]')"
             return demo.Readiness(ready=False, note=note)
         settings, reasons = load_settings(), list[str]()
         for name in ENGINES:
             try:
-                with closing(create_engine(settings, name)) as engine:
+                with closing(create_pdf_engine(settings, name)) as engine:
                     engine.render("<p>Kesin</p>", Paper(), timeout_s=FIRST_PAGE_S)
             except RenderFailed as problem:
                 reasons.append(problem.message)

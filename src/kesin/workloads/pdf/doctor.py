@@ -23,7 +23,7 @@ from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs.heartbeat import find_stuck_workers, workers_alive
 from kesin.workloads.pdf.jobs.stats import WORKLOAD
 from kesin.workloads.pdf.lifecycle import configured_lifecycle
-from kesin.workloads.pdf.services import chromium_settings, create_engine, load_templates
+from kesin.workloads.pdf.services import chromium_settings, create_pdf_engine, load_pdf_templates
 from kesin.workloads.pdf.storage import artifacts_address, open_storage
 from kesin.workloads.pdf.storage.base import StorageError
 from kesin.workloads.pdf.templating.library import TemplateLibrary
@@ -40,7 +40,7 @@ def run_checks(settings: Settings, engine: str | None = None) -> Iterator[Doctor
     """Run all checks, in the order in which an operator would fix them."""
     library: TemplateLibrary | None = None
     try:
-        library = load_templates(settings)
+        library = load_pdf_templates(settings)
         unusable = library.find_unusable()
         usable = [name for name in library.names if name not in unusable]
         yield DoctorCheck.result("templates", ok=bool(usable), found=", ".join(usable) or "none")
@@ -74,7 +74,7 @@ def _check_printing(
 ) -> Iterator[DoctorCheck]:
     limit_s = settings.pdf_hard_timeout_s
     try:
-        with closing(create_engine(settings, engine)) as renderer:
+        with closing(create_pdf_engine(settings, engine)) as renderer:
             page = _PAGE.format(css="", family="sans-serif", letters=TEST_LETTERS)
             rendered = renderer.render(page, Paper(), timeout_s=limit_s)
             fonts = None if library is None else _check_fonts(renderer, library, limit_s)

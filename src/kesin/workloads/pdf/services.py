@@ -43,7 +43,7 @@ _open_storage_once: Final = lru_cache(maxsize=8)(open_storage)
 log = Logger("kesin.pdf")
 
 
-def load_templates(settings: Settings) -> TemplateLibrary:
+def load_pdf_templates(settings: Settings) -> TemplateLibrary:
     """Load the templates that come with Kesin, overridden by those of the configured folder."""
     from kesin.workloads.pdf.templating.library import TemplateLibrary, read_further_fonts
 
@@ -91,7 +91,7 @@ class TemplateSource:
 
     def _load(self) -> TemplateLibrary:
         """Load the templates; raises RenderFailed if one that can be used now could not be."""
-        library = load_templates(self._settings)
+        library = load_pdf_templates(self._settings)
         for name, problem in library.broken.items():
             if self._library is not None and name in self._library:
                 raise problem
@@ -137,7 +137,7 @@ def _measured_fetch(pictures: PictureLimits) -> Fetch:
     return fetch_measured
 
 
-def create_engine(settings: Settings, name: str | None = None) -> Engine:
+def create_pdf_engine(settings: Settings, name: str | None = None) -> Engine:
     """Create the engine of this name, or the best available; raises RenderFailed."""
     return pick_engine(name, chromium_settings(settings))
 
@@ -185,7 +185,7 @@ def create_renderer(settings: Settings, queue: Queue) -> PdfRenderWorker:
     templates = TemplateSource(settings)
     templates.library()  # a bad template is reported before a job is claimed
     jobs, config = PdfJobStore(queue, artifacts), render_config(settings)
-    engines = partial(create_engine, settings)
+    engines = partial(create_pdf_engine, settings)
     return PdfRenderWorker(jobs, artifacts, config, library=templates.library, engines=engines)
 
 

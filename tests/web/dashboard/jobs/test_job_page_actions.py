@@ -16,7 +16,7 @@ from kesin.lifecycle.model import Change
 from kesin.web.dashboard.frame.page import JobAction, WorkloadPages
 from kesin.workloads.optiplan.lifecycle import OptiplanLimits
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
-from kesin.workloads.pdf.services import load_templates, open_job_store
+from kesin.workloads.pdf.services import load_pdf_templates, open_job_store
 from tests.web.conftest import World
 from tests.web.dashboard.jobs.test_page import CONVERSION, create_pdf, read, uploaded
 from tests.workloads.optiplan.orders_ready import held_order, order_service, planned_order
@@ -207,7 +207,7 @@ def test_a_pdf_that_failed_is_made_again_for_its_owner(world):
     name = world.known("the-admin", "admin", all_sites=True)
     path, admin = f"/dashboard/pdf/jobs/{made.job_id}/again", world.cookie(name)
     assert world.client.post(path, headers=admin).status_code == 422  # the values do not fit
-    good = load_templates(context.settings).get("invoice").sample
+    good = load_pdf_templates(context.settings).get("invoice").sample
     made = jobs.create_job("invoice", {"variables": dict(good)}, owner="user:nur")
     world.service.queues["pdf"].act("cancel", actor="tests", ids=[made.job_id])
     path = f"/dashboard/pdf/jobs/{made.job_id}/again"

@@ -36,8 +36,8 @@ def costly(
     allowed = {"pdf_allowed_templates": ",".join(BODIES)}
     with (
         opened_front("sqlite", tmp_path_factory.mktemp("front"), request, **allowed) as front,
-        patch.object(services, "load_templates", lambda _: library),
-        patch.object(doctor, "load_templates", lambda _: library),
+        patch.object(services, "load_pdf_templates", lambda _: library),
+        patch.object(doctor, "load_pdf_templates", lambda _: library),
     ):
         front.worker._library = library
         yield front

@@ -17,7 +17,7 @@ from kesin.workloads.pdf.doctor import _check_fonts, embedded_fonts, run_checks
 from kesin.workloads.pdf.engines.base import Paper
 from kesin.workloads.pdf.engines.weasyprint import WeasyPrintEngine
 from kesin.workloads.pdf.errors import RenderFailed
-from kesin.workloads.pdf.services import TemplateSource, load_templates
+from kesin.workloads.pdf.services import TemplateSource, load_pdf_templates
 from tests.web.dashboard.turkish import catalogue
 from tests.workloads.pdf.documents import page, text
 
@@ -50,7 +50,7 @@ def folder(shipped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
 
 def refusal(folder: Path, **limits: Any) -> RenderFailed:
     with pytest.raises(RenderFailed) as caught:
-        load_templates(Settings(pdf_fonts=folder, **limits))
+        load_pdf_templates(Settings(pdf_fonts=folder, **limits))
     return caught.value
 
 
@@ -68,18 +68,18 @@ def test_the_name_of_a_file_says_family_weight_and_style(folder: Path):
         (folder / file).write_bytes(REGULAR)
     (folder / "LICENSE.txt").write_text("ours")
     (folder / ".hidden").write_text("ours")
-    library = load_templates(Settings(pdf_fonts=folder))
+    library = load_pdf_templates(Settings(pdf_fonts=folder))
     for file, face in faces.items():
         assert f"@font-face{{{face};src:url(data:font/woff2;base64," in library.font_css, file
     assert library.font_css.count("@font-face") == 6 + len(faces)
-    before = load_templates(Settings())
+    before = load_pdf_templates(Settings())
     hashes = [each.get("letter").content_hash for each in (before, library)]
     assert hashes[0] != hashes[1]
 
 
 def test_of_two_files_for_a_face_the_later_is_used(folder: Path):
     (folder / "sans-600.woff2").write_bytes(ITALIC)  # beside the shipped sans-semibold.woff2
-    css = load_templates(Settings(pdf_fonts=folder)).font_css
+    css = load_pdf_templates(Settings(pdf_fonts=folder)).font_css
     assert css.count("@font-face") == 6
     assert css.count("font-weight:600;font-style:normal") == 2  # with that of the symbols
 
@@ -123,7 +123,9 @@ class TestFontLimits:
         (folder / "b.woff2").write_bytes(REGULAR)
         why = "template fonts/b.woff2: it has more than 17 KiB"
         assert refusal(folder, pdf_font_kib=17).message == why
-        assert "fonts/b.woff2" in load_templates(Settings(pdf_fonts=folder, pdf_font_kib=18)).fonts
+        assert (
+            "fonts/b.woff2" in load_pdf_templates(Settings(pdf_fonts=folder, pdf_font_kib=18)).fonts
+        )
 
     def test_a_huge_file_is_not_read(self, folder: Path):
         with (folder / "a.woff2").open("wb") as file:
@@ -135,14 +137,14 @@ class TestFontLimits:
             (folder / f"{name}.woff2").write_bytes(REGULAR)
         why = "template fonts/b.woff2: with it, all exceed 34 KiB"
         assert refusal(folder, pdf_all_fonts_kib=34).message == why
-        assert load_templates(Settings(pdf_fonts=folder, pdf_all_fonts_kib=35))
+        assert load_pdf_templates(Settings(pdf_fonts=folder, pdf_all_fonts_kib=35))
 
     def test_there_may_be_so_many(self, folder: Path):
         for name in ("a", "b", "c"):
             (folder / f"{name}.woff2").write_bytes(SYMBOLS)
         why = "template fonts/c.woff2: it is one more than the 2 allowed"
         assert refusal(folder, pdf_max_fonts=2).message == why
-        assert load_templates(Settings(pdf_fonts=folder, pdf_max_fonts=3))
+        assert load_pdf_templates(Settings(pdf_fonts=folder, pdf_max_fonts=3))
 
     def test_a_refusal_is_told_in_turkish(self, folder: Path):
         (folder / "a.woff2").write_bytes(REGULAR)
@@ -159,7 +161,7 @@ class TestFontLimits:
 
 def test_a_missing_folder_is_named_with_its_setting(tmp_path: Path):
     with pytest.raises(Unavailable, match=r"there is no folder .*none: look at KESIN_PDF_FONTS"):
-        load_templates(Settings(pdf_fonts=tmp_path / "none"))
+        load_pdf_templates(Settings(pdf_fonts=tmp_path / "none"))
 
 
 def test_a_changed_folder_is_noticed_and_one_that_is_refused_changes_nothing(folder: Path):
@@ -181,7 +183,7 @@ def test_documents_print_with_a_further_font(
     folder: Path, name: str, request: pytest.FixtureRequest
 ):
     (folder / "serif-regular.woff2").write_bytes(ITALIC)
-    library = load_templates(Settings(pdf_fonts=folder))
+    library = load_pdf_templates(Settings(pdf_fonts=folder))
     style = f"<style>{library.font_css} p {{ font: 14pt 'Kesin Serif', monospace }}</style>"
     engine = request.getfixturevalue(name)
     rendered = engine.render(page("<p>Işıl ₺</p>", style), Paper(), timeout_s=60)
@@ -197,7 +199,7 @@ def test_the_doctor_names_a_font_that_is_refused_and_accepts_a_part(
     folder: Path, weasyprint: WeasyPrintEngine
 ):
     (folder / "han-regular.part.woff2").write_bytes(SYMBOLS)
-    library = load_templates(Settings(pdf_fonts=folder))
+    library = load_pdf_templates(Settings(pdf_fonts=folder))
     check = _check_fonts(weasyprint, library, 60)
     assert check.ok
     assert check.found.endswith("in Kesin Sans")
