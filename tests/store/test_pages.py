@@ -34,16 +34,16 @@ def walk(scene, where=None, limit=100):
 
 @pytest.fixture(scope="module")
 def hundreds(shared_store):
-    """Six hundred jobs of four tenants in all five states, some of them claimed."""
+    """Three hundred jobs of four tenants in all five states, some of them claimed."""
     oci = Scene(shared_store, "hundreds", oci_lifecycle())
     chance = random.Random(3)
     with oci.store.transaction():
         for _ in range(4):
-            oci.enqueue(*(oci.new(tenant=chance.choice("abcd")) for _ in range(150)))
+            oci.enqueue(*(oci.new(tenant=chance.choice("abcd")) for _ in range(75)))
             oci.clock.advance(1)
         for action in ("ack", "ack_failed", "retry_later", ""):
-            jobs = oci.claim(90)
-            assert len(jobs) == 90
+            jobs = oci.claim(45)
+            assert len(jobs) == 45
             if action:
                 oci.apply(action, jobs, **error())
     return oci
@@ -55,7 +55,7 @@ def test_pages_hold_every_job_once_newest_first(hundreds):
     # Fewer than tenants and states: most of them have no job on a page.
     assert walk(hundreds, limit=5) == jobs
     assert walk(hundreds, Filter(oldest_first=True), limit=5) == jobs[::-1]
-    for state, size in {"QUEUED": 240, "PROCESSING": 90, "COMPLETED": 90}.items():
+    for state, size in {"QUEUED": 120, "PROCESSING": 45, "COMPLETED": 45}.items():
         expected = [job for job in jobs if job.state == state]
         assert len(expected) == size
         assert walk(hundreds, Filter(states=(state,)), limit=31) == expected
@@ -224,9 +224,10 @@ def test_a_filter_selects_exactly_the_jobs_it_describes(mixed):
 
 
 def test_a_count_is_that_of_the_pages(mixed):
-    ids = sorted(mixed.all())
+    jobs = mixed.all()
+    ids = sorted(jobs)
     for name, (where, fits) in FILTERS.items():
-        fitting = [job.id for job in mixed.all().values() if fits(job)]
+        fitting = [job.id for job in jobs.values() if fits(job)]
         assert mixed.store.count_matching("mixed", where, limit=40) == (len(fitting), True), name
         between = sum(ids[5] < job_id < ids[30] for job_id in fitting)
         bounds = {"above": ids[5], "below": ids[30]}

@@ -188,16 +188,16 @@ def is_timed(move):
 
 
 def test_a_scheduled_move_is_made_once_at_its_time_as_the_model_makes_it(open_queue):
+    beside = {name: open_queue(rules, f"{name}_beside") for name, rules in LIFECYCLES.items()}
     for number, (key, story) in enumerate(STORIES.items()):
         scene = open_queue(LIFECYCLES[key.queue], f"{key.queue}{number}")
-        other = open_queue(LIFECYCLES[key.queue], f"{key.queue}_beside")
         move = next(
             move
             for move in scene.lifecycle.scheduled_moves
             if (move.name, move.to) == (key.name, key.to) and key.source in move.sources
         )
         before, when = story(scene)
-        assert sweep(other, move, when) == 0, f"{key}: a sweep moved a job of another queue"
+        assert sweep(beside[key.queue], move, when) == 0, f"{key}: a sweep moved a job of another queue"
         if is_timed(key):
             assert sweep(scene, move, when - 1) == 0, key
         assert scene.job(before) == before, key

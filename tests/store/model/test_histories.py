@@ -19,8 +19,8 @@ from tests.store.scene import UNKNOWN_ID
 STEPS = {"optiplan": 1_000, "oci_adjustments": 1_000}  # the longest ways to the end
 FEWER_STEPS = 550
 # Of these steps in the short form: as many as it takes to make most moves.
-SHORT_SHARE = {"optiplan": 0.7, "oci_adjustments": 0.7, "oci": 0.7, "pdf": 0.15, "ferry": 0.35}
-SMALLER_SHARE = 0.5
+SHORT_SHARE = {"optiplan": 0.7, "oci_adjustments": 0.5, "oci": 0.7, "pdf": 0.15, "ferry": 0.35}
+SMALLER_SHARE = 0.4
 IN_OTHERS = {"task", "three_at_once"}  # what they do, lifecycles with more words do as well
 SHARE_ON_SERVERS = 0.15  # the same where PostgreSQL and Redis take part
 SEEDS = range(int(os.environ.get("KESIN_HISTORIES", "3")))
