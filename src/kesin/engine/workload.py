@@ -50,13 +50,14 @@ class WorkloadContext:
         settings: Settings,
         queues: Mapping[str, Queue] | None = None,
         workloads: Mapping[str, Workload] | None = None,
+        store: Store | None = None,
     ) -> Self:
-        """The context of a queue, alone or among others, without a service."""
+        """The context of a queue without a service; ``store``: of accounts, if not the queue's."""
         from kesin.engine.access.accounts import Accounts
         from kesin.engine.access.commands import Commands
         from kesin.store.directory import Directory
 
-        known, accounts = queues or {queue.name: queue}, Accounts(Directory(queue.store))
+        known, accounts = queues or {queue.name: queue}, Accounts(Directory(store or queue.store))
         return cls(settings, Commands(known, accounts, workloads or {}), queue)
 
     @property

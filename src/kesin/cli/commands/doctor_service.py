@@ -154,7 +154,7 @@ def check_workloads(settings: Settings, store: Store) -> Iterator[DoctorCheck]:
             continue
         if queue is None:
             continue
-        context = WorkloadContext.for_queue(queue, settings, None, workloads())
+        context = WorkloadContext.for_queue(queue, settings, None, workloads(), store)
         check = check_workload(workload, context)
         if check is not None:
             status: Status = "ok" if check.ok else "failure" if check.needed else "warning"

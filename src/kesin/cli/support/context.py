@@ -51,7 +51,8 @@ class CommandContext:
     def workload_context(self, workload: Workload) -> WorkloadContext:
         """What the service would give a workload; the queues of all workloads are open."""
         queues = {name: self.open_queue(name) for name in workloads()}
-        return WorkloadContext.for_queue(queues[workload.name], self.settings, queues, workloads())
+        queue, store = queues[workload.name], self.store
+        return WorkloadContext.for_queue(queue, self.settings, queues, workloads(), store)
 
     def lifecycle_of(self, name: str, lifecycle: str | None = None) -> Lifecycle:
         """The lifecycle of a queue, or the one that is named."""

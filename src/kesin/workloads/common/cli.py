@@ -72,7 +72,7 @@ def open_workload(name: str, *, made_by: str | None = None) -> Iterator[Workload
     known = [each for each in workloads().values() if name in (each.name, each.part_of)]
     with open_stores(known, made_by=made_by) as (settings, store):
         queues = {each.name: each.open_queue(store) for each in known}
-        yield WorkloadContext.for_queue(queues[name], settings, queues, workloads())
+        yield WorkloadContext.for_queue(queues[name], settings, queues, workloads(), store)
 
 
 def local_operator() -> Actor:

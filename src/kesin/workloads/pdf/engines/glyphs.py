@@ -84,10 +84,8 @@ def _drawn_texts(content: bytes, narrow: set[bytes]) -> Iterator[tuple[str, bool
 
 
 def _has_box(codes: bytes, width: int) -> bool:
-    zero = b"0" * width
-    return zero in codes and any(
-        codes[at : at + width] == zero for at in range(0, len(codes), width)
-    )
+    zero, starts = b"0" * width, range(0, len(codes), width)
+    return zero in codes and any(codes[at : at + width] == zero for at in starts)
 
 
 def _mapped_characters(table: bytes) -> set[str]:
