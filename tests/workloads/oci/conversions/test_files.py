@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from kesin.foundation.problems import Problem
@@ -64,6 +64,7 @@ sales = st.fixed_dictionaries(
 )
 
 
+@settings(max_examples=settings.default.max_examples // 2)
 @given(
     st.lists(sales, min_size=1, max_size=5, unique_by=lambda row: row["id"]),
     st.sampled_from(ENCODINGS),

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kesin.workloads.oci.conversions.conversion import RowDefaults, Unsendable
@@ -129,6 +129,7 @@ def spaced(draw: Any, digits: str) -> str:
     return "".join(draw(between) + digit for digit in digits) + draw(between)
 
 
+@settings(max_examples=settings.default.max_examples // 2)
 @given(numbers(), st.data())
 def test_a_number_is_the_same_in_all_its_spellings(number, data):
     country, national, code = number

@@ -5,6 +5,7 @@ same problem for the workshop: the template cannot be used.
 """
 
 import io
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -51,6 +52,7 @@ def read_template(path: Path) -> bytes:
     return data
 
 
+@lru_cache(maxsize=1)  # the template rarely changes, and every order needs it
 def _first_row(data: bytes) -> list[object] | None:
     """Read row 1 without the empty cells at its end; None if the sheet is missing."""
     import openpyxl
@@ -58,11 +60,9 @@ def _first_row(data: bytes) -> list[object] | None:
     workbook = openpyxl.load_workbook(io.BytesIO(data))
     if SHEET not in workbook.sheetnames:
         return None
-    rows = workbook[SHEET].iter_rows(min_row=1, max_row=1, values_only=True)
-    row: list[object] = list(next(rows))
-    while row and row[-1] in {None, ""}:
-        row.pop()
-    return row
+    row: list[object] = list(next(workbook[SHEET].iter_rows(max_row=1, values_only=True)))
+    end = max((n for n, cell in enumerate(row, 1) if cell not in {None, ""}), default=0)
+    return row[:end]
 
 
 def _template_problem(path: Path, reason: str) -> OrderProblem:
