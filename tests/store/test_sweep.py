@@ -197,7 +197,9 @@ def test_a_scheduled_move_is_made_once_at_its_time_as_the_model_makes_it(open_qu
             if (move.name, move.to) == (key.name, key.to) and key.source in move.sources
         )
         before, when = story(scene)
-        assert sweep(beside[key.queue], move, when) == 0, f"{key}: a sweep moved a job of another queue"
+        assert sweep(beside[key.queue], move, when) == 0, (
+            f"{key}: a sweep moved a job of another queue"
+        )
         if is_timed(key):
             assert sweep(scene, move, when - 1) == 0, key
         assert scene.job(before) == before, key
