@@ -24,7 +24,7 @@ import termios
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
@@ -363,6 +363,9 @@ if __name__ == "__main__":
     group: Any = get_command(app)
     for name in group.list_commands(None):
         group.get_command(None, name)
+    argon2 = imported["argon2"]  # the cheapest parameters, as in the tests
+    quick = partial(argon2.PasswordHasher, time_cost=1, memory_cost=8, parallelism=1)
+    argon2.PasswordHasher = quick
     _build_app()
     lifecycle.prove = proof_of  # a shipped lifecycle is not proved anew, as in this folder's tests
     gc.freeze()
