@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from dataclasses import dataclass
+from functools import cache
 from itertools import zip_longest
 from pathlib import Path
 
@@ -90,6 +91,7 @@ def links_in(prose: str) -> list[str]:
     return [link for link in _LINK.findall(plain) if "://" not in link]
 
 
+@cache
 def anchors(page: Path) -> set[str]:
     """The names that GitHub gives to the headings of a page."""
     seen: Counter[str] = Counter()
