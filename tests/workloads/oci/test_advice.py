@@ -34,7 +34,7 @@ OURS = [  # which are in no table
 ENGLISH = re.compile(
     r"\b(the|is|are|was|were|this|that|with|from|of|and|until|for|has|have|must|it|you|your|our|"
     r"google's|row|rows|account|nothing|because|where|which|who|when|by|to|does|again|"
-    r"but|though|cannot|without|or|as)\b",
+    r"but|though|although|than|too|unspecified|cannot|without|or|as)\b",
     re.IGNORECASE,
 )
 NAMES = re.compile(r"“[^”]*”|\b[A-Z][A-Z_]+\b|\b[a-z]+_[a-z_]+\b|customers/\S+|\(\w+\)")
@@ -128,7 +128,7 @@ def test_codes_are_told_apart_though_they_are_stored_cut_off():
 
 def test_what_follows_is_what_the_verdict_does():
     """A row that fails rests, one that waits comes back by itself, one Google had is done."""
-    by_itself = re.compile(r"by itself|by themselves|once the breaker closes")
+    by_itself = re.compile(r"automatically|when the breaker closes")
     for code in CODES:
         following = ADVICE.find(code.name).next
         verdict = code.verdict.name if code.verdict else ""

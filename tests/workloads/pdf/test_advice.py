@@ -80,7 +80,7 @@ def test_no_two_codes_have_the_same_text():
 
 def test_the_text_says_whether_a_job_is_retried():
     for code in (declared.name for declared in PDF.lifecycle().errors.codes):
-        by_itself = "by itself" in ADVICE.describe(code)["en"]["next"]
+        by_itself = "automatically" in ADVICE.describe(code)["en"]["next"]
         assert by_itself == (code in {*RETRYABLE, "INTERRUPTED"}), code
 
 

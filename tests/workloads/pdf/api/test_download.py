@@ -45,7 +45,7 @@ def test_an_internal_code_is_unknown_to_callers_and_has_a_message(front, me):
     assert front.seen(job_id).internal_code == "ARTIFACT_WRITE_FAILED"
     status = front.get(me, job_id).json()
     assert (status["status"], status["error_code"]) == ("failed", "UNKNOWN")
-    assert status["error_message"] == "The PDF was made, and the storage did not take it."
+    assert status["error_message"] == "The PDF was rendered, but the storage did not accept it."
     assert status["retry_count"] == 2
 
 
