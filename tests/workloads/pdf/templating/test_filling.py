@@ -23,7 +23,9 @@ from kesin.workloads.pdf.templating.filling import (
 from kesin.workloads.pdf.templating.library import TemplateLibrary
 from kesin.workloads.pdf.templating.pictures import PictureLimits
 from tests.attacks.bombs import png
+from tests.cli.programs import wait_until
 from tests.workloads.pdf.templating.test_library import PAGE, refusal, write
+from tests.workloads.secrets_hidden import assert_no_secrets, set_secrets
 
 pytestmark = pytest.mark.starts
 LOOP = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
@@ -99,11 +101,21 @@ def test_a_picture_beside_a_template_is_measured_when_it_is_loaded(tmp_path):
     assert "mine/logo.png: the size of a picture cannot be read" in str(library.broken["mine"])
 
 
-@pytest.fixture
-def helper() -> Iterator[FillHelper]:
+@pytest.fixture(scope="module")
+def started() -> Iterator[FillHelper]:
     helper = FillHelper()
     yield helper
     helper.stop()
+
+
+@pytest.fixture
+def helper(started, library) -> FillHelper:
+    """One for the module, without children at the beginning of a test."""
+    fill(started, library)
+    while started._idle:
+        started._idle.pop().close()
+    wait_until(lambda: not children(started))
+    return started
 
 
 def fill(helper: FillHelper, library: TemplateLibrary, name: str = "sound") -> bytes:
@@ -147,12 +159,15 @@ def test_a_kept_child_that_dies_at_its_task_is_no_fault_of_the_template(helper, 
         assert b"<body>a" in fill(helper, library)
 
 
-def test_a_helper_that_was_killed_is_replaced(helper, library):
-    fill(helper, library)
-    for channel in helper._idle:
-        channel.close()
+def test_a_helper_that_was_killed_is_replaced_and_has_a_minimal_environment(
+    helper, library, monkeypatch
+):
+    set_secrets(monkeypatch)
+    first = helper._child.process.pid
     helper._child.process.kill()
     assert b"<body>a" in fill(helper, library)
+    assert helper._child.process.pid != first
+    assert_no_secrets([helper._child.process.pid, *children(helper)])
 
 
 def test_many_fill_at_once_and_few_wait_for_more(helper, library):
@@ -172,9 +187,3 @@ def test_a_forked_process_has_a_helper_of_its_own(library):
             os._exit(2)
     assert os.waitpid(child, 0)[1] == 0
     assert "<body>7" in library.render_html("sound", {"x": 7})
-
-
-def test_the_helper_has_a_minimal_environment(helper, library, monkeypatch):
-    monkeypatch.setenv("KESIN_SECRET_KEYS", "hidden")
-    fill(helper, library)
-    assert b"hidden" not in Path(f"/proc/{helper._child.process.pid}/environ").read_bytes()

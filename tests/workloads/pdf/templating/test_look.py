@@ -44,6 +44,7 @@ CHROMIUM = pytest.mark.parametrize(
 )
 
 
+@cache
 def printed(engine, html):
     if engine is None:
         pdf, warnings = paper.weasy(html)
