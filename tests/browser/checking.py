@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from playwright.sync_api import Page, ViewportSize
+from playwright.sync_api import Page, ViewportSize, expect
 
 from kesin.lifecycle.task import task_lifecycle
 from kesin.workloads import built_in
@@ -235,6 +235,19 @@ def too_wide(page: Page) -> list[str]:
         }"""
     )
     return elements
+
+
+def is_seen_before_the_timeline(page: Page, outcome: str) -> None:
+    """What came of a job is on the screen when its page opens, on a desk and on a phone."""
+    for size in (WIDE, PHONE):
+        sized(page, size)
+        page.evaluate("scrollTo(0, 0)")
+        expect(page.locator(outcome)).to_be_in_viewport()
+        tops = [
+            page.locator(one).evaluate("one => one.getBoundingClientRect().top")
+            for one in (".job-top", outcome, "#job-next", ".timeline")
+        ]
+        assert tops == sorted(tops)
 
 
 @cache

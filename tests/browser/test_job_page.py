@@ -8,8 +8,15 @@ from playwright.sync_api import Page, expect
 from kesin.engine.results import Failed
 from kesin.engine.worker import Worker
 from kesin.lifecycle.errors import Category
-from tests.browser.checking import AT_DESK, ON_PHONE, PHONE, WIDE, sized
-from tests.browser.sample_data import conversions, pdfs
+from tests.browser.checking import (
+    AT_DESK,
+    ON_PHONE,
+    PHONE,
+    WIDE,
+    is_seen_before_the_timeline,
+    sized,
+)
+from tests.browser.sample_data import conversions
 from tests.web.conftest import ROOT, World
 from tests.workloads.optiplan.orders_ready import held_order, order_service, planned_order
 
@@ -54,9 +61,11 @@ def expect_same_document(page: Page) -> None:
 @ON_PHONE
 def test_a_task_is_requeued_and_its_page_shows_the_new_state_at_once(size, signed_in, world):
     job_id = failed_task(world)
-    page = signed_in("operator", size=size)
+    page = signed_in("operator")
     page.goto(f"/dashboard/jobs/{job_id}")
     stays(page)
+    is_seen_before_the_timeline(page, "#job-outcome")
+    sized(page, size)
     expect(page.locator("#job-outcome")).to_contain_text("BROKEN")
     expect(page.locator("#job-next")).to_contain_text("Waits for an operator")
     take(page, "Retry")
@@ -160,6 +169,7 @@ def test_the_header_stays_in_sight_and_in_reach_while_the_page_scrolls(signed_in
     page = signed_in("operator")
     page.goto(f"/dashboard/jobs/{job_id}")
     expect(page.locator("#job-panel img.plan")).to_be_visible()
+    is_seen_before_the_timeline(page, "#job-panel img.plan")
     for size in (WIDE, PHONE):
         sized(page, size)
         page.evaluate("window.scrollTo(0, 0)")
@@ -175,25 +185,6 @@ def test_the_header_stays_in_sight_and_in_reach_while_the_page_scrolls(signed_in
         expect(dialog).to_be_visible()
         dialog.get_by_role("button", name="Close").click()
         expect(dialog).to_have_count(0)
-
-
-def test_what_came_of_it_is_seen_before_the_timeline(signed_in, world):
-    printed = pdfs(world, owner="user:owner")["done"]
-    page = signed_in("admin")
-    for job_id, outcome in (
-        (printed, "#job-panel iframe"),
-        (planned_order(world.service), "#job-panel img.plan"),
-        (failed_task(world), "#job-outcome"),
-    ):
-        page.goto(f"/dashboard/jobs/{job_id}")
-        for size in (WIDE, PHONE):
-            sized(page, size)
-            expect(page.locator(outcome)).to_be_in_viewport()
-            tops = [
-                page.locator(one).evaluate("one => one.getBoundingClientRect().top")
-                for one in (".job-top", outcome, "#job-next", ".timeline")
-            ]
-            assert tops == sorted(tops)
 
 
 def test_on_a_phone_other_actions_fold_into_a_menu_and_destroy_quietly(signed_in, world):

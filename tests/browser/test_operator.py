@@ -139,6 +139,12 @@ def left_out(page: Page, code: str) -> Locator:
     return page.get_by_role("dialog").locator("li.left-out").filter(has_text=code)
 
 
+def judged(judge: Page, page: Page, within: str, **themes: bool) -> list[Any]:
+    show(judge, page.content())
+    return problems(judge, within, **themes)
+
+
+@pytest.mark.long  # in short: the next test; test_pages.py; tests/web/dashboard/test_operator.py
 def test_the_dialog_is_for_everybody_and_in_both_languages(signed_in, judge, size):
     page = signed_in("operator", size=size, language="tr")
     page.goto("/dashboard")
@@ -151,8 +157,7 @@ def test_the_dialog_is_for_everybody_and_in_both_languages(signed_in, judge, siz
     expect(dialog).to_contain_text("13. satır: 'drvier' eksik")
     assert english(page, carried) == []
     assert too_wide_at_any_size(page) == []
-    show(judge, page.content())
-    assert problems(judge, "dialog", dark=True) == []
+    assert judged(judge, page, "dialog", dark=True) == []
     dialog.get_by_role("button", name="Kapat").click()
     expect(dialog).to_have_count(0)
     page.goto("/dashboard/queues/oci?state=FAILED")
@@ -172,6 +177,8 @@ def test_the_right_action_for_all_97_is_reached_within_five_clicks(signed_in, ju
     clicks = Clicks(page)
     clicks.on(page.get_by_role("link", name="Retry 21 in 2 groups"))
     dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_role("heading", name="Needs you")).to_be_focused()
+    assert judged(judge, page, "dialog", dark=True) == []
     expect(dialog).to_contain_text("21 jobs will be retried")
     expect(dialog).to_contain_text("51 jobs are left out")
     expect(dialog).to_contain_text(
@@ -191,8 +198,7 @@ def test_the_right_action_for_all_97_is_reached_within_five_clicks(signed_in, ju
     tab = clicks.new_tab(addresses.get_by_role("link", name="Fix data"))
     expect(tab.get_by_role("textbox", name="to", exact=True)).to_have_count(15)
     assert too_wide(tab) == []
-    show(judge, tab.content())
-    assert problems(judge, "main", light=True) == []
+    assert judged(judge, tab, "main", light=True) == []
     tab.get_by_role("textbox", name="to", exact=True).first.fill("ali@example.org")
     tab.get_by_role("button", name="Enqueue what is corrected").click()
     expect(tab.locator("#result")).to_contain_text("1 corrected job is enqueued")

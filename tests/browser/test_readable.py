@@ -144,13 +144,17 @@ def test_a_page_about_a_site_switches_to_its_time_as_the_site_is_chosen(busy, si
 # Bars that stay
 
 
-def test_bars_stay_while_the_page_scrolls_and_cover_nothing_in_focus(busy, signed_in):
+def test_bars_stay_while_the_page_scrolls_cover_nothing_in_focus_and_hold_every_entry(
+    busy, signed_in
+):
     page = signed_in("admin")
     page.goto(QUEUE)
     for size in (WIDE, PHONE):
         sized(page, size)
         page.evaluate("scrollTo({ top: 0, behavior: 'instant' })")
         check_bars(page, size)
+    a_phone_has_four_entries_with_icons_and_more(page)
+    a_side_bar_longer_than_the_window_scrolls_by_itself(page)
 
 
 def check_bars(page: Page, size: ViewportSize) -> None:
@@ -169,9 +173,9 @@ def check_bars(page: Page, size: ViewportSize) -> None:
     assert page.evaluate(COVERED) == []
 
 
-def test_a_side_bar_longer_than_the_window_scrolls_by_itself(busy, signed_in):
-    page = signed_in("admin", size={"width": 1440, "height": 300})
-    page.goto(QUEUE)
+def a_side_bar_longer_than_the_window_scrolls_by_itself(page: Page) -> None:
+    sized(page, {"width": 1440, "height": 300})
+    page.evaluate("scrollTo({ top: 0, behavior: 'instant' })")
     admin = page.locator("#nav").get_by_role("link", name="Admin")
     expect(admin).not_to_be_in_viewport()
     admin.scroll_into_view_if_needed()
@@ -179,9 +183,7 @@ def test_a_side_bar_longer_than_the_window_scrolls_by_itself(busy, signed_in):
     assert page.evaluate("scrollY") == 0
 
 
-def test_a_phone_has_four_entries_with_icons_and_more(busy, signed_in):
-    page = signed_in("admin", size=PHONE)
-    page.goto(QUEUE)
+def a_phone_has_four_entries_with_icons_and_more(page: Page) -> None:
     bar = page.locator("#nav")
     links = bar.get_by_role("link")
     expect(links).to_have_count(4)

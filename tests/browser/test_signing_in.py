@@ -19,9 +19,11 @@ def fill_in(page: Page, name: str, password: str = PASSWORD) -> None:
     page.get_by_role("button", name="Sign in").click()
 
 
-def test_signing_in_leads_to_the_requested_page_even_after_a_wrong_password(page, world, watcher):
+def test_signing_in_leads_to_the_page_at_first_and_after_the_session_expired(page, world, watcher):
+    """Even after a wrong password."""
     watcher.expects(r"status of 401")
-    can = world.known("can", "operator", all_sites=True)
+    watcher.expects(ENDED)
+    can = world.known("sleepy", "operator", all_sites=True)
     page.goto(HERE)
     expect(page).to_have_url(re.compile(r"/sign-in\?next="))
     expect(page.get_by_label("Name", exact=True)).to_be_focused()
@@ -31,6 +33,13 @@ def test_signing_in_leads_to_the_requested_page_even_after_a_wrong_password(page
     fill_in(page, can)
     expect(page).to_have_url(re.compile(re.escape(HERE) + "$"))
     expect(page.locator("header")).to_contain_text(can)
+    world.clock.advance(IDLE_S + 1)
+    world.job()
+    expect(page.get_by_role("status")).to_have_text(
+        "Your session has ended. Sign in again to continue."
+    )
+    fill_in(page, can)
+    expect(page).to_have_url(re.compile(re.escape(HERE)))
 
 
 def test_signing_out_ends_the_session_and_going_back_shows_nothing(signed_in):
@@ -58,20 +67,6 @@ def test_signing_out_everywhere_is_noticed_by_another_browser_though_nothing_mov
     expect(here.get_by_role("button", name="Sign in")).to_be_visible()
     expect(there.get_by_role("status")).to_contain_text("Your session has ended")
     expect(there.locator("input[name=next]")).to_have_value("/dashboard/queues/task")
-
-
-def test_an_expired_session_leads_to_the_sign_in_and_back_to_the_page(signed_in, world, watcher):
-    watcher.expects(ENDED)
-    page = signed_in("operator", name="sleepy")
-    page.goto(HERE)
-    expect(page.locator("h1")).to_be_visible()
-    world.clock.advance(IDLE_S + 1)
-    world.job()
-    expect(page.get_by_role("status")).to_have_text(
-        "Your session has ended. Sign in again to continue."
-    )
-    fill_in(page, "sleepy")
-    expect(page).to_have_url(re.compile(re.escape(HERE)))
 
 
 def test_an_unreachable_service_is_reported_and_the_page_recovers(signed_in, served, watcher):

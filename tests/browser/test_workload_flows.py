@@ -17,7 +17,7 @@ from kesin.web.dashboard.queues import actions
 from kesin.workloads.optiplan.pipeline.runner import Runner
 from kesin.workloads.pdf.engines.availability import find_chromium
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
-from tests.browser.checking import PHONE, too_small, too_wide
+from tests.browser.checking import PHONE, is_seen_before_the_timeline, too_small, too_wide
 from tests.browser.conftest import FLAGS
 from tests.browser.sample_data import conversions, pdfs, press
 from tests.web.conftest import World
@@ -109,14 +109,6 @@ def test_a_pdf_is_previewed_made_and_downloaded(signed_in, world):
     templates.get_by_role("link", name=re.compile("invoice$")).click()
     page.locator('[name="v/number"]').fill("SEEN-77")
     expect(page.frame_locator("#pdf-preview iframe").get_by_text("SEEN-77").first).to_be_visible()
-    page.get_by_label("Add a row to Lines").click()
-    expect(page.locator('[name="v/lines/6/quantity"]')).to_be_visible()
-    expect(page.locator("#pdf-problems")).to_contain_text("Lines 7 · Quantity is missing")
-    page.get_by_role("button", name="Edit as JSON").click()
-    expect(page.locator("#pdf-source")).to_have_value(re.compile("SEEN-77"))
-
-    page.goto("/dashboard/pdf?template=invoice")
-    page.locator('[name="v/number"]').fill("SEEN-77")
     page.get_by_role("button", name="Make the PDF").click()
     expect(page.get_by_text("The PDF is queued.")).to_be_visible()
     newest = page.locator("#pdf-jobs tbody tr").first
@@ -126,8 +118,16 @@ def test_a_pdf_is_previewed_made_and_downloaded(signed_in, world):
     with page.expect_download() as waiting:
         newest.get_by_role("link", name="Download").click()
     assert "SEEN-77" in text(waiting.value.path().read_bytes())
+
+    page.get_by_label("Add a row to Lines").click()
+    expect(page.locator('[name="v/lines/6/quantity"]')).to_be_visible()
+    expect(page.locator("#pdf-problems")).to_contain_text("Lines 7 · Quantity is missing")
+    page.get_by_role("button", name="Edit as JSON").click()
+    expect(page.locator("#pdf-source")).to_have_value(re.compile("SEEN-77"))
+
     newest.locator("td.job a").click()
     expect(page).to_have_url(re.compile("/dashboard/jobs/"))
+    is_seen_before_the_timeline(page, "#job-panel iframe")
 
 
 @pytest.mark.long  # in short: what the viewer needs is in tests/web/dashboard/jobs/test_page.py

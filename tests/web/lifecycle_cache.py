@@ -1,12 +1,16 @@
 """A cache of the lifecycles of the workloads: each test has a service of its own.
 
 A lifecycle is a value: the same limits make the same one. To make, check and hash those of all
-workloads takes longer than most requests.
+workloads takes longer than most requests. So does the check of the schemas of all templates.
 """
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from typing import Any
+
+from jsonschema import Draft202012Validator
 
 from kesin.engine.workload import Workload
 from kesin.lifecycle.declare import Lifecycle
@@ -22,6 +26,7 @@ from kesin.workloads.pdf.batches.lifecycle import batch_lifecycle
 from kesin.workloads.pdf.webhooks.lifecycle import webhook_lifecycle
 
 _hash = Lifecycle.__hash__
+_check_schema = Draft202012Validator.check_schema
 _batches = cache(batch_lifecycle)
 _cached: dict[str, Callable[[], Lifecycle]] = {
     "oci": lambda: oci.with_settings(oci.oci_lifecycle),
@@ -39,8 +44,19 @@ def _hash_once(lifecycle: Lifecycle) -> int:
     return known
 
 
+@cache
+def _check_text(schema: str) -> None:
+    _check_schema(json.loads(schema))
+
+
+def _check_once(schema: Any) -> None:
+    """Each valid schema is checked once."""
+    _check_text(json.dumps(schema))
+
+
 def make_once() -> None:
     """From now on, in this process."""
+    Draft202012Validator.check_schema = _check_once  # type: ignore[method-assign,assignment]
     Lifecycle.__hash__ = _hash_once  # type: ignore[method-assign,assignment]
     oci.oci_lifecycle = cache(oci.oci_lifecycle)
     pdf.pdf_lifecycle = cache(pdf.pdf_lifecycle)
