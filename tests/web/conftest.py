@@ -288,6 +288,7 @@ class _ReadyStore(SqliteStore):
         self._free: list[ReaderConnection] = []
         super().__init__(path)
         self._connections.reading = self._lend  # type: ignore[method-assign]
+        self._connections.scanning = self._lend  # type: ignore[method-assign]
 
     @contextmanager
     def _lend(self) -> Iterator[sqlite3.Connection]:

@@ -19,7 +19,8 @@ from kesin.engine.replay import verify
 from kesin.lifecycle.task import task_lifecycle
 from kesin.workloads import lifecycles
 from tests.cli.programs import Programs, wait_until
-from tests.servers import PostgresServer
+from tests.faults.proxy import Postgres, Proxy
+from tests.servers import PORT
 from tests.web.serving import Served, opened, own_settings, serve
 
 PASSWORD_FILE = "first-password.txt"
@@ -323,30 +324,25 @@ def test_a_stop_releases_unfinished_jobs_and_the_next_start_finishes_them_once(
 # Readiness
 
 
-@pytest.fixture
-def stopped_server(ready_cluster: Path) -> Iterator[PostgresServer]:
-    """A server of its own: connections of other tests to the shared one would break."""
-    with PostgresServer(fsync=False, like=ready_cluster) as server:
-        yield server
+def test_an_unreachable_store_is_not_ready_until_it_is_back(start, postgres_server, monkeypatch):
+    postgres_server.create_database("served")
+    with Proxy(postgres_server.folder / f".s.PGSQL.{PORT}", Postgres()) as line:
+        address = f"postgresql://postgres@127.0.0.1:{line.port}/served"
+        monkeypatch.setenv("KESIN_DATABASE_URL", f"{address}?sslmode=disable&gssencmode=disable")
+        served = start(KESIN_REQUEST_TIMEOUT_S="3")
 
+        def status() -> tuple[int, bool | None]:
+            response = served.client.get("/health/ready")
+            checks = response.json().get("checks", {"store": {}})  # none if it took too long
+            return response.status_code, checks["store"].get("ok")
 
-def test_an_unreachable_store_is_not_ready_until_it_is_back(start, stopped_server, monkeypatch):
-    monkeypatch.setenv("KESIN_DATABASE_URL", stopped_server.create_database("served"))
-    served = start(KESIN_REQUEST_TIMEOUT_S="3")
-
-    def status() -> tuple[int, bool | None]:
-        response = served.client.get("/health/ready")
-        checks = response.json().get("checks", {"store": {}})  # none if it took too long
-        return response.status_code, checks["store"].get("ok")
-
-    wait_until(lambda: status() == (200, True))
-    stopped_server.stop()
-    try:
+        wait_until(lambda: status() == (200, True))
+        line.door = "away"
+        line.cut()
         wait_until(lambda: status() == (503, False))
         assert served.client.get("/health/live").status_code == 200
         assert served.client.get("/api/queues/oci/stats").status_code == 503
-    finally:
-        stopped_server.start()
-    wait_until(lambda: status() == (200, True))
-    served.signal(signal.SIGTERM)
-    assert served.end() == 0
+        line.mend()
+        wait_until(lambda: status() == (200, True))
+        served.signal(signal.SIGTERM)
+        assert served.end() == 0
