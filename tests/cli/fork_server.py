@@ -15,6 +15,7 @@ import io
 import logging
 import marshal
 import os
+import runpy
 import select
 import signal
 import socket
@@ -34,6 +35,7 @@ PATH, ENCODING = "PYTHONPATH", "PYTHONIOENCODING"
 MAX_REQUEST_BYTES = 1 << 20  # of an environment and its arguments
 COMMAND = "kesin.cli"
 OPTIMIZER = "kesin.workloads.optiplan.optimizer"
+SCRIPT = ".py"  # how its name ends
 FILL_CHILD = "kesin.workloads.pdf.templating.fill_child"  # its argument is an open file
 IMPORTED = (
     "kesin.cli.support.context",
@@ -125,6 +127,8 @@ if os.path.basename(name) == "kesin":
     argv = ["", "-m", "kesin.cli", *words]
 elif words[:1] == ["-m"] and words[1] in {modules}:
     argv = sys.argv
+elif words and words[0].endswith("{script}"):
+    argv = ["", "", *words]
 else:
     os.execv("{python}", ["{python}", *words])
 connection = socket.socket(socket.AF_UNIX)
@@ -151,15 +155,16 @@ def write_stub(folder: Path, name: str) -> Path:
     file = folder / name
     modules = {COMMAND, OPTIMIZER, FILL_CHILD}
     names = {"python": sys.executable, "server": _fork_server(), "fill_child": FILL_CHILD}
-    file.write_text(STUB.format(modules=modules, **names))
+    file.write_text(STUB.format(modules=modules, script=SCRIPT, **names))
     file.chmod(0o755)
     return file
 
 
 def path_with_kesin(folder: Path) -> str:
-    """A search path that begins with a `kesin` in this new folder, which starts at once."""
+    """A search path that begins with a `kesin` and a `python` that start at once."""
     folder.mkdir()
-    write_stub(folder, "kesin")
+    for name in ("kesin", "python"):
+        write_stub(folder, name)
     return os.pathsep.join([str(folder), str(Path(sys.executable).parent), os.environ["PATH"]])
 
 
@@ -279,8 +284,8 @@ def _become(request: dict[str, Any]) -> None:
     os.environ.clear()
     os.environ.update(request["env"])
     os.chdir(request["cwd"])
-    _, _, module, *words = request["argv"]
-    opened = [0, 1, 2, *([int(words[0])] if module == FILL_CHILD else [])]
+    _, _, program, *words = request["argv"]
+    opened = [0, 1, 2, *([int(words[0])] if program == FILL_CHILD else [])]
     streams = [fcntl.fcntl(stream, fcntl.F_DUPFD, max(opened) + 1) for stream in request["streams"]]
     for stream, number in zip(streams, opened, strict=True):
         os.dup2(stream, number)
@@ -311,6 +316,8 @@ def _become(request: dict[str, Any]) -> None:
     sys.path[0] = str(Path(sys.executable).parent if by_name else Path.cwd())
     sys.executable = os.environ.get(CHILD_PYTHON, sys.executable)
     sys.argv = [str(ROOT / "src/kesin/cli/__main__.py"), *words]
+    if program.endswith(SCRIPT):
+        sys.path[0], sys.argv[0] = str(Path(program).resolve().parent), program
 
 
 def _build_app() -> None:
@@ -375,6 +382,9 @@ if __name__ == "__main__":
     _become(request)
     if any(name.startswith("_TYPER_") for name in os.environ):  # it has other options then
         get_command.cache_clear()
+    program = request["argv"][2]
     optimizer, fill_child = imported[f"{OPTIMIZER}.__main__"], imported[FILL_CHILD]
     mains = {OPTIMIZER: lambda: sys.exit(optimizer.main()), FILL_CHILD: fill_child.main}
-    _run(mains.get(request["argv"][2], main))
+    if program.endswith(SCRIPT):
+        mains[program] = partial(runpy.run_path, program, run_name="__main__")
+    _run(mains.get(program, main))
