@@ -37,7 +37,9 @@ COMMAND = "kesin.cli"
 OPTIMIZER = "kesin.workloads.optiplan.optimizer"
 SCRIPT = ".py"  # how its name ends
 FILL_CHILD = "kesin.workloads.pdf.templating.fill_child"  # its argument is an open file
+PROVE = "kesin.cli.commands.lifecycle"
 IMPORTED = (
+    PROVE,
     "kesin.cli.support.context",
     "kesin.web.app",
     "kesin.web.server",
@@ -359,13 +361,12 @@ if __name__ == "__main__":
     import typer
 
     from kesin.cli import app, main
-    from kesin.cli.commands import lifecycle
     from kesin.cli.root import import_structlog
     from kesin.engine.proof_cache import proof_of
 
     gc.set_threshold(20_000)
     import_structlog()
-    imported = {name: importlib.import_module(name) for name in IMPORTED}
+    imported: dict[str, Any] = {name: importlib.import_module(name) for name in IMPORTED}
     typer.main.get_command = get_command = cache(typer.main.get_command)
     group: Any = get_command(app)
     for name in group.list_commands(None):
@@ -374,7 +375,7 @@ if __name__ == "__main__":
     quick = partial(argon2.PasswordHasher, time_cost=1, memory_cost=8, parallelism=1)
     argon2.PasswordHasher = quick
     _build_app()
-    lifecycle.prove = proof_of  # a shipped lifecycle is not proved anew, as in this folder's tests
+    imported[PROVE].prove = proof_of  # what ships is not proved anew, as in the tests
     gc.freeze()
     atexit._clear()  # what libraries do at the end of a process takes their objects apart
     atexit.register(logging.shutdown)

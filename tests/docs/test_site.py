@@ -86,9 +86,9 @@ def test_it_builds_without_a_warning_fetches_nothing_and_every_link_works(search
         hooks = [str(ROOT / name) for name in CONFIG["hooks"]]
         changed = {"INHERIT": str(config), "docs_dir": str(DOCS), "hooks": hooks, "plugins": []}
         plain = {"pymdownx.highlight": {"use_pygments": False}}
-        changed["markdown_extensions"] = [
-            plain if one == "pymdownx.highlight" else one for one in CONFIG["markdown_extensions"]
-        ]
+        extensions = CONFIG["markdown_extensions"]
+        extensions = [plain if one == "pymdownx.highlight" else one for one in extensions]
+        changed |= {"markdown_extensions": extensions}
         config = tmp_path / "mkdocs.yml"
         config.write_text(yaml.safe_dump(changed), "utf-8")
     site = tmp_path / "site"

@@ -120,6 +120,8 @@ def test_the_dashboard_opens_on_the_database_of_an_app(folder, monkeypatch):
     monkeypatch.setenv("MAIL_SERVER", "127.0.0.1:1")
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     spec = spec_from_file_location("shop_of_the_example", EXAMPLES / "fastapi_shop" / "shop.py")
+    assert spec is not None
+    assert spec.loader is not None
     shop = module_from_spec(spec)
     monkeypatch.setitem(sys.modules, spec.name, shop)
     spec.loader.exec_module(shop)
