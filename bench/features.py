@@ -73,7 +73,7 @@ def _preamble(rounds: int) -> str:
         f"Measured with `make bench ARGS='features --write'` on {when}: {os.cpu_count()} cores,"
         f" Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}; full durability;"
         f" client and database share the machine{_others()} No-op jobs, {JOBS:,} a round"
-        f" ({round(JOBS * concepts.FEW):,} where each job has a commit of its own), one process,"
+        f" ({round(JOBS * concepts.FEW):,} where each job has its own commit), one process,"
         f" {drained.THREADS} threads on PostgreSQL and one elsewhere. Read the ratios, not the"
         " rates: compared queues take turns, each in its own empty store, and a"
         f" ratio is the median of {rounds} rounds, with the lowest and the highest. *CPU* is"
@@ -373,7 +373,7 @@ ONLY_OURS = (
 
 def _beside_peers(report: Report, address: Address) -> None:
     names = [f"{shown} {version(shown.lower())}" for shown in ("PgQueuer", "Procrastinate")]
-    report.say("## PostgreSQL: beside the peers, the same feature on")
+    report.say("## PostgreSQL: compared with peers, with the same feature")
     report.say(
         f"Jobs per second, enqueued → drained, medians of {PEER_ROUNDS} rounds in which every queue"
         f" runs: {JOBS:,} jobs for Kesin and PgQueuer, {PEER_JOBS['procrastinate']} for"

@@ -83,8 +83,8 @@ def main() -> int:
                 f"Measured with `make load ARGS='--beside --seconds {asked.seconds:g} --clients"
                 f" {asked.clients} --write{more}` on {when}{other}: {os.cpu_count()} cores with a"
                 f" load of {load:.0f} from other work, Python {platform.python_version()}, SQLite"
-                f" {sqlite3.sqlite_version}. Only ratios of one run, and times of the processor,"
-                " can be compared."
+                f" {sqlite3.sqlite_version}. Compare only ratios within a run, and"
+                " processor times."
             )
         requests.run(report, asked.clients, asked.seconds, asked.folder, asked.old)
         requests.posted(report, asked.folder)

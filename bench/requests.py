@@ -133,9 +133,8 @@ def posted(report: Report, folder: str | None) -> None:
     p99 = load._quantile(times, 0.99)
     report.say(
         f"## `POST /pdf/jobs`\n\nOne client, {len(times)} new jobs, each checked against its"
-        f" template's schema and written to the disk before the answer: {median(times):.1f} ms in"
-        f" the server in the median, {p99:.1f} ms at the 99th percentile, {spent:.2f} ms of the"
-        " processor."
+        f" template's schema and written to disk before the response: {median(times):.1f} ms in"
+        f" the server (median), {p99:.1f} ms (99th percentile), {spent:.2f} ms of processor time."
     )
     report.aim("POST /pdf/jobs, milliseconds in the server, median", median(times), most=4)
 

@@ -79,7 +79,7 @@ deleted from the file when a worker takes it.
 - **Kesin** loses, doubles and strands nothing. After a kill, it runs *more* jobs again than
   Procrastinate, because it claims short jobs in batches and writes their results together, within
   half a second. With `batch=1`, only the claimed jobs run again, but every job needs its own write.
-- **A worker that comes back** makes the difference. Procrastinate and PgQueuer let any worker
+- **A resumed worker** makes the difference. Procrastinate and PgQueuer let any worker
   finish a job by its id; Kesin checks the claim and refuses the late result. If the handler is
   idempotent and its result is not used, this does no harm.
 - **Procrastinate and PgQueuer lose and strand nothing** if they are set up as their manuals say and
