@@ -1,4 +1,4 @@
-"""The courier is a package of its own: its folder is put on the path, as if installed."""
+"""For all workloads; the courier is a package of its own, its folder is put on the path."""
 
 import sys
 import warnings
@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 import structlog
+from argon2 import PasswordHasher
 from structlog.testing import capture_logs
+
+from kesin.foundation import passwords
 
 COURIER = Path(__file__).parents[2] / "examples" / "courier"
 sys.path.append(str(COURIER))
@@ -16,6 +19,17 @@ sys.path.append(str(COURIER))
 with warnings.catch_warnings():  # it asks for httpx2 and works with httpx
     warnings.simplefilter("ignore")
     import starlette.testclient  # noqa: F401
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _quick_hashes() -> Iterator[None]:
+    """Hash passwords with cheap parameters."""
+    with pytest.MonkeyPatch.context() as patch:
+        quick = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+        patch.setattr(passwords, "_hasher", lambda: quick)
+        passwords.unmatched_hash.cache_clear()
+        yield
+    passwords.unmatched_hash.cache_clear()
 
 
 @pytest.fixture
