@@ -29,6 +29,7 @@ from tests.cli.programs import PATIENCE_S, wait_until
 from tests.redis_server import RedisServer
 from tests.workloads.pdf.press import payload
 from tests.workloads.pdf.rq_workers import HOLDING, Workshop, ask_apart, worker_processes, workshop
+from tests.workloads.pdf.templating.test_library import PAGE, write
 
 
 @pytest.fixture
@@ -326,13 +327,19 @@ def test_rqs_own_workers_count_while_rq_has_their_heartbeat(shop):
 
 
 def test_a_plain_rq_worker_renders(shop, tmp_path):
-    job = shop.jobs.create_job("invoice", {**payload(), "engine": "weasyprint"})
+    write(tmp_path / "own", "card", PAGE.format("{{ x }}"))  # the fonts of ours take their time
+    job = shop.jobs.create_job("card", {"variables": {"x": 7}, "engine": "weasyprint", "paper": {}})
     enqueue_pdf_job(job.job_id, store=shop.store)
     command = [
         sys.executable, "-m", "rq.cli", "worker", RQ_QUEUE_NAME, "--burst", "--url", shop.store.url,
         "--serializer", "rq.serializers.JSONSerializer",
     ]  # fmt: skip
-    settings = {"KESIN_REDIS_URL": shop.store.url, "KESIN_DATA_DIR": str(tmp_path)}
+    settings = {
+        "KESIN_REDIS_URL": shop.store.url,
+        "KESIN_DATA_DIR": str(tmp_path),
+        "KESIN_PDF_TEMPLATES": str(tmp_path / "own"),
+        "KESIN_PDF_ALLOWED_TEMPLATES": "card",
+    }
     env = {name: value for name, value in os.environ.items() if not name.startswith("KESIN_")}
     done = subprocess.run(
         command, env={**env, **settings}, capture_output=True, timeout=PATIENCE_S, check=False
