@@ -23,6 +23,7 @@ from tests.web.serving import own_settings, serve
 from tests.workloads.pdf.documents import text
 from tests.workloads.pdf.front import NO_JOB, Front, front_over, order
 from tests.workloads.pdf.press import SAMPLE
+from tests.workloads.pdf.templating.test_library import PAGE, write
 
 PDF_QUEUES = [workload.name for workload in built_in() if workload.in_redis]
 
@@ -148,7 +149,13 @@ def test_kesin_serve_renders_pdfs_through_rq(tmp_path, monkeypatch):
     own_settings(monkeypatch, tmp_path)
     with RedisServer() as server, Programs(tmp_path) as programs:
         server.kill()
-        settings = {"KESIN_REDIS_URL": server.url(), "KESIN_PDF_PROCESSES": "1"}
+        write(tmp_path / "own", "card", PAGE.format("{{ number }}"))
+        settings = {
+            "KESIN_REDIS_URL": server.url(),
+            "KESIN_PDF_PROCESSES": "1",
+            "KESIN_PDF_TEMPLATES": str(tmp_path / "own"),
+            "KESIN_PDF_ALLOWED_TEMPLATES": "invoice,card",
+        }
         child = {CHILD_PYTHON: str(write_stub(tmp_path, "python"))}
         with serve(programs, tmp_path, **settings, **child) as served:
             assert served.client.post("/pdf/jobs", json=order("RQ-0")).status_code == 503
@@ -157,7 +164,8 @@ def test_kesin_serve_renders_pdfs_through_rq(tmp_path, monkeypatch):
             wait_until(lambda: client.keys("pdf:worker:*"))
             worker = str(client.keys("pdf:worker:*")[0])
             wait_until(lambda: len(client.smembers("rq:workers:pdf")) == 2)
-            body = order("RQ-1", options={"engine": "weasyprint"})  # starts and ends sooner
+            body = {"template_name": "card", "variables": {"number": "RQ-1"}}
+            body["options"] = {"engine": "weasyprint"}  # starts and ends sooner
             response = served.client.post("/pdf/jobs?wait=25", json=body)
             assert (response.status_code, response.headers["content-type"]) == (
                 200,
