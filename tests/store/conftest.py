@@ -162,7 +162,10 @@ def redis_shared(redis_server: RedisServer) -> Iterator[RedisStore]:
 @pytest.fixture(scope="session")
 def sqlite_store(request: pytest.FixtureRequest) -> Iterator[Callable[[], SqliteStore]]:
     """One file a process, emptied before each use, and statements that are prepared once."""
-    with opened("sqlite-file", request) as store, closing(_unguarded(store.path)) as raw:
+    with ExitStack() as stack:
+        store = stack.enter_context(opened("sqlite-file", request))
+        assert isinstance(store, SqliteStore)
+        raw = stack.enter_context(closing(_unguarded(store.path)))
         tables = raw.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
 
         def emptied() -> SqliteStore:

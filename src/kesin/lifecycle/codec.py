@@ -44,6 +44,7 @@ def lifecycle_from_json(text: str) -> Lifecycle:
     return lifecycle
 
 
+@lru_cache(maxsize=64)
 def rules_fingerprint(lifecycle: Lifecycle) -> str:
     """What two declarations share if and only if they are the same but for documentation."""
     return fingerprint_of(lifecycle_json(lifecycle))
