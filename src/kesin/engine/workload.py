@@ -44,21 +44,14 @@ class WorkloadContext:
     stopping: Callable[[], bool] = field(default=bool, compare=False)
 
     @classmethod
-    def for_queue(
-        cls,
-        queue: Queue,
-        settings: Settings,
-        queues: Mapping[str, Queue] | None = None,
-        workloads: Mapping[str, Workload] | None = None,
-        store: Store | None = None,
-    ) -> Self:
-        """The context of a queue without a service; ``store``: of accounts, if not the queue's."""
+    def for_queue(cls, queue: Queue, settings: Settings) -> Self:
+        """The context of a queue whose store has the accounts too, without a service."""
         from kesin.engine.access.accounts import Accounts
         from kesin.engine.access.commands import Commands
         from kesin.store.directory import Directory
 
-        known, accounts = queues or {queue.name: queue}, Accounts(Directory(store or queue.store))
-        return cls(settings, Commands(known, accounts, workloads or {}), queue)
+        commands = Commands({queue.name: queue}, Accounts(Directory(queue.store)))
+        return cls(settings, commands, queue)
 
     @property
     def vault(self) -> Vault:

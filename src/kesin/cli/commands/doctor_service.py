@@ -6,6 +6,7 @@ from typing import Final
 
 from kesin.cli.support.inspection import open_for_reading
 from kesin.engine.access.accounts import Accounts
+from kesin.engine.access.commands import Commands
 from kesin.engine.access.vault import unopened_secrets
 from kesin.engine.transfer.queue_copy import was_moved_elsewhere
 from kesin.engine.workload import WorkloadContext
@@ -154,8 +155,8 @@ def check_workloads(settings: Settings, store: Store) -> Iterator[DoctorCheck]:
             continue
         if queue is None:
             continue
-        context = WorkloadContext.for_queue(queue, settings, None, workloads(), store)
-        check = check_workload(workload, context)
+        commands = Commands({name: queue}, Accounts(Directory(store)), workloads())
+        check = check_workload(workload, WorkloadContext(settings, commands, queue))
         if check is not None:
             status: Status = "ok" if check.ok else "failure" if check.needed else "warning"
             yield DoctorCheck(name, status, check.detail)

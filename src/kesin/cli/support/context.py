@@ -8,6 +8,7 @@ from kesin.cli.support.errors import UsageError, did_you_mean
 from kesin.cli.support.inspection import open_for_reading
 from kesin.cli.support.lifecycles import find_lifecycle
 from kesin.engine.access.accounts import Accounts
+from kesin.engine.access.commands import Commands
 from kesin.engine.queue import Queue
 from kesin.engine.workload import Workload, WorkloadContext
 from kesin.foundation.logs import Level
@@ -51,8 +52,8 @@ class CommandContext:
     def workload_context(self, workload: Workload) -> WorkloadContext:
         """What the service would give a workload; the queues of all workloads are open."""
         queues = {name: self.open_queue(name) for name in workloads()}
-        queue, store = queues[workload.name], self.store
-        return WorkloadContext.for_queue(queue, self.settings, queues, workloads(), store)
+        commands = Commands(queues, self.accounts, workloads())
+        return WorkloadContext(self.settings, commands, queues[workload.name])
 
     def lifecycle_of(self, name: str, lifecycle: str | None = None) -> Lifecycle:
         """The lifecycle of a queue, or the one that is named."""

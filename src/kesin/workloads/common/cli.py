@@ -7,6 +7,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from kesin.engine.access.accounts import Accounts
+from kesin.engine.access.commands import Commands
 from kesin.engine.workload import Workload, WorkloadContext
 from kesin.foundation.check import DoctorCheck
 from kesin.foundation.logs import Level, set_up_logs
@@ -15,6 +17,7 @@ from kesin.foundation.problems import Problem
 from kesin.foundation.settings import Settings, load_settings
 from kesin.foundation.terminal import cli_actor, print_table, say_json
 from kesin.store.contract import Store
+from kesin.store.directory import Directory
 from kesin.store.postgres.reachability import check_reachable
 from kesin.workloads import workloads
 from kesin.workloads.common.stores import open_workload_stores
@@ -72,7 +75,8 @@ def open_workload(name: str, *, made_by: str | None = None) -> Iterator[Workload
     known = [each for each in workloads().values() if name in (each.name, each.part_of)]
     with open_stores(known, made_by=made_by) as (settings, store):
         queues = {each.name: each.open_queue(store) for each in known}
-        yield WorkloadContext.for_queue(queues[name], settings, queues, workloads(), store)
+        commands = Commands(queues, Accounts(Directory(store)), workloads())
+        yield WorkloadContext(settings, commands, queues[name])
 
 
 def local_operator() -> Actor:
