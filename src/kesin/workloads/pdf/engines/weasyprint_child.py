@@ -130,7 +130,7 @@ def serve(connection: socket.socket) -> None:
     """Handle requests until the other side closes the connection."""
     channel = ChildChannel(connection, 2 * MAX_HTML_BYTES)
     if sys.platform == "linux":  # it knows the files of its libraries; to find others takes gcc
-        ctypes.util.find_library = lambda _: None
+        ctypes.util.find_library = lambda name: None  # noqa: ARG005
     try:
         import weasyprint  # noqa: F401
     except (ImportError, OSError) as problem:  # OSError: Pango is missing
