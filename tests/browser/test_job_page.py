@@ -78,6 +78,7 @@ def test_a_task_is_requeued_and_its_page_shows_the_new_state_at_once(size, signe
     expect(page.locator("#job-next")).to_contain_text("It is due")
     expect(page.locator(".timeline > li").first).to_contain_text("requeue")
     expect(page.locator("#job-story li").first).to_contain_text("the printer is back")
+    expect(page.locator(".timeline")).to_contain_text("can")
     expect(page.locator("#job-picture .picture .here")).to_have_attribute("data-state", "ready")
     expect(page.locator("#job-outcome")).to_be_hidden()
     expect(page.locator("#result .alert")).to_be_in_viewport()
@@ -185,12 +186,12 @@ def test_the_header_stays_in_sight_and_in_reach_while_the_page_scrolls(signed_in
         expect(dialog).to_be_visible()
         dialog.get_by_role("button", name="Close").click()
         expect(dialog).to_have_count(0)
+    other_actions_fold_into_a_menu(page)
 
 
-def test_on_a_phone_other_actions_fold_into_a_menu_and_destroy_quietly(signed_in, world):
-    job_id = planned_order(world.service)
-    page = signed_in("operator", size=PHONE)
-    page.goto(f"/dashboard/jobs/{job_id}")
+def other_actions_fold_into_a_menu(page: Page) -> None:
+    """On a phone, where what destroys is quiet."""
+    page.keyboard.press("Escape")
     cancel = page.locator("#job-head").get_by_role("button", name="Cancel")
     expect(cancel).to_be_hidden()
     page.get_by_role("button", name="More actions").click()

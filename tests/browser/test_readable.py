@@ -144,13 +144,15 @@ def test_a_page_about_a_site_switches_to_its_time_as_the_site_is_chosen(busy, si
 # Bars that stay
 
 
-def test_bars_stay_while_the_page_scrolls_cover_nothing_in_focus_and_hold_every_entry(
+def test_bars_stay_while_the_page_scrolls_and_charts_answer_at_a_desk_and_on_a_phone(
     busy, signed_in
 ):
+    """Bars cover nothing in focus and hold every entry; the texts of charts are apart."""
     page = signed_in("admin")
     page.goto(QUEUE)
     for size in (WIDE, PHONE):
         sized(page, size)
+        check_charts(page)
         page.evaluate("scrollTo({ top: 0, behavior: 'instant' })")
         check_bars(page, size)
     a_phone_has_four_entries_with_icons_and_more(page)
@@ -246,14 +248,6 @@ def test_selected_rows_are_counted_with_separators(busy, signed_in):
 
 
 # Charts
-
-
-def test_charts_answer_to_pointer_and_keys_and_keep_their_texts_apart(busy, signed_in):
-    page = signed_in("admin")
-    page.goto(QUEUE)
-    for size in (WIDE, PHONE):
-        sized(page, size)
-        check_charts(page)
 
 
 def check_charts(page: Page) -> None:

@@ -47,9 +47,10 @@ def line(page: Page, queue: Queue, code: str):
 
 
 @AT_DESK
-def test_the_overview_leads_to_the_right_action_for_every_failure(signed_in, letters, size):
+def test_overview_and_queue_lead_to_the_right_action_for_every_failure(signed_in, letters, size):
     """A dialog over the overview; what it did stands at its line, which stays while it is used."""
     page = signed_in("operator", size=size)
+    the_panel_of_a_queue_filters_and_a_futile_retry_is_warned_about(page, letters)
     page.goto("/dashboard")
     assert too_wide_at_any_size(page) == []
     expect(page.get_by_role("heading", name="Needs you")).to_be_visible()
@@ -96,9 +97,9 @@ def no_other_button_comes_under_the_pointer(page: Page, letters: Queue, used: Lo
     expect(lines.first).to_contain_text("65 jobs")
 
 
-@AT_DESK
-def test_the_panel_of_a_queue_filters_and_a_futile_retry_is_warned_about(signed_in, letters, size):
-    page = signed_in("operator", size=size)
+def the_panel_of_a_queue_filters_and_a_futile_retry_is_warned_about(
+    page: Page, letters: Queue
+) -> None:
     page.goto(f"/dashboard/queues/{letters.name}")
     panel = page.locator("#failures")
     expect(panel).to_contain_text("94 need you")
