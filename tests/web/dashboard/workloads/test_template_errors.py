@@ -4,20 +4,30 @@ import html
 import json
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from kesin.workloads.pdf.config import SHIPPED
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
 from tests.browser.sample_data import press
-from tests.web.conftest import MakeWorld, World
+from tests.web.conftest import MakeWorld, World, opened
 
 PAGE = "/dashboard/pdf"
 SAMPLE = json.loads((SHIPPED / "invoice" / "sample.json").read_text("utf-8"))
 BAD_DATA = '<b title="<i>">{{ buyer.nickname }}</b>'
 BAD_SYNTAX = "<script>alert(1)</script>{% iff buyer %}"
+
+
+class Broken(NamedTuple):
+    """A service, its folder of templates, and the line of its invoice that has an error."""
+
+    world: World
+    folder: Path
+    line: int
 
 
 def put(folder: Path, name: str, line: str) -> int:
@@ -39,7 +49,26 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def world(make_world: MakeWorld, folder: Path) -> World:
-    world = make_world(pdf_templates=folder)
+    return with_printer(make_world(pdf_templates=folder))
+
+
+@pytest.fixture(scope="module")
+def broken(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, _quick_hashes: None
+) -> Iterator[Broken]:
+    """A service whose invoice has an error, for all tests that look at it."""
+    folder = tmp_path_factory.mktemp("broken")
+    templates = folder / "templates"
+    line = put(templates, "invoice", BAD_DATA)
+    with ExitStack() as stack:
+        store = opened("sqlite", folder, request, stack)
+        world = World(store, folder, pdf_templates=templates)
+        world.site("north", "south")
+        stack.enter_context(world.kept())
+        yield Broken(with_printer(world), templates, line)
+
+
+def with_printer(world: World) -> World:
     world.person("ayse", "admin", all_sites=True)
     Heartbeat(world.store, "one", now=world.service.queues["pdf"].now).beat()
     return world
@@ -60,8 +89,8 @@ def document(world: World, **headers: str) -> Any:
     return world.client.post(f"{PAGE}/document", data=data, headers=world.cookie("ayse") | headers)
 
 
-def test_a_preview_that_cannot_be_made_says_where_and_why(world, folder):
-    line = put(folder, "invoice", BAD_DATA)
+def test_a_preview_that_cannot_be_made_says_where_and_why(broken):
+    world, folder, line = broken
     answer = document(world)
     assert answer.status_code == 400
     text = html.unescape(answer.text)
@@ -73,9 +102,8 @@ def test_a_preview_that_cannot_be_made_says_where_and_why(world, folder):
     assert str(folder) not in text
 
 
-def test_only_our_pages_frame_the_error_and_it_runs_nothing(world, folder):
-    put(folder, "invoice", BAD_DATA)
-    headers = document(world).headers
+def test_only_our_pages_frame_the_error_and_it_runs_nothing(broken):
+    headers = document(broken.world).headers
     policy = headers["content-security-policy"]
     assert {"default-src 'none'", "frame-ancestors 'self'", "sandbox"} <= set(policy.split("; "))
     assert "script-src 'none'" in policy
@@ -83,8 +111,8 @@ def test_only_our_pages_frame_the_error_and_it_runs_nothing(world, folder):
     assert headers["content-type"].startswith("text/html")
 
 
-def test_the_error_is_told_in_turkish(world, folder):
-    line = put(folder, "invoice", BAD_DATA)
+def test_the_error_is_told_in_turkish(broken):
+    world, _, line = broken
     text = html.unescape(document(world, **{"accept-language": "tr"}).text)
     assert f"şablon invoice/template.html, {line}. satır: 'nickname' eksik" in text
     assert 'lang="en"' not in text
@@ -114,8 +142,8 @@ def test_a_change_that_cannot_be_used_is_told_with_each_preview(world, folder):
     assert document(world).status_code == 200
 
 
-def test_a_failed_job_shows_the_template_the_line_and_its_text(world, folder):
-    line = put(folder, "invoice", BAD_DATA)
+def test_a_failed_job_shows_the_template_the_line_and_its_text(broken):
+    world, folder, line = broken
     made = post(world, "/jobs", template="invoice", source=json.dumps(SAMPLE))
     assert made.status_code == 200
     press(world)
@@ -130,8 +158,8 @@ def test_a_failed_job_shows_the_template_the_line_and_its_text(world, folder):
     assert str(folder) not in text
 
 
-def test_the_api_names_file_line_and_text_too(world, folder):
-    line = put(folder, "invoice", BAD_DATA)
+def test_the_api_names_file_line_and_text_too(broken):
+    world, _, line = broken
     answer = world.client.post(
         "/pdf/templates/invoice/preview", headers=world.key("pdf"), json={"variables": SAMPLE}
     )
