@@ -153,9 +153,8 @@ def test_a_page_is_accessible_and_fits(
     page = admins_tab
     say = speaks(page, judge, language)
     page.goto(NAMED[name](data))
-    themes = {"light": name in LIGHT, "dark": name in DARK}
-    framed = name == "overview" or every
-    _check(page, judge, language, carried, **themes, every=every, framed=framed)
+    how = {"light": name in LIGHT, "dark": name in DARK, "framed": name == "overview" or every}
+    _check(page, judge, language, carried, "", every=every, **how)
     if name in SHOWS_PROBES:
         assert "<img src=x" in page.locator("main").inner_text()
     if name == "order":
