@@ -205,8 +205,8 @@ WHY = """
   add or replace one; then come the check of the declared move and the worker's own Python.
 - **PgQueuer, twice its speed.** F0 / PgQueuer shows how much the floor leaves for the guard and the
   worker. The floor has one connection per process; with one process, the engine has two.
-- **PgQueuer's WAL.** The ratio of the floor is the WAL of two updates of a job, three events and
-  their index entries. The engine adds locks, which it takes in id order, so that moves of many
+- **PgQueuer's WAL.** The floor has nearly the same ratio, from two updates of a job, three events
+  and their index entries. The engine adds locks, which it takes in id order, so that moves of many
   jobs never deadlock.
 """
 

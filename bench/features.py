@@ -388,7 +388,7 @@ def _beside_peers(report: Report, address: Address) -> None:
         cells = [cell for peer in theirs for cell in _beside(ours, peer)]
         rows.append((one.concept.name, _rates(ours), *cells))
         say(f"beside peers: {rows[-1]}")
-    heads = [head for name in names for head in (name, "drain: ours /")]
+    heads = [head for name in names for head in (name, "drain: Kesin /")]
     report.table(("feature", "Kesin", *heads), rows)
     report.say(ONLY_OURS)
 

@@ -98,7 +98,7 @@ def quality(report: Report) -> None:
     )
     report.aim("orders on which rectpack needs fewer boards", worse, most=1)
     report.aim("most boards above the area bound", over, most=1.5)
-    report.aim("boards of rectpack's best / ours", theirs / ours, least=1)
+    report.aim("boards of rectpack's best / Kesin's", theirs / ours, least=1)
 
 
 def times(report: Report) -> None:

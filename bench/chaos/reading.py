@@ -54,8 +54,8 @@ any reason is restarted after {RESTART_S:g} s, as systemd does.
 
 ## How each queue was set up
 
-The defaults suit minutes, these settings a short run: a worker counts as dead after {LEASE_S:g} s
-of silence, and recovery runs every {LOOK_S} s.
+The defaults suit runs of minutes, these settings a short run: a worker counts as dead after
+{LEASE_S:g} s of silence, and recovery runs every {LOOK_S} s.
 
 | queue | settings (default) |
 |---|---|
