@@ -8,15 +8,20 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from zlib import crc32
 
+from kesin.engine.access.accounts import Accounts
+from kesin.engine.access.commands import Commands
 from kesin.engine.queue import Queue
 from kesin.engine.sweeper import Sweeper
 from kesin.engine.worker import Worker
 from kesin.engine.worker_thread import BatchHandler, Handler
+from kesin.engine.workload import WorkloadContext
 from kesin.foundation.clock import Duration, ManualClock, Time
+from kesin.foundation.settings import Settings
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.model import Job
 from kesin.lifecycle.task import task_lifecycle
 from kesin.lifecycle.vocabulary import READY
+from kesin.store.directory import Directory
 from kesin.store.sqlite.store import SqliteStore
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
@@ -120,6 +125,12 @@ class MemoryQueue(Queue):
         jobs = self.all_jobs()
         if Counter(job.state for job in jobs) != Counter(counts):
             raise AssertionError(f"expected {counts} in {self.name}; {_listed(jobs)}")
+
+
+def workload_context(queue: Queue, settings: Settings) -> WorkloadContext:
+    """What a service would give the workload of this queue."""
+    commands = Commands({queue.name: queue}, Accounts(Directory(queue.store)))
+    return WorkloadContext(settings, commands, queue)
 
 
 def _has(payload: Any, wanted: Mapping[str, Any]) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from kesin.engine.access.listing import check_search
 from kesin.foundation.extras import missing_libraries
@@ -42,16 +42,6 @@ class WorkloadContext:
     queue: Queue
     # Whether the service was asked to stop; always False without a service.
     stopping: Callable[[], bool] = field(default=bool, compare=False)
-
-    @classmethod
-    def for_queue(cls, queue: Queue, settings: Settings) -> Self:
-        """The context of a queue whose store has the accounts too, without a service."""
-        from kesin.engine.access.accounts import Accounts
-        from kesin.engine.access.commands import Commands
-        from kesin.store.directory import Directory
-
-        commands = Commands({queue.name: queue}, Accounts(Directory(queue.store)))
-        return cls(settings, commands, queue)
 
     @property
     def vault(self) -> Vault:
