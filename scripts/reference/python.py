@@ -9,7 +9,7 @@ from itertools import takewhile
 from typing import Any, Final, ForwardRef
 
 import kesin
-from kesin.testing import MemoryQueue
+from kesin.testing import MemoryQueue, workload_context
 
 from .text import anchor, page, plain
 
@@ -78,7 +78,8 @@ def python_page() -> str:
         "For [the tests of your app](../handlers.md#test-your-app).",
         "",
     ]
-    lines += _entry("MemoryQueue", MemoryQueue)
+    for value in (MemoryQueue, workload_context):
+        lines += _entry(value.__name__, value)
     return page(lines)
 
 
@@ -109,6 +110,8 @@ def _what(value: Any) -> str:
 
 def _signature(name: str, function: Any, *, typed: bool = True) -> str:
     """The call with its defaults; on several lines if it is long."""
+    if isinstance(function, type) and _maker(function) not in ("kesin", "builtins"):
+        return f"class {name}({', '.join(base.__qualname__ for base in function.__bases__)})"
     try:
         signature = inspect.signature(function)
     except ValueError:
@@ -128,6 +131,12 @@ def _signature(name: str, function: Any, *, typed: bool = True) -> str:
     if len(one_line) <= LINE or not typed:
         return one_line
     return "\n".join([f"{name}(", *(f"    {part}," for part in shown), f"){arrow}"])
+
+
+def _maker(kind: type) -> str:
+    """The library whose constructor the class has."""
+    homes = (home for home in kind.__mro__ if {"__init__", "__new__"} & vars(home).keys())
+    return next(homes).__module__.partition(".")[0]
 
 
 def _parameter(parameter: inspect.Parameter, *, typed: bool) -> str:
