@@ -181,6 +181,7 @@ def test_a_qr_code_is_a_drawing_without_its_text():
             filters.qr(value)
 
 
+@pytest.mark.starts  # WeasyPrint asks ldconfig for its libraries
 @pytest.mark.parametrize("text", ["https://a.example/?id=7", "FATURA ğüşİöç 12.345,67 ₺", "漢字"])
 def test_a_qr_code_reads_back_as_its_text(text):
     page = f"<style>@page{{size:60mm;margin:0}} svg{{width:60mm}}</style>{filters.qr(text)}"
