@@ -1,10 +1,11 @@
 import gc
+import importlib
 import os
 import re
 import sqlite3
 import subprocess
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import cache
 from pathlib import Path
 
@@ -61,6 +62,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="the long forms too, as `make soak` does")
     parser.addoption("--pooler", action="store_true", help="reach PostgreSQL through PgBouncer")
     parser.addoption("--fast", action="store_true", help="what starts nothing: `make check`")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Each process of a whole run begins its imports at another module.
+
+    So each module of a fresh clone is compiled by one of them, and read by the others.
+    """
+    config = session.config
+    worker = getattr(config, "workerinput", None)
+    if worker is None or config.getoption("--fast") or config.args != config.getini("testpaths"):
+        return
+    number, workers = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
+    paths = sorted(config.rootpath.glob("tests/**/test_*.py"))
+    first = len(paths) * number // workers
+    for path in paths[first:] + paths[:first]:
+        with suppress(Exception, pytest.skip.Exception):  # the collection reports them
+            importlib.import_module(
+                ".".join(path.relative_to(config.rootpath).with_suffix("").parts)
+            )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
