@@ -87,10 +87,9 @@ def _sites(ctx: PageContext) -> Iterator[JumpTarget]:
     for name, pages in ctx.frame.pages.items():
         if pages.site_path is None:
             continue
-        for site in ctx.accounts.sites(ctx.actor):
-            if ctx.actor.sees(name, site.id):
-                title = site.name if site.name == site.id else f"{site.name} · {site.id}"
-                yield JumpTarget(title, pages.site_path(site.id, ""), ctx.say("site"))
+        for site in ctx.sites(name):
+            title = site.name if site.name == site.id else f"{site.name} · {site.id}"
+            yield JumpTarget(title, pages.site_path(site.id, ""), ctx.say("site"))
 
 
 def _jobs(ctx: PageContext, queue: Queue, text: str) -> list[Job]:

@@ -1,5 +1,6 @@
 """Failed jobs whose data was wrong are corrected on a page: copies replace them."""
 
+import html
 import re
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from kesin.engine.results import Failed
 from kesin.engine.worker import Worker
 from kesin.lifecycle.errors import Category
+from kesin.web.dashboard.queues import fix
 from tests.web.dashboard.conftest import TaskQueue
 
 
@@ -96,6 +98,20 @@ def test_a_copy_whose_key_is_taken_is_refused_and_its_original_stays(tasks):
     assert "another job has its key" in answer.text
     assert copies(tasks) == [{"to": "other"}]
     assert tasks.found(job).error_code == "BAD_ADDRESS"
+
+
+def test_older_jobs_than_the_page_shows_are_corrected_too(tasks, monkeypatch):
+    monkeypatch.setattr(fix, "MAX_JOBS", 2)
+    oldest, *_ = fail(tasks, {"to": "a"}, {"to": "b"}, {"to": "c"})
+    text = page(tasks).text
+    assert "This page corrects 2 jobs at a time, the newest first." in text
+    [older] = re.findall(r'href="[^"?]*(\?[^"]*)">Older jobs<', text)
+    older = html.unescape(older)
+    text = page(tasks, query=older).text
+    assert re.findall(r'id="fix-([^"]+)"', text) == [oldest]
+    assert f'href="{tasks.page}/fix?code=BAD_ADDRESS">Newest jobs<' in text
+    send(tasks, [oldest], query=older, **{f"{oldest}|to": "a@x.org"})
+    assert copies(tasks) == [{"to": "a@x.org"}]
 
 
 def test_the_look_and_the_correction_are_in_the_audit_log(tasks):

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any, Final, NamedTuple
 from urllib.parse import urlencode
 
@@ -12,6 +13,7 @@ from fastapi.responses import HTMLResponse
 from kesin.engine.access.corrected import enqueue_corrected, failed_by_data, is_correctable
 from kesin.engine.queue import Queue
 from kesin.engine.validation import BadInput
+from kesin.foundation.ids import is_id
 from kesin.foundation.messages import recorded_message
 from kesin.foundation.problems import Invalid
 from kesin.lifecycle.errors import Category
@@ -110,9 +112,11 @@ def _page(ctx: PageContext, queue: Queue, *, status: int = 200, **outcome: Any) 
     stats = ctx.stats(queue, wanted.site)
     search = filters.resolve_search(ctx, queue.name, wanted, stats, stats.now)
     look: dict[str, Any] = {"reveal": "everything", "same_look": True}
-    page = filters.read_page(ctx, queue.name, search, limit=MAX_JOBS, **look)
+    cursor = next(filter(is_id, [ctx.request.query_params.get("below", "")]), None)
+    page = filters.read_page(ctx, queue.name, search, limit=MAX_JOBS, cursor=cursor, **look)
     jobs = [job for job in page.jobs[:MAX_JOBS] if failed_by_data(queue, job)]
     as_json = ctx.request.query_params.get("json") == "1"
+    path = partial(fix_path, queue.name, **dict(given.pairs()))
     shared = {} if as_json else _shared([job.payload for job in jobs])
     return ctx.page(
         "fix.html",
@@ -121,10 +125,11 @@ def _page(ctx: PageContext, queue: Queue, *, status: int = 200, **outcome: Any) 
         queue=queue,
         title=ctx.title_of(queue.name),
         rows=[_row(ctx, job, shared, as_json=as_json) for job in jobs],
-        more=page.cursor is not None,
+        newest=path() if cursor else "",
+        older=path(below=page.cursor) if page.cursor else "",
         shared=[FixField(f"all|{name}", name, _text(value)) for name, value in shared.items()],
         dismissal={"ids": "", **dict(wanted.pairs()), "all": "1", "call": "dismiss"},
-        path=fix_path(queue.name, **dict(given.pairs())),
+        path=path(below=cursor or ""),
         as_json=as_json,
     )
 

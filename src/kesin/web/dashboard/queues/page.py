@@ -218,8 +218,7 @@ def _search(ctx: PageContext, queue: Queue) -> tuple[filters.PageFilter, QueueSt
     search = filters.resolve_search(ctx, queue.name, page_filter, stats, stats.now)
     ordered = replace(search.where, oldest_first=bool(page_filter.order))
     states = stats.states
-    counted = sum(states.get(name, 0) for name in page_filter.states or states)
-    total: int | None = counted
+    total: int | None = sum(states.get(name, 0) for name in page_filter.states or states)
     if not page_filter.counted:
         total = count_by_code(ctx, queue, stats, search, page_filter.site)
     return page_filter, stats, visible_jobs(ctx, queue.name, search._replace(where=ordered), total)

@@ -6,6 +6,7 @@ from typing import Any, Final, Literal
 
 from fastapi.responses import HTMLResponse
 
+from kesin.engine.queue import Queue
 from kesin.store.directory import Site
 from kesin.store.history import PERIODS, read_tenants
 from kesin.web.dashboard.frame.page import Context, page_router
@@ -19,7 +20,6 @@ from kesin.workloads.oci.site import WORKLOAD
 router = page_router()
 FIRST_SITES: Final = 100  # at first: a browser takes long over a table of all
 MAX_SITES: Final = 1_000  # in the table; a search finds the others
-
 
 # Each with the order in which an operator wants it: the worst first.
 _ORDERS: Final[dict[str, Callable[[dict[str, Any]], Any]]] = {
@@ -38,12 +38,12 @@ def oci_sites(
     ctx: Context, q: Word = "", sort: Word = "needs", every: Literal["", "1"] = ""
 ) -> HTMLResponse:
     """The sites that the user may see: the first of them in this order, or all."""
-    context, wanted = ctx.workload(WORKLOAD), q.strip().casefold()
-    ctx.commands.queue(ctx.actor, WORKLOAD)  # refuses who may not read it
+    wanted = q.strip().casefold()
+    queue = ctx.commands.queue(ctx.actor, WORKLOAD)  # refuses who may not read it
     found = [s for s in ctx.sites(WORKLOAD) if wanted in s.name.casefold() or wanted in s.id]
     order = sort if sort.removeprefix("-") in _ORDERS else "needs"
     key, turned = _ORDERS[order.removeprefix("-")], order.startswith("-")
-    rows = sorted(_rows(ctx, found), key=key, reverse=turned)
+    rows = sorted(_rows(ctx, queue, found), key=key, reverse=turned)
     shown = MAX_SITES if every else FIRST_SITES
     return ctx.page(
         "oci/sites.html",
@@ -52,14 +52,12 @@ def oci_sites(
         every=every,
         wanted=q,
         order=order,
-        now=context.queue.now(),
+        now=queue.now(),
     )
 
 
-def _rows(ctx: Context, sites: Sequence[Site]) -> list[dict[str, Any]]:
+def _rows(ctx: Context, queue: Queue, sites: Sequence[Site]) -> list[dict[str, Any]]:
     """Each site at a glance; what it completed is of a day, and drawn by the half hour."""
-    context = ctx.workload(WORKLOAD)
-    queue, store = context.queue, context.queue.store
     stats = ctx.stats(queue)
     needs, retrying = Counter[str](), Counter[str]()
     for group in failures_of(ctx, queue, stats).groups:
@@ -70,10 +68,10 @@ def _rows(ctx: Context, sites: Sequence[Site]) -> list[dict[str, Any]]:
         if count.to_state == "COMPLETED":
             completed_at[count.tenant] = max(completed_at.get(count.tenant, 0), count.at)
     breakers = breaker_states(ctx, stats.now)
-    expiring = store.aging(queue.name, ("conversion_at", expiring_before(stats.now)))
+    expiring = queue.store.aging(queue.name, ("conversion_at", expiring_before(stats.now)))
     ending = ending_rows(queue, sites)
     done: dict[str, list[int]] = {}
-    for part, tenants in enumerate(read_tenants(store, queue.name, stats.now)):
+    for part, tenants in enumerate(read_tenants(queue.store, queue.name, stats.now)):
         for tenant, entered in tenants.items():
             done.setdefault(tenant, [0] * PERIODS)[part] = entered.get("COMPLETED", 0)
     return [

@@ -155,11 +155,8 @@ def renew_orders(ctx: Context, sent: FirstFields) -> HTMLResponse:
 
 
 def _order_list(ctx: PageContext, sent: Mapping[str, str]) -> dict[str, Any]:
-    orders, given, order = (
-        readable_order_service(ctx),
-        ctx.request.query_params,
-        listing.order_of(ctx),
-    )
+    orders = readable_order_service(ctx)
+    given, order = ctx.request.query_params, listing.order_of(ctx)
     states, counts = orders.queue.lifecycle.state, orders.queue.totals().states
     state, text = given.get("state", ""), listing.text_of(given, "text")
     chosen = (state,) if state in states else ()
@@ -175,7 +172,6 @@ def _order_list(ctx: PageContext, sent: Mapping[str, str]) -> dict[str, Any]:
     failed = orders.jobs(ctx.actor, state="FAILED", limit=MAX_CARDS, same_look=True)
     rows = (order_row(ctx, orders, job) for job in (*held.jobs, *failed.jobs))
     waiting = [row for row in rows if row.needs_you]
-    unshown = [*waiting[MAX_CARDS:], *(page.cursor for page in (held, failed) if page.cursor)]
     fields = {"state": state, "text": text, "order": order}
     return {
         "listing": listing.shown_rows(ctx, source, sent, STEP),
@@ -183,7 +179,7 @@ def _order_list(ctx: PageContext, sent: Mapping[str, str]) -> dict[str, Any]:
         "query": partial(listing.query_of, fields),
         "waiting": waiting[:MAX_CARDS],
         "waiting_count": counts.get("HOLD", 0) + len(waiting) - len(held.jobs),
-        "more_waiting": bool(unshown),
+        "more_waiting": len(waiting) > MAX_CARDS or held.cursor or failed.cursor,
         "counts": {name: counts.get(name, 0) for name in states},
         **fields,
         "family": state_groups(orders.queue.lifecycle),
