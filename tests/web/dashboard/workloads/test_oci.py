@@ -203,6 +203,24 @@ def test_an_action_on_nothing_an_unknown_one_and_one_on_a_whole_search_are_refus
     assert control.post("/preview", data={"action": "DELETE", "ids": "x"}).status_code == 400
 
 
+def test_a_click_id_searched_in_the_queue_leads_to_the_pages_that_find_it(control):
+    def links(click_id: str, who: str) -> list[str]:
+        page, headers = f"/dashboard/queues/oci?text={click_id}", control.world.cookie(who)
+        text = control.world.client.get(page, headers=headers).text
+        assert "No job matches" in text
+        assert ("Masked data is not searched here." in text) == ("Search click ids of" in text)
+        return re.findall(r'href="([^"]+)">Search click ids of', text)
+
+    control.rows(2)
+    found = links("Cj0KCQiA000001abcDEF", "can")
+    assert found == [f"{PAGE}?q=Cj0KCQiA000001abcDEF"]
+    text = control.get(found[0].removeprefix(PAGE)).text
+    assert [name for name in ("sale-0", "sale-1") if name in text] == ["sale-1"]
+    assert len(links("Cj0KCQiA000001abcDEF", "ayse")) == 2
+    assert links("Cj0KCQiA000001abcDEF", "ece") == []
+    assert links("no such words", "can") == []
+
+
 def test_an_export_preview_masks_clicks_and_says_why_rows_stay(control):
     control.rows(2)
     stamps = {"conversion_at": control.context.queue.now()}

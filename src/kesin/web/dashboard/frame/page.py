@@ -118,6 +118,8 @@ class WorkloadPages:
     # Where failures of a group are dealt with; None: the dashboard offers what the queue has.
     # A link without a path: each site has its own place, for which this is asked site by site.
     triage: Callable[[PageContext, FailureGroup], Link | None] = lambda *_: None
+    # Where a text is searched in what is masked in lists, for those who may reveal it.
+    masked_search: Callable[[PageContext, str], Sequence[Link]] = lambda *_: ()
     heartbeats: Callable[[PageContext, Queue], Sequence[WorkerHeartbeat]] = lambda *_: ()
     warnings: Callable[[PageContext, Queue], Sequence[QueueWarning]] = lambda *_: ()
     health: Callable[[WorkloadContext], HealthCheck] | None = None  # its part of /health/ready

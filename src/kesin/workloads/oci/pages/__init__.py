@@ -18,6 +18,7 @@ PAGES: Final = WorkloadPages(
     warnings=site_links.breaker_warnings,
     stopped=site_links.stopped_by_site,
     triage=site_links.triage,
+    masked_search=site_links.click_id_search,
     overdue_after_s=3 * HOUR_S,  # Google's scripts come once an hour at most
     polling_elements=frozenset({"oci-rows", "oci-summary"}),
 )

@@ -103,9 +103,7 @@ def frame(ctx: PageContext, site: SiteContext) -> dict[str, Any]:
         "site": site.record,
         "path": control_path(site.id),
         "sites": [(other.record, control_path(other.id)) for other in others],
-        "paused": bool(pauses),
         "pauses": pauses,
-        "site_paused": any(pause.tenant for pause in pauses),
         "may_operate": ctx.actor.has("operate"),
         "may_administer": ctx.actor.is_admin,
         "now": site.queue.now(),
@@ -163,9 +161,8 @@ def _rows(ctx: PageContext, site: SiteContext, sent: Mapping[str, str]) -> dict[
     stats = ctx.stats(site.queue, site.id)
     states = stats.states
     shown_states = [chosen.status] if chosen.status else [state for state, n in states.items() if n]
-    counted = not (chosen.code or chosen.category or chosen.q)
     total: int | None = sum(states.get(state, 0) for state in shown_states)
-    if not counted:
+    if chosen.code or chosen.category or chosen.q:
         total = count_by_code(ctx, site.queue, stats, search, site.id)
     source = listing.visible_jobs(ctx, queue, search, total)
     return {
@@ -188,13 +185,12 @@ def oci_preview(ctx: Context, site_id: str, fields: FirstFields) -> HTMLResponse
     action = fields.get("action", "")
     operations.action_arguments(site, action)  # raises Problem for an unknown one
     ids, where, chosen, until = _selection(site, fields)
-    chosen_ids = None if ids is None else operations.strip_seals(ids)
+    chosen_ids = None if ids is None else tuple(operations.strip_seals(ids))
     selected: dict[str, Any] = {"ids": chosen_ids, "where": where, "site": site.id}
     preview = site.context.commands.preview(ctx.actor, "oci", action, **selected)
     missing = 0 if chosen_ids is None else len(chosen_ids) - preview.matched
     row = only_row(ctx, site, ids)
-    wanted = None if chosen_ids is None else tuple(chosen_ids)
-    search = JobSearch(wanted, where or Filter(tenants=(site.id,)))
+    search = JobSearch(chosen_ids, where or Filter(tenants=(site.id,)))
     codes, among = chosen_codes(ctx, site.queue, action, search)
     return ctx.page(
         "oci/part_action.html",

@@ -31,8 +31,7 @@ _SITE_FIELDS: Final = ("name", "channel", "timezone", "currency")
 @router.get(f"{PATH}/settings", response_class=HTMLResponse)
 def oci_settings(ctx: Context, site_id: str, done: str = "") -> HTMLResponse:
     """The settings of a site, and the state of its connection."""
-    site = find_site(ctx, site_id, "operate", "oci.settings")
-    return _page(ctx, site, done=done)
+    return _page(ctx, find_site(ctx, site_id, "operate", "oci.settings"), done=done)
 
 
 def _page(

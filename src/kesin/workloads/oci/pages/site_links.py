@@ -10,6 +10,7 @@ from kesin.engine.queue import Queue
 from kesin.lifecycle.model import Job
 from kesin.web.dashboard.frame.page import Link, PageContext, QueueWarning
 from kesin.web.failures import FailureGroup
+from kesin.workloads.oci.conversions.conversion import CLICK_ID
 from kesin.workloads.oci.google.circuit_breaker import Breaker, breaker_name
 from kesin.workloads.oci.site import WORKLOAD
 
@@ -57,6 +58,14 @@ def triage(ctx: PageContext, group: FailureGroup) -> Link | None:
     return Link(label, f"{control_path(site)}?{query}#correct")
 
 
+def click_id_search(ctx: PageContext, text: str) -> list[Link]:
+    """The OCI Control of each site, which finds the rows of a click id."""
+    sites = ctx.sites(WORKLOAD)[:MAX_LINKS] if CLICK_ID.fullmatch(text) else []
+    titles = [ctx.say("Search click ids of %(site)s", site=site.name) for site in sites]
+    paths = [f"{control_path(site.id)}?{urlencode({'q': text})}" for site in sites]
+    return list(map(Link, titles, paths))
+
+
 def breaker_states(ctx: PageContext, now: int, queue: str = WORKLOAD) -> dict[str, str]:
     """Closed, open or half_open: the circuit breaker of each site that ever had a problem."""
     entries = ctx.accounts.directory.metadata_entries(WORKLOAD, name=breaker_name(queue))
@@ -72,20 +81,16 @@ def stopped_by_site(ctx: PageContext, job: Job) -> str:
         return ctx.say("It is due: the next run of the site's script takes it.")
     now = ctx.workload(WORKLOAD).queue.now()
     states = [breaker_states(ctx, now, queue).get(site.id) for queue in {WORKLOAD, job.queue}]
-    is_open = "open" in states
     why = "It is due, but uploads of its site are suspended after errors."
-    return ctx.say(why) if is_open else ""
+    return ctx.say(why) if "open" in states else ""
 
 
 def breaker_warnings(ctx: PageContext, queue: Queue) -> list[QueueWarning]:
     """Sites of the user whose circuit breaker is open: nothing is uploaded for them now."""
     states = breaker_states(ctx, queue.now(), queue.name)
     open_for = {site for site, state in states.items() if state != "closed"}
-    names = [
-        site.name
-        for site in (ctx.sites(WORKLOAD) if open_for else ())
-        if site.id in open_for and site.channel != "script"
-    ]
+    sites = ctx.sites(WORKLOAD) if open_for else []
+    names = [site.name for site in sites if site.id in open_for and site.channel != "script"]
     if not names:
         return []
     some = ", ".join(names[:MAX_NAMES]) + (" …" if len(names) > MAX_NAMES else "")
