@@ -75,6 +75,24 @@ def test_several_held_orders_lead_to_the_orders(
     expect(page.locator("#list-count")).to_have_text("2 of 2 jobs")
 
 
+@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+def test_selected_jobs_without_an_action_lead_to_the_page_that_has_it(
+    busy: World, signed_in: NewPage, size: ViewportSize
+) -> None:
+    page = signed_in("operator", size=size)
+    page.goto("/dashboard/queues/optiplan?state=HOLD")
+    page.locator("input[data-pick]").first.check()
+    bar = page.get_by_role("toolbar", name="With the selected jobs")
+    expect(bar).to_contain_text("No action moves these jobs together. Open them one by one.")
+    assert too_wide_at_any_size(page) == []
+    bar.get_by_role("link", name="Cutting orders").click()
+    expect(page).to_have_url(re.compile(r"/dashboard/optiplan$"))
+    page.goto("/dashboard/queues/oci?state=FAILED")
+    page.locator("input[data-pick]").first.check()
+    expect(bar.get_by_role("button", name="Retry")).to_be_visible()
+    expect(bar.get_by_text("No action moves these jobs together.")).to_be_hidden()
+
+
 @pytest.mark.long  # in short: test_flows.py, as every list
 @AT_DESK
 def test_orders_are_searched_as_typed(busy: World, signed_in: NewPage, size: ViewportSize) -> None:

@@ -307,6 +307,9 @@
       const from = one.dataset.from.split(" ");
       one.hidden = !states.some((state) => from.includes(state));
     }
+    for (const one of document.querySelectorAll("[data-no-action]")) {
+      one.hidden = one.parentElement.querySelector("[data-from]:not([hidden])") !== null;
+    }
     for (const all of document.querySelectorAll("input[data-pick-all]")) {
       const rows = [...boxes()];
       all.checked = rows.length > 0 && rows.every((one) => one.checked);
