@@ -20,7 +20,6 @@ from kesin.foundation.ids import is_id
 from kesin.foundation.messages import Message
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Invalid, Problem
-from kesin.foundation.terminal import pluralize
 from kesin.lifecycle.budget import DAY_S, HOUR_S, SECOND_US
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
@@ -194,12 +193,11 @@ def _warnings(site: SiteContext, stats: SiteStats) -> Iterable[tuple[str, str]]:
         share = round(100 * stats.failed_share)
         yield "FAILED_SHARE_HIGH", Message("%(share)s %% of the finished rows failed", share=share)
     if stats.stuck:
-        rows = pluralize(stats.stuck, "row")
-        yield "STUCK_PROCESSING", Message("%(rows)s in PROCESSING past the lease", rows=rows)
+        yield "STUCK_PROCESSING", Message("rows past their lease: %(n)s", n=stats.stuck)
     if stats.expiring_soon:
-        rows, days = pluralize(stats.expiring_soon, "row"), EXPIRES_SOON_DAYS
-        message = Message("%(rows)s too old for Google within %(days)s days", rows=rows, days=days)
-        yield "EXPIRING_SOON", message
+        n, days = stats.expiring_soon, EXPIRES_SOON_DAYS
+        sentence = "rows too old for Google within %(days)s days: %(n)s"
+        yield "EXPIRING_SOON", Message(sentence, n=n, days=days)
     if site.is_paused:
         yield "PAUSED", "the site or the whole queue is paused"
     breaker = stats.breaker
