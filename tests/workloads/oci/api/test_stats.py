@@ -61,6 +61,7 @@ def test_a_row_is_stuck_once_its_lease_is_over_and_not_before(site: OwnSite):
     assert (site.stats()["stuckProcessing"], site.warnings()) == (0, [])
     site.wait(2)
     assert (site.stats()["stuckProcessing"], site.warnings()) == (2, ["STUCK_PROCESSING"])
+    assert [one["message"] for one in site.stats()["warnings"]] == ["rows past their lease: 2"]
     site.sweep("recover")
     site.change_settings(recover_minutes=45)
     site.export()
