@@ -93,6 +93,17 @@ def test_selected_jobs_without_an_action_lead_to_the_page_that_has_it(
     expect(bar.get_by_text("No action moves these jobs together.")).to_be_hidden()
 
 
+def test_rows_that_failed_fit_a_phone_in_turkish_too(busy: World, signed_in: NewPage) -> None:
+    page = signed_in("admin", size=PHONE, language="tr")
+    for path in ("queues/oci?state=FAILED", "site/north/oci-control?status=FAILED"):
+        page.goto(f"/dashboard/{path}")
+        expect(page.locator("tr .chip").first).to_have_text("FAILED (başarısız)")
+        width, room = page.locator(".table-wrap").evaluate(
+            "(one) => [one.scrollWidth, one.clientWidth]"
+        )
+        assert width <= room, path
+
+
 @pytest.mark.long  # in short: test_flows.py, as every list
 @AT_DESK
 def test_orders_are_searched_as_typed(busy: World, signed_in: NewPage, size: ViewportSize) -> None:
