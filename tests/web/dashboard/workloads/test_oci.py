@@ -232,6 +232,15 @@ def test_an_export_preview_masks_clicks_and_says_why_rows_stay(control):
     assert [job.state for job in control.context.queue.jobs().jobs] == ["QUEUED"] * 3
 
 
+def test_dead_letters_are_downloaded_where_they_are_sent_back(control):
+    before, panel = control.get().text.split('<details id="correct"')
+    panel, _, after = panel.partition("</details>")
+    assert "/api/oci/dead-letter.csv?siteId=north" in panel
+    assert "/oci-control/fixes" in panel
+    assert "dead-letter.csv" not in before + after
+    assert "/api/oci/dead-letter.csv?siteId=north" in control.get(who="ece").text
+
+
 def test_mended_dead_letters_are_corrected_and_the_wrong_ones_told(control):
     ids = control.failed(2)
     text = control.world.client.get(
