@@ -31,8 +31,12 @@ PHONE = "0532 123 45 67"
 ANKARA = RowDefaults("north", None, "TRY", enhanced=True, phone_country="TR")
 
 
+def digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8")).digest()
+
+
 def sha(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+    return digest(text).hex()
 
 
 def code_of(function: Any, *given: Any) -> str:
@@ -68,7 +72,7 @@ blanks = st.text(" \t\n\u00a0", max_size=2)
 @given(locals_, suffixes, domains, blanks, blanks)
 def test_an_address_is_hashed_by_googles_rules(local, suffix, domain, before, after):
     text = f"{before}{local}{suffix}@{domain}{after}"
-    assert hash_email(text) == sha(google_email(text))
+    assert hash_email(text) == digest(google_email(text))
 
 
 @given(locals_, suffixes, domains)
@@ -78,10 +82,10 @@ def test_the_case_of_an_address_never_matters(local, suffix, domain):
 
 
 def test_only_googles_own_mail_ignores_dots_and_what_follows_a_plus():
-    assert hash_email("A.Yil.maz+sale@GMail.com") == sha("ayilmaz@gmail.com")
-    assert hash_email("a.yilmaz@googlemail.com") == sha("ayilmaz@googlemail.com")
-    assert hash_email("a.yilmaz+sale@example.com") == sha("a.yilmaz+sale@example.com")
-    assert hash_email("I@EXAMPLE.COM") == sha("i@example.com")
+    assert hash_email("A.Yil.maz+sale@GMail.com") == digest("ayilmaz@gmail.com")
+    assert hash_email("a.yilmaz@googlemail.com") == digest("ayilmaz@googlemail.com")
+    assert hash_email("a.yilmaz+sale@example.com") == digest("a.yilmaz+sale@example.com")
+    assert hash_email("I@EXAMPLE.COM") == digest("i@example.com")
 
 
 @pytest.mark.parametrize(
@@ -134,7 +138,7 @@ def spaced(draw: Any, digits: str) -> str:
 def test_a_number_is_the_same_in_all_its_spellings(number, data):
     country, national, code = number
     prefix = EUROPE[country][1]
-    expected = sha(code + national)
+    expected = digest(code + national)
     draw = data.draw
     assert hash_phone(f"+{spaced(draw, code[1:] + national)}", country) == expected
     assert hash_phone(f"00{spaced(draw, code[1:] + national)}", country) == expected
@@ -153,21 +157,21 @@ def test_a_number_without_prefix_is_read_if_it_reads_one_way(number):
     if has_code:
         assert code_of(hash_phone, national, country) == "INVALID_PHONE"
     else:
-        assert hash_phone(national, country) == sha(code + national)
+        assert hash_phone(national, country) == digest(code + national)
     with_code = digits + national
     if len(with_code) in lengths:
         assert code_of(hash_phone, with_code, country) == "INVALID_PHONE"
     else:
-        assert hash_phone(with_code, country) == sha(code + national)
+        assert hash_phone(with_code, country) == digest(code + national)
 
 
 def test_turkish_numbers_in_the_ways_people_write_them():
     same = ["0532 123 45 67", "532 123 4567", "+90 532 123 45 67", "0090 532-123-45-67"]
     same += ["905321234567", "+90 (0) 532 123 45 67", "(0532) 123.45.67", "+900532 1234567"]
-    assert {hash_phone(text, "TR") for text in same} == {sha("+905321234567")}
-    assert hash_phone(905321234567, "TR") == sha("+905321234567")
-    assert hash_phone("06 1234 5678", "IT") == sha("+390612345678")  # a zero that belongs to it
-    assert hash_phone("+39 06 1234 5678", "TR") == sha("+390612345678")
+    assert {hash_phone(text, "TR") for text in same} == {digest("+905321234567")}
+    assert hash_phone(905321234567, "TR") == digest("+905321234567")
+    assert hash_phone("06 1234 5678", "IT") == digest("+390612345678")  # a zero that belongs to it
+    assert hash_phone("+39 06 1234 5678", "TR") == digest("+390612345678")
 
 
 @pytest.mark.parametrize(

@@ -78,12 +78,6 @@ class Unsendable(MessageError):
         self.message = str(self)
 
 
-class Digest(str):
-    """A hash in hexadecimal that was made here."""
-
-    __slots__ = ()
-
-
 Row = Mapping[str, Any]  # as a producer sends it
 ParsedRow = Row | Unsendable  # a row, or why it cannot be read
 
@@ -339,8 +333,9 @@ def _parse_text(row: Row, name: str) -> str:
 
 
 def _parse_hash(row: Row, name: str) -> str:
+    """Parse a hash; bytes are one that was made here."""
     value = row.get(name)
-    return value if type(value) is Digest else _parse_text(row, name)
+    return value.hex() if isinstance(value, bytes) else _parse_text(row, name)
 
 
 def _parse_consent(row: Row, defaults: RowDefaults) -> tuple[str, str]:
