@@ -74,9 +74,9 @@ def checked_row(row: ParsedRow, defaults: RowDefaults) -> Row:
     email, phone = fields.pop("email", None), fields.pop("phone", None)
     if not defaults.enhanced:
         return {name: value for name, value in fields.items() if name not in HASH_FIELDS}
-    if not _is_blank(email):
+    if email is not None and str(email).strip():
         _put_hash(fields, "hashedEmail", hash_email(email))
-    if not _is_blank(phone):
+    if phone is not None and str(phone).strip():
         _put_hash(fields, "hashedPhone", hash_phone(phone, defaults.phone_country))
     return fields
 
@@ -91,17 +91,13 @@ def known_fields(row: ParsedRow, known: frozenset[str], why: str) -> Row:
     return row
 
 
-def _is_blank(value: Any) -> bool:
-    return value is None or (isinstance(value, str) and not value.strip())
-
-
 def _flatten_consent(fields: dict[str, Any]) -> None:
     """Turn the object ``consent`` into its fields, which a file has as columns."""
     consent = fields.pop("consent", None)
     if consent in (None, ""):
         return
     is_known = isinstance(consent, dict) and _CONSENT.issuperset(consent)
-    if not is_known or not _CONSENT.isdisjoint(fields):
+    if not is_known or CONSENT_FIELDS[0] in fields or CONSENT_FIELDS[1] in fields:
         why = "consent is an object with adUserData and adPersonalization, each said once"
         raise Unsendable("INVALID_CONSENT", "consent", why)
     fields.update(consent)

@@ -201,8 +201,8 @@ def enqueue_rows(site: SiteContext, jobs: Mapping[int, NewJob], actor: str) -> R
             results[index] = build_rejection(index, job.payload, problem)
         else:
             result: IngestOutcome = "queued" if outcome.result == "inserted" else "duplicate"
-            of = IngestResult(index, job.payload["externalId"], result, outcome.id)
-            results[index] = replace(of, adjustment_id=job.payload.get("adjustmentId"))
+            name, adjusted = job.payload["externalId"], job.payload.get("adjustmentId")
+            results[index] = IngestResult(index, name, result, outcome.id, adjustment_id=adjusted)
     return results
 
 
