@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing
 import psycopg
 import pytest
 
-from kesin import NewJob, Queue, task_lifecycle
+from kesin import NewJob, Queue, Worker, task_lifecycle
 from kesin.store.postgres import planned
 from kesin.store.postgres.connection import TimedConnection
 from kesin.store.postgres.store import PostgresStore
@@ -96,7 +96,12 @@ def test_a_plan_is_made_again(queue: Queue, store: PostgresStore, monkeypatch: p
         assert executed(store) == (kept, 0)  # each plan once
 
 
-def test_a_plan_made_for_an_empty_table_reads_by_index(queue: Queue, store: PostgresStore):
+@pytest.mark.parametrize("jobs", [0, 2])
+def test_a_plan_made_for_few_rows_reads_by_the_index_of_ready_jobs(
+    queue: Queue, store: PostgresStore, jobs: int
+):
+    queue.enqueue_many([NewJob({}) for _ in range(jobs)])
+    Worker(queue, lambda _job: None).drain()
     wait(store)
     assert queue.claim("worker") == []
     connection = session(store)
@@ -108,6 +113,7 @@ def test_a_plan_made_for_an_empty_table_reads_by_index(queue: Queue, store: Post
     scans = [line for (line,) in plan if " Scan" in line and ("job" in line or "paused" in line)]
     assert scans
     assert all("Index" in line for line in scans), scans
+    assert not any("job_state" in line for line in scans), scans  # it has jobs at rest, too
 
 
 def test_a_claim_whose_session_has_ended_is_made_on_another_connection(
