@@ -223,6 +223,15 @@ def test_parents_are_read_in_pages(jobs, monkeypatch):
     assert [job.id for job in queue.parents(child)] == parents
 
 
+def test_parents_that_have_not_succeeded_are_read_without_the_others(jobs):
+    parents = sorted(jobs.create_jobs(5))
+    child = jobs.create_job(after=tuple(parents))
+    end(jobs, parents[0])
+    end(jobs, parents[1], "fail")
+    undone = jobs.store.undone_parents(jobs.queue, child, limit=3)
+    assert [job.id for job in undone] == parents[1:4]
+
+
 @pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 2))])
 def test_every_job_of_a_random_graph_ends(jobs, seed):
     chance, ids = random.Random(seed), jobs.create_jobs(3)

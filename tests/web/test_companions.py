@@ -136,6 +136,29 @@ def test_no_more_than_a_hundred_are_listed_and_those_it_waits_for_come_first(
     assert not body["more_parents"]
 
 
+def test_a_job_after_thousands_reads_no_more_of_them_than_it_may_list(world, steps, monkeypatch):
+    monkeypatch.setattr(companions, "MAX_RELATIVES", 2)
+    first = [steps.enqueue(n).id for n in range(9)]
+    for job in steps.claim("one", limit=8):
+        complete(steps, job)
+    child = steps.enqueue("child", after=first).id
+    read: list[Job] = []
+    for name in ("parents", "undone_parents"):
+        method = getattr(world.store, name)
+
+        def spied(
+            *values: Any, method: Callable[..., list[Job]] = method, **named: Any
+        ) -> list[Job]:
+            found = method(*values, **named)
+            read.extend(found)
+            return found
+
+        monkeypatch.setattr(world.store, name, spied)
+    body = shown(world, child, world.key("admin"))
+    assert [parent["id"] for parent in body["parents"]] == [first[8], min(first[:8])]
+    assert len(read) == 4
+
+
 # Progress
 
 

@@ -221,6 +221,10 @@ class Store(Notified, ABC):
         """The first so many jobs, of any queue, that a job comes after, above this id, by id."""
 
     @abstractmethod
+    def undone_parents(self, queue: str, job_id: str, *, limit: int) -> list[Job]:
+        """The first so many of these that have not succeeded, by id."""
+
+    @abstractmethod
     def meters(self, queue: str) -> dict[str, int]:
         """When each tenant's claims are paid off, where a rate limits them; the latest of many."""
 

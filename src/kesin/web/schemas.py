@@ -268,7 +268,7 @@ class JobWhole(BaseModel):
         description="jobs that it comes after, those that it waits for first"
     )
     more_parents: bool
-    hidden_parents: int = Field(description="parents that you may not see")
+    hidden_parents: int = Field(description="of the first 100, those that you may not see")
     children: list[RelativeBody] = Field(description="jobs that come after it")
     more_children: bool
     hidden_children: int

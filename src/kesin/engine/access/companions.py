@@ -20,10 +20,9 @@ class Relatives(NamedTuple):
     """Jobs before or after a job, masked."""
 
     jobs: tuple[Job, ...] = ()
-    hidden: int = 0  # that the actor may not see
+    hidden: int = 0  # of the first so many, those that the actor may not see
     more: bool = False  # there are more than these
-    visible: int = 0  # that the actor may see, listed or not
-    pending: int = 0  # of these, parents that have yet to succeed: the first of ``jobs``
+    pending: int = 0  # of ``jobs``, those that have yet to succeed; of parents, they come first
 
 
 class Companions(NamedTuple):
@@ -41,7 +40,7 @@ def companions_of(commands: Commands, actor: Actor, details: JobDetails) -> Comp
     return Companions(
         _progress(commands, queue, details),
         _parents(commands, actor, queue, job),
-        _children(commands, actor, queue, job),
+        _relatives(commands, actor, queue.children(job.id, limit=MAX_RELATIVES + 1)),
     )
 
 
@@ -59,34 +58,27 @@ def _progress(commands: Commands, queue: Queue, details: JobDetails) -> Progress
 def _parents(commands: Commands, actor: Actor, queue: Queue, job: Job) -> Relatives:
     if queue.lifecycle.enqueue_after_move is None:
         return Relatives()
-    found = queue.parents(job.id)
-    visible = _visible(commands, actor, found)
-    pending = {parent.id for parent in visible if _is_pending(commands, parent)}
-    visible.sort(key=lambda parent: parent.id not in pending)
-    listed = _masked(commands, visible[:MAX_RELATIVES])
-    hidden, more = len(found) - len(visible), len(visible) > MAX_RELATIVES
-    return Relatives(listed, hidden, more, len(visible), len(pending))
+    undone = queue.store.undone_parents(queue.name, job.id, limit=MAX_RELATIVES + 1)
+    first = queue.store.parents(queue.name, job.id, limit=MAX_RELATIVES + 1)
+    found = {parent.id: parent for parent in (*undone, *first)}.values()
+    in_order = sorted(found, key=lambda parent: not _is_pending(commands, parent))
+    return _relatives(commands, actor, in_order)
 
 
-def _is_pending(commands: Commands, parent: Job) -> bool:
-    lifecycle = commands.queues[parent.queue].lifecycle
-    if parent.state not in lifecycle.state:  # its rules have changed since
-        return parent.phase not in (RESTING, FINISHED)
-    return marked(lifecycle, parent) == "pending"
+def _is_pending(commands: Commands, job: Job) -> bool:
+    queue = commands.queues.get(job.queue)
+    if queue is None or job.state not in queue.lifecycle.state:  # its rules have changed since
+        return job.phase not in (RESTING, FINISHED)
+    return marked(queue.lifecycle, job) == "pending"
 
 
-def _children(commands: Commands, actor: Actor, queue: Queue, job: Job) -> Relatives:
-    found = queue.children(job.id, limit=MAX_RELATIVES + 1)
+def _relatives(commands: Commands, actor: Actor, found: Sequence[Job]) -> Relatives:
+    """What the actor may see of the first so many."""
     listed = found[:MAX_RELATIVES]
-    visible = _visible(commands, actor, listed)
-    more = len(found) > MAX_RELATIVES
-    hidden = len(listed) - len(visible)
-    return Relatives(_masked(commands, visible), hidden, more, len(visible))
-
-
-def _visible(commands: Commands, actor: Actor, jobs: Sequence[Job]) -> list[Job]:
-    return [job for job in jobs if job.queue in commands.queues and commands.sees(actor, job)]
-
-
-def _masked(commands: Commands, jobs: Sequence[Job]) -> tuple[Job, ...]:
-    return tuple(commands.masking(job.queue).job(job) for job in jobs)
+    visible = [job for job in listed if job.queue in commands.queues and commands.sees(actor, job)]
+    return Relatives(
+        tuple(commands.masking(job.queue).job(job) for job in visible),
+        hidden=len(listed) - len(visible),
+        more=len(found) > MAX_RELATIVES,
+        pending=sum(_is_pending(commands, job) for job in visible),
+    )

@@ -304,6 +304,9 @@ class RedisStore(RedisReader):
     ) -> list[Job]:
         return self._related("parents", queue, job_id, limit, after=after)
 
+    def undone_parents(self, queue: str, job_id: str, *, limit: int) -> list[Job]:
+        return self._related("parents", queue, job_id, limit, after="", undone=True)
+
     def meters(self, queue: str) -> dict[str, int]:
         rows = self._execute("meters", {"queue": queue, "limit": MAX_BATCH})
         return {tenant: int(free_at) for tenant, free_at in rows}
@@ -311,17 +314,16 @@ class RedisStore(RedisReader):
     def children(self, queue: str, job_id: str, *, limit: int) -> list[Job]:
         return self._related("children", queue, job_id, limit)
 
-    def _related(self, op: str, queue: str, job_id: str, limit: int, **more: str) -> list[Job]:
+    def _related(self, op: str, queue: str, job_id: str, limit: int, **more: Any) -> list[Job]:
         self.program(queue)
         params = {"queue": queue, "id": job_id, "limit": min(limit, MAX_BATCH), **more}
         return list(map(parse_job, self._execute(op, params) if is_id(job_id) else ()))
 
     def _write_progress(self, queue: str, claim: HeldClaim, said: dict[str, Any]) -> bool:
         self.program(queue)
-        job_id, token = claim
-        text = json.dumps([token, said["fraction"], said["message"]])
-        params = {"queue": queue, "id": job_id, "token": token, "said": text, "now": said["now"]}
-        return bool(self._execute("report", params))
+        params = {"queue": queue, "id": claim[0], "token": claim[1], "now": said["now"]}
+        text = json.dumps([claim[1], said["fraction"], said["message"]])
+        return bool(self._execute("report", {**params, "said": text}))
 
     def progress(self, queue: str, ids: Sequence[str]) -> dict[str, Progress]:
         self.program(queue)

@@ -142,27 +142,29 @@ class SqlInserter(SqlReader):
     def parents(
         self, queue: str, job_id: str, *, limit: int = MAX_PAGE, after: str = FIRST_ID
     ) -> list[Job]:
-        self.statements(queue)
-        return self._related("parent", "child", job_id, limit, after)
+        return self._related(queue, "parent", job_id, limit=limit, after=after)
+
+    def undone_parents(self, queue: str, job_id: str, *, limit: int) -> list[Job]:
+        return self._related(queue, "parent", job_id, limit=limit, of=" AND NOT p.done")
 
     def children(self, queue: str, job_id: str, *, limit: int) -> list[Job]:
-        self.statements(queue)
-        return self._related("child", "parent", job_id, limit)
+        return self._related(queue, "child", job_id, limit=limit)
 
     def _related(
-        self, wanted: str, known: str, job_id: str, limit: int, after: str = FIRST_ID
+        self, queue: str, wanted: str, id_: str, *, limit: int, after: str = FIRST_ID, of: str = ""
     ) -> list[Job]:
-        if not is_id(job_id):
+        self.statements(queue)
+        if not is_id(id_):
             return []
-        table = self.dialect.table
+        table, known = self.dialect.table, "child" if wanted == "parent" else "parent"
         sql = (
             f"SELECT {job_columns(self.dialect)} FROM {table('parent')} p"
             f" JOIN {table('job')} j ON j.id = p.{wanted} JOIN {table('job_body')} b ON b.id = j.id"
-            f" WHERE p.{known} = {self.dialect.param('id')}"
+            f" WHERE p.{known} = {self.dialect.param('id')}{of}"
             f" AND p.{wanted} > {self.dialect.param('after')}"
             f" ORDER BY p.{wanted} LIMIT {min(limit, MAX_BATCH)}"
         )
-        return [Job._make(row) for row in self._read(sql, {"id": job_id, "after": after})]
+        return [Job._make(row) for row in self._read(sql, {"id": id_, "after": after})]
 
     def meters(self, queue: str) -> dict[str, int]:
         rows = self._read(self._beside("meters"), {"queue": queue, "limit": MAX_BATCH})

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kesin.engine.access import companions
 from kesin.engine.queue import Queue, apply_changes
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.model import Change, Job
@@ -87,6 +88,16 @@ def test_a_sentence_names_three_jobs_and_the_panel_all(shared_world, steps):
     said = section(text, "Next")
     assert said == "Next Waits for 5 of 5 jobs: page-0 , page-1 , page-2 …"
     assert "page-4" in section(text, "Comes after")
+
+
+def test_a_job_that_waits_for_more_than_are_listed_says_so(shared_world, steps, monkeypatch):
+    monkeypatch.setattr(companions, "MAX_RELATIVES", 2)
+    first = [steps.enqueue(n, key=f"page-{n}").id for n in range(4)]
+    child = steps.enqueue(9, after=first).id
+    assert "Waits for 2+ of 2+ jobs:" in section(read(shared_world, child), "Next")
+    for job in steps.claim("one", limit=3):
+        complete(steps, job)
+    assert "Waits for 1 of 2+ jobs: page-3" in section(read(shared_world, child), "Next")
 
 
 def test_jobs_of_other_sites_are_counted_and_not_named(shared_world, steps):

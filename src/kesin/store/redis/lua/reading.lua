@@ -31,8 +31,9 @@ end
 function OPS.parents()
   local found, known = {}, call('HGETALL', parents_key(Q, ASK.id))
   for place = 1, #known, 2 do
-    if known[place] > ASK.after then
-      found[#found + 1] = {known[place + 1]:match('^.' .. SEP .. '(.*)$'), known[place]}
+    local mark, queue = known[place + 1]:match('^(.)' .. SEP .. '(.*)$')
+    if known[place] > ASK.after and not (ASK.undone and mark == '1') then
+      found[#found + 1] = {queue, known[place]}
     end
   end
   table.sort(found, function(a, b) return a[2] < b[2] end)
