@@ -58,6 +58,16 @@ def test_drain_all_goes_on_to_the_end_of_every_job():
     queue = filled({"to": "ayse"}, {"to": "can"}, delay_s=60)
     assert queue.drain_all(Flaky(3)) == Counter(ready=3, done=2)
     assert MemoryQueue().drain_all(Flaky(0)) == {}
+
+
+def test_drain_all_lets_time_pass_for_a_rate():
+    queue = MemoryQueue("mails", task_lifecycle(rate=(2, 60)))
+    for _ in range(5):
+        queue.enqueue({})
+    start = queue.now()
+    assert queue.drain(Flaky(0)) == {"done": 2}
+    assert queue.drain_all(Flaky(0)) == {"done": 3}
+    assert queue.now() - start >= 60_000_000
     tries = task_lifecycle().max_attempts
     queue = filled({"to": "ayse"})
     queue.drain_all(Flaky(tries))

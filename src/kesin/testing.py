@@ -71,7 +71,7 @@ class MemoryQueue(Queue):
         Sweeper([self]).sweep()
 
     def drain_all(self, handler: Handler) -> Counter[str]:
-        """Work through all jobs, retries and later ones too, whatever time that takes."""
+        """Work through all jobs, retries, later and rated ones too, whatever time that takes."""
         reached = self.drain(handler)
         while (due_at := self._next_due()) is not None:
             self.advance((due_at - self.now()) / 1_000_000)
@@ -79,8 +79,8 @@ class MemoryQueue(Queue):
         return reached
 
     def _next_due(self) -> int | None:
-        waiting = (job.run_at for job in self.all_jobs() if job.phase == READY)
-        return min((at for at in waiting if at is not None and at > self.now()), default=None)
+        times = [self.rate_opens_at(), *(j.run_at for j in self.all_jobs() if j.phase == READY)]
+        return min((at for at in times if at is not None and at > self.now()), default=None)
 
     def all_jobs(self) -> list[Job]:
         """Every job, oldest first."""
