@@ -158,7 +158,7 @@ def test_a_parent_is_kept_until_what_comes_after_it_is_over(jobs):
     assert jobs.store.sweep(jobs.queue, prune, **sweep) == 0
     end(jobs, child)
     assert jobs.store.sweep(jobs.queue, prune, **sweep) == 1
-    assert jobs.store.parents(jobs.queue, child) == []
+    assert jobs.store.parents(jobs.queue, child, limit=9) == []
     jobs.clock.advance(2 * DAY // 1_000_000)
     assert jobs.store.sweep(jobs.queue, prune, limit=9, now=jobs.now) == 1
 
@@ -228,7 +228,7 @@ def test_parents_that_have_not_succeeded_are_read_without_the_others(jobs):
     child = jobs.create_job(after=tuple(parents))
     end(jobs, parents[0])
     end(jobs, parents[1], "fail")
-    undone = jobs.store.undone_parents(jobs.queue, child, limit=3)
+    undone = jobs.store.parents(jobs.queue, child, limit=3, undone=True)
     assert [job.id for job in undone] == parents[1:4]
 
 
@@ -250,7 +250,7 @@ def test_every_job_of_a_random_graph_ends(jobs, seed):
             jobs.move(action, job)
     for job_id in ids:
         job = jobs.store.job(job_id)
-        parents = jobs.store.parents(jobs.queue, job_id)
+        parents = jobs.store.parents(jobs.queue, job_id, limit=9)
         good = all(parent.state == "done" for parent in parents) and job_id not in failed
         assert job.state == ("done" if good else "failed")
 

@@ -92,9 +92,9 @@ class QueueReader:
 
     def parents(self, job_id: str) -> list[Job]:
         """The jobs that a job comes after, of any queue of the store."""
-        found = page = self.store.parents(self.name, job_id)
+        found = page = self.store.parents(self.name, job_id, limit=MAX_PAGE)
         while len(page) == MAX_PAGE:
-            page = self.store.parents(self.name, job_id, after=page[-1].id)
+            page = self.store.parents(self.name, job_id, limit=MAX_PAGE, after=page[-1].id)
             found += page
         return found
 

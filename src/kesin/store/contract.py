@@ -17,7 +17,7 @@ from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import Role
 from kesin.store.declarations import DeclaredMoves
 from kesin.store.errors import StoreError
-from kesin.store.limits import FIRST_ID, LAST_ID, MAX_BATCH, MAX_PAGE, valid_ids
+from kesin.store.limits import FIRST_ID, LAST_ID, MAX_BATCH, valid_ids
 from kesin.store.notify import Notified
 from kesin.store.records import (
     AgedSince,
@@ -216,13 +216,9 @@ class Store(Notified, ABC):
 
     @abstractmethod
     def parents(
-        self, queue: str, job_id: str, *, limit: int = MAX_PAGE, after: str = FIRST_ID
+        self, queue: str, job_id: str, *, limit: int, after: str = FIRST_ID, undone: bool = False
     ) -> list[Job]:
-        """The first so many jobs, of any queue, that a job comes after, above this id, by id."""
-
-    @abstractmethod
-    def undone_parents(self, queue: str, job_id: str, *, limit: int) -> list[Job]:
-        """The first so many of these that have not succeeded, by id."""
+        """The first so many jobs of any queue that a job comes after, or the ``undone``, by id."""
 
     @abstractmethod
     def meters(self, queue: str) -> dict[str, int]:

@@ -233,7 +233,8 @@ class Lockstep:
         for job_id in self.reference.parents:
             parents = sorted(self.reference.parents[job_id])
             expected = [self.jobs[parent] for parent in parents]
-            self._agree(expected, lambda store, job_id=job_id: store.parents(self.queue, job_id))  # type: ignore[misc]
+            given = {"queue": self.queue, "job_id": job_id, "limit": 99}
+            self._agree(expected, lambda store, given=given: store.parents(**given))  # type: ignore[misc]
         for store in self.stores.values():
             assert verify(store, self.queue).differences == []
 

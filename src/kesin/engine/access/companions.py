@@ -4,6 +4,7 @@ Jobs of queues and sites that the actor may not see are counted, and nothing els
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from kesin.engine.access.commands import Commands, JobDetails
@@ -58,9 +59,8 @@ def _progress(commands: Commands, queue: Queue, details: JobDetails) -> Progress
 def _parents(commands: Commands, actor: Actor, queue: Queue, job: Job) -> Relatives:
     if queue.lifecycle.enqueue_after_move is None:
         return Relatives()
-    undone = queue.store.undone_parents(queue.name, job.id, limit=MAX_RELATIVES + 1)
-    first = queue.store.parents(queue.name, job.id, limit=MAX_RELATIVES + 1)
-    found = {parent.id: parent for parent in (*undone, *first)}.values()
+    read = partial(queue.store.parents, queue.name, job.id, limit=MAX_RELATIVES + 1)
+    found = {parent.id: parent for parent in (*read(undone=True), *read())}.values()
     in_order = sorted(found, key=lambda parent: not _is_pending(commands, parent))
     return _relatives(commands, actor, in_order)
 

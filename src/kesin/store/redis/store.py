@@ -300,12 +300,9 @@ class RedisStore(RedisReader):
     # Beside a job, and counts
 
     def parents(
-        self, queue: str, job_id: str, *, limit: int = MAX_PAGE, after: str = FIRST_ID
+        self, queue: str, job_id: str, *, limit: int, after: str = FIRST_ID, undone: bool = False
     ) -> list[Job]:
-        return self._related("parents", queue, job_id, limit, after=after)
-
-    def undone_parents(self, queue: str, job_id: str, *, limit: int) -> list[Job]:
-        return self._related("parents", queue, job_id, limit, after="", undone=True)
+        return self._related("parents", queue, job_id, limit, after=after, undone=undone)
 
     def meters(self, queue: str) -> dict[str, int]:
         rows = self._execute("meters", {"queue": queue, "limit": MAX_BATCH})

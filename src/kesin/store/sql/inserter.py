@@ -140,12 +140,10 @@ class SqlInserter(SqlReader):
     # Beside a job
 
     def parents(
-        self, queue: str, job_id: str, *, limit: int = MAX_PAGE, after: str = FIRST_ID
+        self, queue: str, job_id: str, *, limit: int, after: str = FIRST_ID, undone: bool = False
     ) -> list[Job]:
-        return self._related(queue, "parent", job_id, limit=limit, after=after)
-
-    def undone_parents(self, queue: str, job_id: str, *, limit: int) -> list[Job]:
-        return self._related(queue, "parent", job_id, limit=limit, of=" AND NOT p.done")
+        of = " AND NOT p.done" if undone else ""
+        return self._related(queue, "parent", job_id, limit=limit, after=after, of=of)
 
     def children(self, queue: str, job_id: str, *, limit: int) -> list[Job]:
         return self._related(queue, "child", job_id, limit=limit)
