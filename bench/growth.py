@@ -343,16 +343,11 @@ measuring, the counters are compared with the requested number, and 200 jobs spr
 are found by their order number and replayed from their events."""
 
 WHY = """
-## Why a target is missed
-
-- **prune: none old enough.** A sweep by age reads the jobs created up to a day after the limit,
-  because the clock that creates ids may differ from the database's by a day. Here that is a
-  sixtieth of the table: the cost grows with the jobs of a day, not with all stored jobs. The
-  sweeper pays it once an hour. A smaller allowance would be cheaper, but prune jobs late if their
-  producer's clock is further ahead; it was not changed.
-
 ## What this bench found
 
+- **prune: none old enough** read the jobs created up to a day after the limit, because the clock
+  that creates ids may be ahead of the database's by a day. A prune now stops at the limit: a job
+  whose id is ahead is pruned later by as much.
 - **preview: the whole queue** read every job. It now counts jobs in states that no move starts
   from.
 - **search: what all jobs begin with** was stopped after 60 s on PostgreSQL in the first run with

@@ -39,6 +39,13 @@ class Lockstep:
         for store in stores.values():
             store.open(queue, lifecycle, virtual_time=True)
 
+    def restart_producer(self) -> None:
+        """One whose clock went back: from before, its ids are ahead, and SQL prunes such jobs late.
+
+        Redis does not.
+        """
+        self._ids = IdMaker(self.clock, self.now)
+
     @property
     def now(self) -> int:
         return self.clock.time_us

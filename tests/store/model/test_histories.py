@@ -30,7 +30,7 @@ TENANTS = ("default", "ankara", "izmir", "van")
 SCHEDULES = ("hourly", "nightly", "weekly")
 WORKERS = ("worker-1", "worker-2", "worker-3")
 DAY_S = 86_400
-FARTHEST_BACK_S = DAY_S // 2  # sweeps by age allow for a day of skew
+FARTHEST_BACK_S = DAY_S // 2  # a job may be moved by a clock that is so much behind
 Edge = tuple[str, str, str]  # the name of a move, from, to
 
 
@@ -92,7 +92,9 @@ class Chance:
     def set_clock(self, time_us: int) -> None:
         self.latest_us = max(self.latest_us, time_us)
         earliest = self.latest_us - FARTHEST_BACK_S * 1_000_000
-        self.lockstep.clock.time_us = max(time_us, earliest)
+        was, self.lockstep.clock.time_us = self.lockstep.now, max(time_us, earliest)
+        if self.lockstep.now < was:
+            self.lockstep.restart_producer()
 
     def wait_for_the_moment(self, move: Move) -> None:
         """Go to the microsecond at which a job's time for the move has come, or just before."""

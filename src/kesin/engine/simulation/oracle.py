@@ -10,6 +10,7 @@ from typing import Any
 
 from kesin.engine.simulation import oracle_moves
 from kesin.engine.simulation.oracle_moves import NO_CHANGE, MoveOracle, Moves, break_promise
+from kesin.foundation.ids import first_id_at
 from kesin.lifecycle import model
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
@@ -274,7 +275,8 @@ class Oracle(MoveOracle):
             break_promise("answer", f"{move.name} reported {returned} jobs and moved {len(moved)}")
         if returned < kwargs["limit"]:
             for job in self.rows.values():
-                kept = move.prunes and self._is_awaited(job.id)
+                is_ahead = job.id >= first_id_at(job.created_at + SECOND_US)  # it is pruned late
+                kept = move.prunes and (is_ahead or self._is_awaited(job.id))
                 possible = job.id not in moved and self._is_possible(move, job, NO_CHANGE, context)
                 if possible and not kept:
                     break_promise("sweep", f"{move.name} passed {job.id} by, in {job.state}")

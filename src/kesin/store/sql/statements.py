@@ -12,12 +12,14 @@ from functools import cached_property, wraps
 from operator import attrgetter
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, cast
 
+from kesin.foundation.ids import first_id_at
 from kesin.foundation.text import wire_json
 from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import STAMP_COLUMNS, Change
 from kesin.lifecycle.vocabulary import READY
 from kesin.store.declarations import takes_key
+from kesin.store.limits import LAST_ID
 from kesin.store.records import NewJobRow
 from kesin.store.sql.columns import ClaimRowDecoder, job_columns
 from kesin.store.sql.compiler import Compiler
@@ -344,12 +346,15 @@ class Statements:
             return _AGE_INDEXES[stamp], access, f"j.{stamp}, j.id"
         return None
 
-    def created_before(self, move: Move, now: int) -> int | None:
-        """No job created after this time can be old enough; a day allows for clock skew."""
+    def sweep_before(self, move: Move, now: int) -> str:
+        """No job of this id or a later one is old enough; the clock of ids may be a day ahead.
+
+        A prune does not allow for that, or it would read the jobs of a day: it comes later then.
+        """
         age_guard = move.guard("age_over")
         if age_guard is None or age_guard.names[0] not in ("created_at", "moved_at", "finished_at"):
-            return None
-        return now - age_guard.number * SECOND_US + DAY_S * SECOND_US
+            return LAST_ID
+        return first_id_at(now - (age_guard.number - (1 if move.prunes else DAY_S)) * SECOND_US)
 
     def jobs(self, name: str, where: tuple[str, str], *, oldest_first: bool = False) -> str:
         """A page of jobs or their count, by the template of this name."""

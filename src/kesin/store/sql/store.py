@@ -11,14 +11,13 @@ from functools import partial
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from kesin.foundation.clock import wall_clock_us
-from kesin.foundation.ids import first_id_at, is_id
+from kesin.foundation.ids import is_id
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.failures import failure_states
 from kesin.lifecycle.model import CLOCK_WENT_BACK_S, Change, Job
 from kesin.lifecycle.vocabulary import Role
 from kesin.store.limits import (
-    LAST_ID,
     MAX_BATCH,
     check_batch_size,
     moves_for,
@@ -292,8 +291,7 @@ class SqlStore(SqlRules):
 
     def _sweep(self, queue: str, move: Move, params: dict[str, Any]) -> int:
         statements, now = self.statements(queue), params["now"]
-        created_before = statements.created_before(move, wall_clock_us() if now is None else now)
-        params["before"] = LAST_ID if created_before is None else first_id_at(created_before)
+        params["before"] = statements.sweep_before(move, wall_clock_us() if now is None else now)
         sql = statements.sweep(move, capped=params["max_attempts"] is not None)
         with self._sweeping():
             moved = self._take_contested(
