@@ -15,7 +15,6 @@ import sys
 import tempfile
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,18 +30,13 @@ from kesin.engine.queue import Queue
 from kesin.engine.worker import Worker
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.logs import set_up_logs
-from kesin.foundation.permissions import system_actor
 from kesin.foundation.settings import Settings
 from kesin.store.contract import Store
 from kesin.store.directory import Directory
 from kesin.store.open import open_store
-from kesin.web.app import create_app
-from kesin.web.service import Service
-from kesin.workloads import workloads
 from kesin.workloads.pdf.engines.availability import find_chromium
 from kesin.workloads.pdf.engines.base import Paper
 from kesin.workloads.pdf.engines.chromium import ChromiumEngine, print_options
-from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
 from kesin.workloads.pdf.jobs.worker import PdfWorker
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
 from kesin.workloads.pdf.services import create_worker, open_job_store
@@ -52,7 +46,6 @@ ROUNDS = 6
 A_ROUND = 40  # documents
 LAUNCHES = 4  # of a browser for one document, in each round
 DRAINED = 200
-POSTED = 300
 KILLED_AFTER = 5
 RENDERS = 500
 A_LOOK = 50  # renders between two looks at the memory
@@ -67,7 +60,10 @@ def run(report: Report) -> None:
         _speed(report, bench)
         _drained(report, bench)
         _killed(report, bench)
-    _posted(report)
+    report.say(
+        "## Requests\n\n`POST /pdf/jobs` is measured with the"
+        " [other requests](request-benchmarks.md)."
+    )
     _memory(report)
 
 
@@ -211,40 +207,6 @@ def _killed(report: Report, bench: Bench) -> None:
         "prints a document again if its browser died)."
     )
     report.aim(f"failures of {A_ROUND} jobs under a killed browser", failed, most=1)
-
-
-def _posted(report: Report) -> None:
-    """Server time of POST /pdf/jobs, as the service itself measures it."""
-    with tempfile.TemporaryDirectory(prefix="kesin-bench-") as name:
-        settings = Settings(data_dir=Path(name), rate_per_s=1e6)
-        store = open_store(settings.database)
-        service = Service(settings, store, workloads(), work=False)
-        key = service.accounts.create_key(system_actor("bench"), "bench", ["pdf"])[0]
-        heart = Heartbeat(store, "bench")
-        heart.start()
-        seconds: list[float] = []
-        service.metrics.record_request = lambda *told: seconds.append(told[3])  # type: ignore[method-assign]
-        sample = TemplateLibrary.load().get(TEMPLATE).sample
-        with warnings.catch_warnings():  # it asks for httpx2 and works with httpx
-            warnings.simplefilter("ignore")
-            from starlette.testclient import TestClient
-
-        client = TestClient(create_app(service), headers={"x-api-key": key})
-        for number in range(POSTED):
-            variables = {**sample, "number": f"F-{number}"}
-            body = {"template_name": TEMPLATE, "variables": variables}
-            answer = client.post("/pdf/jobs", json=body)
-            assert answer.status_code == 202, answer.text
-        heart.stop()
-        store.close()
-    warm = sorted(1_000 * one for one in seconds[10:])
-    median, p99 = statistics.median(warm), warm[int(len(warm) * 0.99)]
-    report.say(
-        f"## Requests\n\n`POST /pdf/jobs` took {median:.1f} ms of server time in the median and "
-        f"{p99:.1f} ms at the 99th percentile of {len(warm)} new jobs, each checked against its "
-        "template's schema and written to disk before the response."
-    )
-    report.aim("POST /pdf/jobs, median in ms", median, most=10)
 
 
 def _memory(report: Report) -> None:
