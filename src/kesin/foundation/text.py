@@ -39,6 +39,12 @@ def canonical_json(value: Any) -> str:  # any JSON value
     return _dumps(_without_unstorable(value)) if _holds_unstorable(text) else text
 
 
+def is_storable(value: Any) -> bool:
+    """Whether a JSON value is stored as it is: no character of it is unstorable."""
+    text = _dumps(value)
+    return not _holds_unstorable(text) or text == _dumps(_without_unstorable(value))
+
+
 def decode_json(text: str | None) -> Any:
     """Decode JSON text; text that is no JSON, or nested too deeply, is returned unchanged."""
     if text is None:
@@ -72,7 +78,11 @@ def wire_json(rows: Any) -> str:
 
 def _holds_unstorable(text: str) -> bool:
     """Whether JSON text may hold unstorable characters: a NUL is escaped, a surrogate is not."""
-    return "\\u0000" in text or bool(not text.isascii() and _UNSTORABLE.search(text))
+    try:
+        text.isascii() or text.encode()  # faster than to search for a surrogate
+    except UnicodeEncodeError:
+        return True
+    return "\\u0000" in text
 
 
 def _dumps(value: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
@@ -18,7 +17,7 @@ from kesin.foundation import problems as refusals
 from kesin.foundation.messages import Message
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Invalid, Problem, Unavailable
-from kesin.foundation.text import canonical_json
+from kesin.foundation.text import canonical_json, is_storable
 from kesin.lifecycle.model import Change
 from kesin.lifecycle.vocabulary import Role
 from kesin.store.directory import MetadataEntry
@@ -98,13 +97,8 @@ def check_variables(library: TemplateLibrary, name: str, variables: Mapping[str,
         raise fill_problem(problem) from None
     if problems:
         raise _invalid_variables((wrong.path, wrong.message, wrong.rule) for wrong in problems)
-    if canonical_json(variables) != exact_json(variables):
+    if not is_storable(variables):
         raise _invalid_variables([("", "holds characters that cannot be stored", "text")])
-
-
-def exact_json(value: Mapping[str, Any]) -> str:
-    """Format JSON as the queue does, but without replacing characters that cannot be stored."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def template_error(message: str, details: errors.Details = None) -> Problem:
