@@ -345,7 +345,7 @@ class PostgresStore(SqlStore):
 
     def scan(self, queue: str) -> Iterator[tuple[Job, list[Event]]]:
         columns, table = event_columns(self.dialect), self.dialect.table("event")
-        jobs = self._jobs_sql("j.queue = %(queue)s ORDER BY j.id")
+        jobs = f"{self._whole_jobs} WHERE j.queue = %(queue)s ORDER BY j.id"
         events = f"SELECT {columns} FROM {table} ORDER BY job_id, seq"
         with (
             self._connection() as connection,

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
 
@@ -40,6 +40,7 @@ class Dialect:
     given_slot: str  # the slot that a claim chose for a job
     fragments: Mapping[str, str] = field(compare=False)  # of statements that both share, by name
 
+    @lru_cache(maxsize=1_024)  # noqa: B019  # dialects are few and live as long as their stores
     def write(self, text: str) -> str:
         """A shared statement in this dialect: ``:param``, ``{fragment}`` and ``{table}``."""
         text = _PARAM.sub(lambda gap: self.param(gap[1]), text)

@@ -18,7 +18,6 @@ from kesin.store.errors import StoreError, UnknownParents
 from kesin.store.limits import FIRST_ID, MAX_BATCH, MAX_PAGE, check_batch_size, valid_ids
 from kesin.store.notify import Notifier
 from kesin.store.records import Filter, HeldClaim, Listing, NewJobRow, Outcome, Progress
-from kesin.store.sql.columns import job_columns
 from kesin.store.sql.dialect import shared_statements, template
 from kesin.store.sql.input_rows import InputRow
 from kesin.store.sql.reader import SqlReader
@@ -156,8 +155,7 @@ class SqlInserter(SqlReader):
             return []
         table, known = self.dialect.table, "child" if wanted == "parent" else "parent"
         sql = (
-            f"SELECT {job_columns(self.dialect)} FROM {table('parent')} p"
-            f" JOIN {table('job')} j ON j.id = p.{wanted} JOIN {table('job_body')} b ON b.id = j.id"
+            f"{self._whole_jobs} JOIN {table('parent')} p ON p.{wanted} = j.id"
             f" WHERE p.{known} = {self.dialect.param('id')}{of}"
             f" AND p.{wanted} > {self.dialect.param('after')}"
             f" ORDER BY p.{wanted} LIMIT {min(limit, MAX_BATCH)}"

@@ -9,6 +9,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from kesin.foundation.clock import Time
@@ -83,16 +84,17 @@ class SqlReader(Store):
         where = f"{self.dialect.table(table)} WHERE queue = {self.dialect.param('queue')}"
         return self._read(f"SELECT {columns} FROM {where}{ending}", {"queue": queue})
 
-    def _jobs_sql(self, where: str) -> str:
-        """Whole jobs, where this is so."""
+    @cached_property
+    def _whole_jobs(self) -> str:
         columns = job_columns(self.dialect)
         job, body = self.dialect.table("job"), self.dialect.table("job_body")
-        return f"SELECT {columns} FROM {job} j JOIN {body} b ON b.id = j.id WHERE {where}"
+        return f"SELECT {columns} FROM {job} j JOIN {body} b ON b.id = j.id"
 
     def job(self, job_id: str) -> Job | None:
         if not is_id(job_id):
             return None
-        rows = self._read(self._jobs_sql(f"j.id = {self.dialect.param('id')}"), {"id": job_id})
+        sql = f"{self._whole_jobs} WHERE j.id = {self.dialect.param('id')}"
+        rows = self._read(sql, {"id": job_id})
         return Job._make(rows[0]) if rows else None
 
     def find(self, queue: str, ids: Sequence[str]) -> dict[str, Job]:

@@ -278,7 +278,7 @@ class SqliteStore(SqlStore):
         with disk_errors_translated(self.path), reader as connection:
             connection.execute("BEGIN")
             try:
-                sql = self._jobs_sql("j.queue = ? ORDER BY j.id")
+                sql = f"{self._whole_jobs} WHERE j.queue = ? ORDER BY j.id"
                 jobs = connection.execute(sql, (queue,))
                 events = connection.execute(
                     f"SELECT {event_columns(SQLITE)} FROM event ORDER BY job_id, seq"
