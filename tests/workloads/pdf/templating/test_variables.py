@@ -128,3 +128,26 @@ def test_rare_rules_and_names_mean_what_they_mean_to_the_validator(
     checked = VariableSchema({"properties": {"v": schema}, "$defs": definitions})
     assert checked.find_problems({"v": valid}) == []
     assert checked.find_problems({"v": invalid}) != []
+
+
+def test_what_is_common_is_checked_without_the_library(monkeypatch):
+    """A request waits for its variables to be checked."""
+    asked: list[str] = []
+    validator = VariableSchema({})._validator
+    for name, check in validator.VALIDATORS.items():
+
+        def noted(*given: Any, name: str = name, check: Any = check) -> Any:
+            asked.append(name)
+            return check(*given)
+
+        monkeypatch.setitem(validator.VALIDATORS, name, noted)
+    line = {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {"n": {"type": "number"}},
+    }
+    text = {"type": "string", "minLength": 1, "maxLength": 9}
+    schema = VariableSchema({"properties": {"t": text, "l": {"items": line}}})
+    asked.clear()
+    assert schema.find_problems({"t": "a", "l": [{"n": 0.5}]}) == []
+    assert asked == []

@@ -78,7 +78,7 @@ class PictureLimits:
     def find_problems(self, variables: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         """Yield the first variable whose picture is too large: its path, and the problem."""
         counted: dict[bytes, int] = {}
-        for path, text in _texts(variables):
+        for path, text in _suspicious_texts(variables):
             try:
                 self.check(text, counted)
             except RenderFailed as problem:
@@ -160,12 +160,13 @@ def _css_character(escape: re.Match[str]) -> str:
     return chr(number) if 0 < number <= sys.maxunicode else "\ufffd"
 
 
-def _texts(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield every text of the variables with its JSON Pointer."""
-    if isinstance(value, str):
-        yield path, value
-    elif isinstance(value, Mapping | list | tuple):
-        items = value.items() if isinstance(value, Mapping) else enumerate(value)
-        for key, item in items:
+def _suspicious_texts(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield every text of these variables that may hold a picture, with its JSON Pointer."""
+    for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+        is_text = isinstance(item, str)
+        if _SUSPICIOUS.search(item) if is_text else isinstance(item, Mapping | list | tuple):
             step = str(key).replace("~", "~0").replace("/", "~1")
-            yield from _texts(item, f"{path}/{step}")
+            if is_text:
+                yield f"{path}/{step}", item
+            else:
+                yield from _suspicious_texts(item, f"{path}/{step}")

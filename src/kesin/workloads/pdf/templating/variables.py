@@ -9,7 +9,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, repeat
+from operator import call
 from typing import Any, Final
 
 from jsonschema import Draft202012Validator, FormatChecker
@@ -29,11 +30,14 @@ Path = tuple[str, ...]  # the names that lead to a variable
 
 _formats: Final = FormatChecker(formats=())
 _DEFINITION: Final = re.compile(r"#/\$defs/([\w-]+)")
-_TYPES: Final[dict[str, type]] = {"object": dict, "array": list, "string": str}
 _SAMPLES: Final[dict[str, Any]] = {  # of each type; a whole number is a number too
     "string": "", "number": 0.5, "integer": 0, "boolean": True, "array": [], "object": {},
     "null": None,
 }  # fmt: skip
+_RULES: Final[dict[str, Callable[[Any], _Check]]] = {  # common rules, each as a check
+    "minLength": lambda least: lambda value: not isinstance(value, str) or len(value) >= least,
+    "maxLength": lambda most: lambda value: not isinstance(value, str) or len(value) <= most,
+}
 _INDEX: Final = re.compile(r"[0-9]{1,9}")  # longer digit strings are names
 
 
@@ -85,31 +89,37 @@ class VariableSchema:
 def _compile(validator: Any, schema: Any, definitions: dict[str, _Check]) -> _Check:
     """A check whether a value is valid, much faster than the validator, which says what is wrong.
 
-    The library's functions check each keyword, but for those for which they copy the validator.
+    The library's functions check what is not common, but for what they copy the validator for.
     """
     if isinstance(schema, bool):
         return lambda _: schema
 
-    def check_of(keyword: str, rule: Any) -> _Check:
-        if keyword == "type" and (kind := _TYPES.get(str(rule))):
-            return lambda value: isinstance(value, kind)
-        if keyword == "properties":
+    def check_of(key: str, rule: Any) -> _Check:  # noqa: PLR0911  # a table of keywords
+        if key in _RULES:
+            return _RULES[key](rule)
+        if key == "properties":
             parts = {name: _compile(validator, part, definitions) for name, part in rule.items()}
             return lambda value: (
                 not isinstance(value, dict)
                 or all(parts[name](each) for name, each in value.items() if name in parts)
             )
-        if keyword == "items" and "prefixItems" not in schema:
+        if key == "additionalProperties" and rule is False and "patternProperties" not in schema:
+            known = {*schema.get("properties", ())}
+            return lambda value: not isinstance(value, dict) or value.keys() <= known
+        if key == "items" and "prefixItems" not in schema:
             part = _compile(validator, rule, definitions)
             return lambda value: not isinstance(value, list) or all(map(part, value))
-        if keyword == "$ref" and (place := _DEFINITION.fullmatch(rule)):
+        if key == "$ref" and (place := _DEFINITION.fullmatch(rule)):
             name = place[1]
             return lambda value: name in definitions and definitions[name](value)
-        check = validator.VALIDATORS[keyword]
+        check = validator.VALIDATORS[key]
+        if key == "type":
+            kinds = {type(_SAMPLES[each]) for each in _as_strings(rule)}
+            return lambda it: type(it) in kinds or not any(check(validator, rule, it, schema) or ())
         return lambda value: not any(check(validator, rule, value, schema) or ())
 
     checks = [check_of(*each) for each in schema.items() if each[0] in validator.VALIDATORS]
-    return lambda value: all(check(value) for check in checks)
+    return lambda value: all(map(call, checks, repeat(value)))
 
 
 def _path_key(problem: VariableProblem) -> list[tuple[int, str]]:
