@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import count
 from typing import Any, TypeVar
 
 from kesin.engine.replay import verify
@@ -34,7 +35,8 @@ class Lockstep:
         self.stores = stores
         self.clock = ManualClock()
         self.reference = Reference(queue, lifecycle)
-        self._ids = IdMaker(self.clock, seed)
+        self._seeds = count(seed)
+        self._ids = IdMaker(self.clock, next(self._seeds))
         self._served_last = ""
         for store in stores.values():
             store.open(queue, lifecycle, virtual_time=True)
@@ -44,7 +46,7 @@ class Lockstep:
 
         Redis does not.
         """
-        self._ids = IdMaker(self.clock, self.now)
+        self._ids = IdMaker(self.clock, next(self._seeds))
 
     @property
     def now(self) -> int:
