@@ -267,7 +267,7 @@ def test_when_the_new_job_cannot_be_made_the_old_one_stays(press, monkeypatch):
 
 def test_a_job_is_found_by_its_key_while_it_holds_it(press):
     job = press.ask()
-    key = RenderRequest("invoice", payload()).key
+    key = press.jobs.compute_job_key("invoice", payload())
     assert press.jobs.find_by_key(key) == job
     press.clock.advance(TTL_S)
     press.jobs.cleanup_expired()

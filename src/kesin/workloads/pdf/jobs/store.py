@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -12,7 +13,7 @@ from kesin.engine.access.masking import MASK
 from kesin.engine.queue import Queue, apply_changes
 from kesin.foundation.logs import Logger
 from kesin.foundation.messages import note_json
-from kesin.foundation.text import canonical_json, is_deeper_than
+from kesin.foundation.text import canonical_json
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.model import Change, Job
@@ -51,13 +52,27 @@ def compute_job_key(template_name: str, payload: Mapping[str, Any]) -> str:
     ``payload``.
     """
     identity = {"v": VERSION, "template": template_name, "payload": payload}
-    if is_deeper_than(identity, MAX_DEPTH + _WRAPPER_DEPTH):
-        raise TemplateError("values nest deeper than %(n)s", n=MAX_DEPTH)
-    try:
-        text = json.dumps(identity, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    except (TypeError, ValueError) as problem:
-        raise TemplateError("the variables are no JSON: %(problem)s", problem=problem) from None
+    _check_json(identity, 0)
+    text = json.dumps(identity, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def _check_json(value: Any, depth: int) -> None:
+    """Reject what JSON would alter: keys that are not text, NaN and Infinity, too deep nesting."""
+    if depth > MAX_DEPTH + _WRAPPER_DEPTH:
+        raise TemplateError("values nest deeper than %(n)s", n=MAX_DEPTH)
+    if isinstance(value, Mapping):
+        if not all(isinstance(name, str) for name in value):
+            raise TemplateError("names of variables are text")
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for inner in value:
+            _check_json(inner, depth + 1)
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise TemplateError("NaN and Infinity are no JSON")
+    elif value is not None and not isinstance(value, str | int | bool):
+        raise TemplateError("a %(kind)s is no JSON value", kind=type(value).__name__)
 
 
 class PdfJobStatus(StrEnum):
@@ -220,6 +235,11 @@ class PdfJobStore:
             return None
         ahead = self.queue.store.count_ahead(self.queue.name, job.job_id, limit=MAX_COUNTED_AHEAD)
         return None if ahead is None else ahead + 1
+
+    def compute_job_key(
+        self, template_name: str, payload: Mapping[str, Any], owner: str = DEFAULT_OWNER
+    ) -> str:
+        return RenderRequest(template_name, payload, owner).key
 
     def update_status(self, job_id: str, status: PdfJobStatus, **details: Any) -> PdfJob:
         """Make the move that leads to this status, as a worker or the sweeper would.
