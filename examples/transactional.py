@@ -16,7 +16,7 @@ def order_with_invoice(number: int, amount: float) -> str:
 
 
 try:
-    order_with_invoice(1, float("nan"))  # the order is fine, its invoice is no JSON
+    order_with_invoice(1, float("nan"))  # the order is fine, its invoice is not JSON
 except BadInput as refused:
     print(f"{refused.field}: {refused.code}")
 print(f"after the failure: {orders.stats().total} orders, {invoices.stats().total} invoices")

@@ -34,7 +34,7 @@ from kesin import (
 )
 
 LATE = Fixed("NO_FILE", Category.TRANSIENT, "no file came within ten minutes")
-GAVE_UP = Fixed("MAX_ATTEMPTS", Category.PERMANENT, "every attempt was used up")
+GAVE_UP = Fixed("MAX_ATTEMPTS", Category.PERMANENT, "all attempts were used")
 BOTH = ("new", "waiting")
 
 states = (

@@ -90,7 +90,7 @@ async def send(job: Job) -> dict[str, str]:
     """Send a mail: many at once, since each waits for a server."""
     mail: Mail = job.payload
     if "@" not in mail.to:
-        raise Failed("NO_ADDRESS", f"{mail.to} is no address", category="PERMANENT")
+        raise Failed("NO_ADDRESS", f"{mail.to} is not an address", category="PERMANENT")
     message = EmailMessage()
     message["From"], message["To"] = "shop@example.org", mail.to
     message["Subject"] = f"Your order {mail.order}"

@@ -94,12 +94,12 @@ def test_a_dry_run_counts_and_moves_nothing(kesin, fill):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("cancel",), "nothing was chosen: name jobs, or use --all-matching"),
+        (("cancel",), "nothing was selected: name jobs, or use --all-matching"),
         (("cancel", "--state", "ready"), "filters need --all-matching"),
         (("cancel", first_id_at(1), "--all-matching"), "not by both"),
         (("cancel", first_id_at(1), "--state", "ready"), "not by both"),
         (("cancle", first_id_at(1)), "did you mean 'cancel'?"),
-        (("claim", first_id_at(1)), "is no move an operator can make on task"),
+        (("claim", first_id_at(1)), "is not a move that an operator can make on task"),
         (("cancel", first_id_at(1), "--option", "x"), "there is no option of cancel 'x'"),
         (("cancel", first_id_at(1), "--error-category", "x"), "there is no error category 'X'"),
     ],

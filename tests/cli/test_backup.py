@@ -96,7 +96,7 @@ def test_an_installation_is_restored_elsewhere_with_everything(
     assert manifest["secret_keys"] == ["k1"]
     assert any("KESIN_SECRET_KEYS" in sentence for sentence in manifest["left_out"])
     assert {path.stat().st_mode & 0o077 for path in Path("b").rglob("*")} == {0}
-    assert kesin("restore", "b", "--check").lines[-2].startswith("b is whole: ")
+    assert kesin("restore", "b", "--check").lines[-2].startswith("b is complete: ")
 
     address = elsewhere()
     restored = kesin("restore", "b", "--json")
@@ -117,7 +117,9 @@ def test_an_installation_is_restored_elsewhere_with_everything(
     monkeypatch.delenv("KESIN_SECRET_KEYS")
     again = kesin("restore", "b", "--replace", "--resume", "--allow-unsigned")
     assert again.code == 0, again.err
-    assert "secrets do not open, like token: KESIN_SECRET_KEYS needs the keys k1" in again.err
+    assert (
+        "secrets cannot be opened, such as token: KESIN_SECRET_KEYS needs the keys k1" in again.err
+    )
     with closing(open_store(address, migrate=False)) as store:
         assert store.paused("task") == []
         queue = Queue("task", task_lifecycle(), store)
@@ -154,7 +156,7 @@ def test_a_backup_lists_what_is_stored_elsewhere(kesin, fill, monkeypatch):
     monkeypatch.setenv("KESIN_PDF_TEMPLATES", "own")
     answer = kesin("backup", "b")
     assert answer.code == 0, answer.err
-    lines = [line for line in answer.lines if line.startswith("not in it: ")]
+    lines = [line for line in answer.lines if line.startswith("not included: ")]
     for part in ("PDFs in s3://bucket/pdfs", "templates in own", "PDF jobs in redis://:…@127"):
         assert any(part in line for line in lines)
     assert "hush" not in answer.out + Path("b/manifest.json").read_text()

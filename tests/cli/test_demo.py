@@ -59,7 +59,7 @@ def signed_in(address: str, password: str) -> Iterator[httpx.Client]:
 def test_without_a_terminal_the_demo_ends_and_can_be_served(programs, temporary, tmp_path):
     program = programs.start("demo", "--port", "0", "--keep")
     out = program.process.stdout
-    intro = read_until(out, "Work comes in")
+    intro = read_until(out, "New work arrives")
     [address] = re.findall(r"address +(\S+)/dashboard", intro)
     password = re.findall(r"admin +(\S+)", intro)[0]
     with signed_in(address, password) as client:
@@ -80,7 +80,7 @@ def test_without_a_terminal_the_demo_ends_and_can_be_served(programs, temporary,
     for part in (
         "4. A cutting order that waits for you",
         "kill -9",
-        "500 phone sales: 500 queued, 40 were sent twice, 6 more refused",
+        "500 phone sales: 500 queued, 40 were sent twice, 6 more rejected",
         "conversions: ",
         "stopping",
         "the history and the jobs agree",
@@ -209,5 +209,5 @@ def test_a_workload_without_a_part_is_served():
 
 def test_a_demo_that_is_no_part_is_refused_with_its_workloads_name():
     wrong = {"oci": replace(KNOWN["oci"], demo=dict)}
-    with pytest.raises(CommandError, match="'oci' is no DemoPart"):
+    with pytest.raises(CommandError, match="'oci' is not a DemoPart"):
         load_parts(wrong)

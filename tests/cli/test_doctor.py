@@ -29,7 +29,7 @@ def test_a_fresh_folder_is_healthy_and_nothing_is_created(kesin, tmp_path):
     assert (answer.code, answer.json["ok"]) == (0, True)
     checks = checks_of(answer)
     assert {check["status"] for check in checks.values()} == {"ok"}
-    assert "made at first use" in checks["database"]["found"]
+    assert "first use creates it" in checks["database"]["found"]
     assert not (tmp_path / "data").exists()
 
 
@@ -225,5 +225,5 @@ def test_jobs_in_a_state_that_the_rules_do_not_know_are_a_failure(kesin, fill, t
     assert answer.code == 1
     check = checks_of(answer)["states of task"]
     assert check["status"] == "failure"
-    assert check["found"] == "2 jobs are in limbo, which the rules do not know"
+    assert check["found"] == "2 jobs are in limbo, which the lifecycle does not have"
     assert "kesin lifecycle check" in check["remedy"]

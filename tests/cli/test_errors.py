@@ -64,7 +64,7 @@ def test_an_unknown_queue_gets_a_suggestion(kesin):
 def test_a_bad_queue_name_is_refused(kesin):
     answer = kesin("enqueue", "No Name", "1", "--lifecycle", "task")
     assert answer.code == 1
-    assert "is no queue name" in answer.err
+    assert "is not a queue name" in answer.err
 
 
 def test_a_data_folder_that_is_a_file_is_a_one_line_error(kesin, monkeypatch, tmp_path):

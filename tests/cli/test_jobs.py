@@ -92,7 +92,7 @@ def test_without_json_a_job_is_a_line(kesin, worked):
     [
         (("--state", "readdy"), "there is no state 'readdy': did you mean 'ready'?"),
         (("--category", "transiant"), "did you mean 'TRANSIENT'?"),
-        (("--cursor", "7"), "'7' is no cursor"),
+        (("--cursor", "7"), "'7' is not a cursor"),
         (("--limit", "0"), "'--limit'"),
     ],
 )
@@ -171,7 +171,7 @@ def test_a_bad_id_is_a_usage_error_and_an_unknown_job_is_not_found(kesin, fill):
     assert kesin("jobs", "show", "7").code == 2
     answer = kesin("jobs", "show", first_id_at(1))
     assert answer.code == 1
-    assert "it never was, or it has been pruned" in answer.err
+    assert "it never existed, or it was pruned" in answer.err
 
 
 def test_a_queue_with_a_custom_lifecycle_can_be_read_without_it(kesin, module):

@@ -46,7 +46,7 @@ def test_without_json_standard_output_is_the_key_alone(kesin):
 
 def test_the_list_shows_everything_but_the_key(kesin):
     kesin("migrate")
-    assert kesin("key", "list").out == "there is no key yet: `kesin key create` makes one\n"
+    assert kesin("key", "list").out == "there is no key yet: `kesin key create` creates one\n"
     made = kesin("key", "create", "--name", "n", "--scope", "read", "--days", 30, "--json").json
     [listed] = kesin("key", "list", "--json").json
     times = {listed.pop("created_at"), listed.pop("expires_at")}

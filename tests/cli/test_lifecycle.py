@@ -139,7 +139,7 @@ def test_a_broken_lifecycle_fails_with_a_counterexample(kesin, module):
 @pytest.mark.parametrize(
     ("attribute", "sentence"),
     [
-        ("number", "is no lifecycle and returns none, but a int"),
+        ("number", "must be or return a lifecycle, not a int"),
         ("needs", "cannot be called without arguments"),
         ("mime", "has no 'mime': did you mean 'mine'?"),
     ],

@@ -181,7 +181,10 @@ def test_stats_say_what_a_rate_leaves(kesin, rules, either_database):
 
 @pytest.mark.parametrize(
     ("words", "shown"),
-    [((), []), (("--key", "k", "--once", "--priority", "2"), ["k (held for good)", "2 (urgent)"])],
+    [
+        ((), []),
+        (("--key", "k", "--once", "--priority", "2"), ["k (held permanently)", "2 (urgent)"]),
+    ],
 )
 def test_a_job_is_shown_with_its_key_and_priority(kesin, enqueue, words, shown):
     job_id = enqueue("1", *words)

@@ -68,14 +68,14 @@ def test_standard_input_is_a_payload_a_line(kesin):
 def test_a_bad_line_is_refused_by_number_and_the_others_are_enqueued(kesin):
     answer = kesin("enqueue", "task", "-", text='1\n{"a"\n2\n')
     assert (answer.code, answer.out) == (1, "inserted 2, refused 1\n")
-    assert answer.err.startswith("kesin: line 2: the payload is no JSON")
+    assert answer.err.startswith("kesin: line 2: the payload is not JSON")
 
 
 def test_with_json_every_line_has_a_result(kesin):
     answer = kesin("enqueue", "task", "-", "--json", text="1\nx\n")
     by_line = {result["line"]: result for result in map(json.loads, answer.lines)}
     assert is_id(by_line[1]["id"])
-    assert "no JSON" in by_line[2]["error"]
+    assert "not JSON" in by_line[2]["error"]
 
 
 def test_a_key_with_many_payloads_is_a_usage_error(kesin):

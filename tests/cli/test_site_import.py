@@ -58,14 +58,14 @@ def test_a_file_of_a_turkish_spreadsheet_is_read(kesin, imports):
 
 
 BAD_LINES = {
-    "a channel": ("west,,fax,,,,,", "a channel is one of"),
-    "a zone": ("west,,,Mars,,,,", "is no time zone"),
-    "a currency": ("west,,,,XXX,,,", "is no currency"),
-    "an id": ("we st,,,,,,,", "is no site name"),
-    "no id": (",West,,,,,,", "is no site name"),
+    "a channel": ("west,,fax,,,,,", "a channel must be one of"),
+    "a zone": ("west,,,Mars,,,,", "is not a time zone"),
+    "a currency": ("west,,,,XXX,,,", "is not a currency"),
+    "an id": ("we st,,,,,,,", "is not a site name"),
+    "no id": (",West,,,,,,", "is not a site name"),
     "an account": ("west,,,,,123,,", "customer_id must be the ten digits"),
     "a number": ("west,,,,,,soon,", "recover_minutes must be a whole number"),
-    "a flag": ("west,,,,,,,maybe", "enhanced is yes or no"),
+    "a flag": ("west,,,,,,,maybe", "enhanced must be yes or no"),
 }
 
 
@@ -90,15 +90,15 @@ def test_a_site_that_is_there_twice_is_refused(kesin, imports):
 BAD_FILES = {
     "an unknown column": (
         "id,colour\nwest,red\n",
-        "column 'colour' is unknown, missing or there twice; known: id, name",
+        "column 'colour' is unknown, missing or repeated; known: id, name",
     ),
     "no id": ("name\nWest\n", "column 'id' is unknown, missing"),
     "a column twice": (
         "id,name,Name\nwest,a,b\n",
-        "column 'name' is unknown, missing or there twice",
+        "column 'name' is unknown, missing or repeated",
     ),
-    "too many cells": ("id\nwest,red\n", "as many cells"),
-    "nothing": ("", "no CSV"),
+    "too many cells": ("id\nwest,red\n", "lines of equal length"),
+    "nothing": ("", "not a CSV"),
 }
 
 

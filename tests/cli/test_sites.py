@@ -18,7 +18,7 @@ def test_a_site_is_added_listed_and_changed(kesin, database):
 
 
 def test_without_json_the_result_is_a_sentence(kesin):
-    assert kesin("site", "list").out == "there is no site yet: `kesin site add` makes one\n"
+    assert kesin("site", "list").out == "there is no site yet: `kesin site add` creates one\n"
     answer = kesin("site", "add", "s", "--channel", "data_manager")
     assert answer.out == "added s (data_manager, Europe/Istanbul, TRY)\n"
     assert kesin("site", "set", "s", "--currency", "USD").out == (

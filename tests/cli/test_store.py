@@ -39,7 +39,7 @@ def test_pdf_queues_are_copied_to_redis_with_their_metadata(kesin, tmp_path, red
     assert there.stats("pdf").total == 1
     there.close()
     again = kesin("store", "copy", file, redis, "-y")
-    assert "works from now on" in again.out, again.err
+    assert "is in use now" in again.out, again.err
     assert kesin("resume", "pdf").lines == ["resumed pdf"]
 
 

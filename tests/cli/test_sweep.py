@@ -97,7 +97,7 @@ def test_the_sweeper_survives_an_unreachable_database(
     assert program.process.stdout.readline()
     postgres_server.stop()  # not killed: without fsync it would lose the migration
     try:
-        while "is tried again in" not in (line := program.read_line()):
+        while "is retried in" not in (line := program.read_line()):
             assert line
     finally:
         postgres_server.start()

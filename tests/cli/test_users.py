@@ -136,7 +136,7 @@ BAD = {
     "a site and all": (
         ("add", "can", "--role", "viewer", "--site", "s", "--all-sites"),
         2,
-        "do not go together",
+        "cannot be combined",
     ),
     "a name again": (
         ("add", "ayse", "--role", "viewer", "--password-stdin"),
@@ -146,7 +146,7 @@ BAD = {
     "no terminal": (("add", "can", "--role", "viewer"), 2, "add --password-stdin"),
     "a password of no user": (("passwd", "can"), 1, "there is no user 'can'"),
     "no change": (("set", "ayse"), 2, "nothing to change"),
-    "sites and none": (("set", "ayse", "--site", "s", "--no-sites"), 2, "do not go together"),
+    "sites and none": (("set", "ayse", "--site", "s", "--no-sites"), 2, "cannot be combined"),
     "queues and none": (("set", "ayse", "--queue", "oci", "--no-queues"), 2, "not go together"),
 }
 
@@ -169,7 +169,7 @@ def test_a_bad_argument_is_a_one_line_error_and_changes_nothing(kesin, add):
         (b"short\n", "10"),
         (b"", "this one has 0"),
         (b"two lines\nare too many\n", "must be one line"),
-        (b"not \xff UTF-8 at all\n", "is no UTF-8 text"),
+        (b"not \xff UTF-8 at all\n", "is not UTF-8 text"),
         (b"x" * 5_000, "10…1024 characters"),
     ],
 )

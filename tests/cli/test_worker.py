@@ -103,8 +103,8 @@ def test_only_the_named_tenants_are_served(kesin, fill, own):
     [
         ("no_such_module:work", "there is no module 'no_such_module'"),
         ("json:dumbs", "json has no 'dumbs': did you mean 'dumps'?"),
-        ("work", "is no name of the form module:attribute"),
-        ("os:sep", "os:sep is no function but a str"),
+        ("work", "is not of the form module:attribute"),
+        ("os:sep", "os:sep is not a function but a str"),
         ("os:getpid", "the handler 'getpid' takes no job: write `def handler(job)`"),
     ],
 )

@@ -40,7 +40,7 @@ def is_in(queue: Queue, state: str, jobs: int = 1) -> bool:
     [
         (pages, "is an async generator"),
         (lines, "is a generator, .* replace `yield` by `return`"),
-        ("work", "the handler 'work' is no function"),
+        ("work", "the handler 'work' is not a function"),
         (lambda: None, "takes no job: write `def handler"),
         (lambda _job, _run, _more: None, "takes no job"),
     ],
@@ -83,7 +83,7 @@ def future(_job: Job) -> Any:
         (lambda _job: (n for n in range(3)), "its code has not run: return a list"),
         (lambda _job: object(), "a handler returns None, a JSON value, Done, Failed, Wait or Act"),
         (lambda _job: Done({1, 2}), "the result is not a JSON value"),
-        (lambda _job: Act("fly"), "'fly' is no call a worker can make"),
+        (lambda _job: Act("fly"), "'fly' is not a worker action"),
     ],
 )
 def test_an_unusable_result_fails_its_job_and_is_logged_as_an_error(

@@ -169,7 +169,7 @@ def test_a_job_of_a_schedule_can_be_made_at_once(reports):
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"cron": "0 0 30 2 *"}, "'0 0 30 2 \\*' is no cron expression that ever comes true"),
+        ({"cron": "0 0 30 2 *"}, "'0 0 30 2 \\*' is not a cron expression that ever matches"),
         ({"cron": "every day"}, "no cron expression"),
         ({"cron": 5}, "no cron expression"),
         ({"timezone": "Europe/Ankara"}, "there is no time zone 'Europe/Ankara'"),
@@ -194,7 +194,7 @@ def test_a_schedule_whose_jobs_the_queue_would_refuse_is_refused_at_once(store, 
         Queue("reports", task_lifecycle(), store, clock=clock, schedules=[small])
     with pytest.raises(BadInput, match="a list of schedules"):
         Queue("reports", task_lifecycle(), store, clock=clock, schedules=NIGHTLY)  # type: ignore[arg-type]
-    with pytest.raises(BadInput, match="is no Schedule"):
+    with pytest.raises(BadInput, match="is not a Schedule"):
         Queue("reports", task_lifecycle(), store, clock=clock, schedules=["0 3 * * *"])  # type: ignore[list-item]
 
 

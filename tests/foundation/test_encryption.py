@@ -174,7 +174,7 @@ def test_a_wrong_entry_is_told_by_its_number_and_not_shown(text, sentence):
         KeyRing.from_setting(text)
     told = "".join(traceback.format_exception(caught.value))
     assert f"KESIN_SECRET_KEYS: {sentence}" in str(caught.value)
-    assert "`kesin secrets new-key` prints an entry that fits" in str(caught.value)
+    assert "`kesin secrets new-key` prints a valid entry" in str(caught.value)
     assert SPELLED[:8] not in told
     assert OTHER[:8] not in told
 

@@ -41,7 +41,7 @@ def test_a_message_is_its_text():
     [("no %(site)s", {"job": 1}), ("no %(site)s", {"site": 1, "job": 1}), ("no", {"job": 1})],
 )
 def test_a_missing_or_surplus_value_is_refused(sentence, values):
-    with pytest.raises(ValueError, match="has other places"):
+    with pytest.raises(ValueError, match="has placeholders other than"):
         Message(sentence, **values)
 
 

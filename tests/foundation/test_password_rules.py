@@ -10,7 +10,7 @@ from tests.tables import table
 
 EASY = {
     "repeats": "aaaaaaaaaa 1111111111 ababababab abcabcabcabc passwordpassword xK9pL-xK9pL-",
-    "row of keys": (
+    "simple sequence": (
         "1234567890 0987654321 abcdefghij ABCDEFGHIJ qwertyuiop asdfghjkl1 abcde12345 "
         "1qaz2wsx3edc 1q2w3e4r5t6y 12345678901 aabbccddee 123456789012345"
     ),

@@ -351,20 +351,20 @@ MUTANTS = {
         "oci",
         edit("RESET_TO_QUEUED", where=lambda m: m.error == "keep", when=()),
         {"R7"},
-        says="the call RESET_TO_QUEUED could be RESET_TO_QUEUED or RESET_TO_QUEUED",
+        says="the action RESET_TO_QUEUED could be RESET_TO_QUEUED or RESET_TO_QUEUED",
     ),
     "a recover that is both": Mutant(
         "oci",
         edit("recover", when=(lease_over,)),
         {"R7"},
-        says="in PROCESSING the call recover",
+        says="in PROCESSING the action recover",
         meets="ambiguous",
     ),
     "alternatives of different names that overlap": Mutant(
         "oci",
         edit("late_ack", sources=("RETRY", "PROCESSING"), claim="drop"),
         {"R7"},
-        says="in PROCESSING the call ack could be ack or late_ack",
+        says="in PROCESSING the action ack could be ack or late_ack",
         meets="ambiguous",
     ),
     # R8
@@ -388,7 +388,7 @@ MUTANTS = {
         "task",
         errors(lambda e: {"moves": ((Verdict.FAIL, "attempt_cap"), (Verdict.RETRY, "retry"))}),
         {"R8"},
-        says="fail names 'attempt_cap', which is no call a worker can make",
+        says="fail names 'attempt_cap', which is not a worker action",
     ),
     "a verdict that names no move": Mutant(
         "task",
@@ -419,13 +419,13 @@ MUTANTS = {
         "after others",
         edit("unblock", by=("operator",), stage=None),
         {"R9"},
-        says="unblock has parents_done: only the clock makes it",
+        says="unblock has parents_done: only a scheduled move",
     ),
     "a second condition beside the parents": Mutant(
         "after others",
         edit("unblock", when=(parents_done, age_over("created_at", 60))),
         {"R9"},
-        says="unblock has parents_done: only the clock makes it",
+        says="unblock has parents_done: only a scheduled move",
     ),
     "a key that a waiting job lets go": Mutant(
         "after others",

@@ -62,7 +62,7 @@ REFUSALS = {
     # the states
     "a state name with a space": (
         lambda: small(states=(*STATES, State("on hold"))),
-        "small 'on hold' is no state name",
+        "small 'on hold' is not a state name",
     ),
     "a state declared twice": (
         lambda: small(states=(*STATES, State("failed"))),
@@ -131,7 +131,7 @@ REFUSALS = {
     ),
     # a move's ends
     "a move name with a dash": (lambda: swapped(FINISH, name="fin-ish"), "small.fin-ish name"),
-    "a move of nobody": (lambda: swapped(FINISH, by=()), "small.finish nobody by="),
+    "a move of nobody": (lambda: swapped(FINISH, by=()), "small.finish no role by="),
     "an unknown source": (
         lambda: swapped(FINISH, sources=("flying",)),
         "small.finish unknown state 'flying'",
@@ -243,37 +243,37 @@ REFUSALS = {
     # the clock
     "a clock move without a stage": (
         lambda: swapped(RECOVER, stage=None),
-        "small.recover clock needs a stage",
+        "small.recover scheduled needs a stage",
     ),
     "a stage without the clock": (
         lambda: swapped(RECOVER, by=("worker",)),
-        "small.recover only a clock move has a stage",
+        "small.recover only a scheduled move has a stage",
     ),
     "a clock that takes a job from its worker": (
         lambda: small(expire("ready", "failed", 60, when=(age_over("created_at", 60),))),
-        "small.expire say unclaimed or lease_over",
+        "small.expire give unclaimed or lease_over",
     ),
     "a clock that holds a claim": (
         lambda: swapped(RECOVER, when=(holds_claim,)),
-        "small.recover clock cannot meet holds_claim",
+        "small.recover scheduled cannot have holds_claim",
     ),
     "a clock that is given an option": (
         lambda: swapped(RECOVER, when=(lease_over, option("hard", is_set=True))),
-        "small.recover clock cannot meet option",
+        "small.recover scheduled cannot have option",
     ),
     "a clock that is given a time": (
         lambda: swapped(RECOVER, run_at="input"),
-        "small.recover clock no input",
+        "small.recover scheduled no input",
     ),
     "a clock that is given a stamp": (
         lambda: small(
             replace(RECOVER, stamp_input=("sold_at",)), without=(RECOVER,), stamps=("sold_at",)
         ),
-        "small.recover clock no input",
+        "small.recover scheduled no input",
     ),
     "a clock that is given a payload": (
         lambda: swapped(RECOVER, payload="replace"),
-        "small.recover clock no input",
+        "small.recover scheduled no input",
     ),
     "a clock that is given a priority": (
         lambda: swapped(RECOVER, priority="input"),
@@ -289,11 +289,11 @@ REFUSALS = {
     ),
     "a clock that reports an error": (
         lambda: swapped(RECOVER, error="record"),
-        "small.recover clock records no error use Fixed",
+        "small.recover scheduled records no error use Fixed",
     ),
     "a clock that reports a result": (
         lambda: swapped(RECOVER, result="record"),
-        "small.recover clock records no error or result",
+        "small.recover scheduled records no error or result",
     ),
     "the age of a stamp without an index": (
         lambda: small(
@@ -339,7 +339,7 @@ REFUSALS = {
     ),
     "an error left unsaid where none is recorded": (
         lambda: small(default_errors=(("finish", BROKEN),)),
-        "unsaid 'finish' no move of this call records an error",
+        "unsaid 'finish' no move of this action records an error",
     ),
     # enqueue, claim and prune
     "no enqueue": (lambda: small(without=(ENQUEUE,)), NO_SOURCE),
@@ -367,7 +367,7 @@ REFUSALS = {
             unblock("aside", "ready", action="unblock"),
             states=with_state(resting=True),
         ),
-        "small.unblock say action='settle'",
+        "small.unblock give action='settle'",
     ),
     "an enqueue into the wrong state": (
         lambda: swapped(ENQUEUE, to="running"),
@@ -380,9 +380,9 @@ REFUSALS = {
     ),
     "a prune by hand": (
         lambda: swapped(PRUNE, by=("operator",), stage=None),
-        "small prune clock age_over",
+        "small prune scheduled age_over",
     ),
-    "a prune whatever the age": (lambda: swapped(PRUNE, when=()), "small prune clock age_over"),
+    "a prune whatever the age": (lambda: swapped(PRUNE, when=()), "small prune scheduled age_over"),
 }
 
 

@@ -133,9 +133,9 @@ def test_an_action_that_a_role_does_not_have_is_refused(task):
 
 
 def test_the_second_link_of_a_chain_and_moves_of_another_role_are_no_actions(pdf, optiplan):
-    with pytest.raises(StoreError, match="'requeue' is no call a worker can make"):
+    with pytest.raises(StoreError, match="'requeue' is not an action that the worker can take"):
         pdf.apply("requeue", [pdf.claim_new_job()])
-    with pytest.raises(StoreError, match="'done' is no call a operator can make"):
+    with pytest.raises(StoreError, match="'done' is not an action that the operator can take"):
         optiplan.apply("done", [optiplan.claim_new_job().id], **OPERATOR)
 
 

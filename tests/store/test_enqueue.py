@@ -183,7 +183,7 @@ def test_the_number_of_statements_does_not_depend_on_the_number_of_jobs(task, st
 def test_a_bad_queue_name_is_refused(store):
     bad = ["", "Upper", "1st", "with space", "a.b", "semi;colon", "ü", "x" * 64, "new\nline", "a\n"]
     for name in bad:
-        with pytest.raises(StoreError, match="is no queue name"):
+        with pytest.raises(StoreError, match="is not a queue name"):
             store.open(name, task_lifecycle())
     assert store.queues() == []
     store.open("x" * 63, task_lifecycle())

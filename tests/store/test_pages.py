@@ -95,7 +95,7 @@ def test_a_bad_page_is_refused(task):
         with pytest.raises(StoreError, match=f"a page holds 1…1000 jobs, got {limit}"):
             task.store.jobs("task", Filter(), limit=limit)
     for cursor in NO_IDS:
-        with pytest.raises(StoreError, match="is no cursor: take it from the page before"):
+        with pytest.raises(StoreError, match="is not a cursor: take it from the previous page"):
             task.store.jobs("task", Filter(), cursor=cursor)
 
 

@@ -168,7 +168,7 @@ def test_a_preview_of_named_jobs_counts_those_that_match(oci):
 
 
 def test_an_action_of_another_role_or_an_unknown_option_is_refused(oci):
-    with pytest.raises(StoreError, match="is no call a worker can make"):
+    with pytest.raises(StoreError, match="is not an action that the worker can take"):
         preview(oci, "MARK_FAILED", role="worker")
     with pytest.raises(StoreError, match="has no option 'loud'"):
         preview(oci, "MARK_FAILED", options=frozenset({"loud"}))

@@ -184,7 +184,7 @@ def test_a_fault_shows_only_the_request_id(path, strict):
     assert answer.status_code == 500
     assert error_of(answer) == {
         "code": "internal",
-        "message": "something failed here; search the log for this request id",
+        "message": "an internal error occurred; search the log for this request id",
         "details": {"request_id": "my-id"},
     }
 

@@ -33,7 +33,7 @@ def courier_router(context: WorkloadContext) -> APIRouter:
             commands.accounts.note(
                 actor, "queue.enqueue", allowed=False, queue=queue.name, site=wanted.site
             )
-            raise Forbidden("this site is not yours")
+            raise Forbidden("you have no access to this site")
         try:
             read_url(wanted.url)
             told = {"url": wanted.url, "body": wanted.body}

@@ -53,7 +53,7 @@ class NewJob:
                 raise BadInput(
                     "unknown_stamp",
                     "stamps",
-                    "enqueue on %(queue)s takes no stamp %(stamp)s: it takes %(takes)s",
+                    "enqueue on %(queue)s accepts no stamp %(stamp)s: it accepts %(takes)s",
                     queue=repr(queue.name),
                     stamp=repr(name),
                     takes=accepted,

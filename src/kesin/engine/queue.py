@@ -307,7 +307,7 @@ class Queue(QueueReader):
             raise BadInput(
                 "unknown_call",
                 "call",
-                "%(call)s is no %(role)s call of %(queue)s: it has %(may)s",
+                "%(call)s is not an action of the %(role)s on %(queue)s: there are %(may)s",
                 call=repr(action),
                 role=role,
                 queue=self.name,

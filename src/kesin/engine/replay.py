@@ -151,7 +151,7 @@ def undeclared(store: Store, queue: str) -> Iterator[Difference]:
     known = accounted_effects(versions)
     for (_, *names), effects in sorted(store.declared(queue).items()) if versions else ():
         move, source, target = names
-        edge = f"the move {move} ({source or 'birth'} → {target or 'prune'})"
+        edge = f"the move {move} ({source or 'enqueue'} → {target or 'prune'})"
         declared = known.get((move, source, target), [])
         if declared is None:
             continue

@@ -174,7 +174,7 @@ def require_plain_function(handler: Callable[..., object], *, batch: bool = Fals
     """
     name = getattr(handler, "__name__", handler)
     if not callable(handler):
-        raise ValueError(f"the handler {name!r} is no function")  # noqa: TRY004  # as the others
+        raise ValueError(f"the handler {name!r} is not a function")  # noqa: TRY004  # as the others
     if not any(_takes(handler, count) for count in ((1,) if batch else (1, 2))):
         given = "jobs" if batch else "job"
         raise ValueError(f"the handler {name!r} takes no {given}: write `def handler({given})`")
@@ -216,7 +216,7 @@ def checked_results(jobs: Sequence[Job], results: Iterable[HandlerResult]) -> li
         raise unusable_result(results)
     listed = list(results)
     if len(listed) != len(jobs):
-        raise RuntimeError(f"{len(jobs)} jobs went in, {len(listed)} answers came out")
+        raise RuntimeError(f"{len(jobs)} jobs were given, {len(listed)} results returned")
     return listed
 
 
@@ -243,7 +243,7 @@ def exception_message(problem: BaseException) -> str:
     try:
         return str(problem)
     except Exception:  # noqa: BLE001  # __str__ is the handler's code as well
-        return "its message cannot be told"
+        return "its message cannot be shown"
 
 
 def truncate(text: str, max_length: int) -> str:

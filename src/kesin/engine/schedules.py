@@ -64,7 +64,7 @@ class Schedule:
         try:
             next(CronSim(self.cron, datetime(2024, 1, 1, tzinfo=zone)))
         except (CronSimError, StopIteration, TypeError, AttributeError):
-            why = f"{self.cron!r} is no cron expression that ever comes true"
+            why = f"{self.cron!r} is not a cron expression that ever matches"
             raise BadInput("bad_cron", "cron", why) from None
 
     def next_after(self, at_us: int) -> int:
@@ -109,10 +109,10 @@ class Schedule:
 def declare_schedules(queue: Queue, schedules: Sequence[Schedule]) -> None:
     """Make these the queue's schedules; a changed one begins with its next tick from now."""
     if isinstance(schedules, Schedule):
-        raise BadInput("bad_schedule", "schedules", "give a list of schedules, not one alone")
+        raise BadInput("bad_schedule", "schedules", "give a list of schedules, not a single one")
     for schedule in schedules:
         if not isinstance(schedule, Schedule):
-            raise BadInput("bad_schedule", "schedules", f"{schedule!r} is no Schedule")
+            raise BadInput("bad_schedule", "schedules", f"{schedule!r} is not a Schedule")
         queue.row_of(schedule.job_at(queue.now()))  # what the queue would refuse at each tick
     by_name = {schedule.name: schedule for schedule in schedules}
     if len(by_name) < len(schedules):

@@ -156,7 +156,7 @@ class Worker(ForkAware):
     def handler(self, handler: Handler) -> None:
         require_plain_function(handler)
         if is_async(handler) != self.awaits:
-            raise ValueError("an async handler cannot take the place of a plain one, or reversed")
+            raise ValueError("an async handler cannot take the place of a plain one, or vice versa")
         self._handler = handler
 
     @property
@@ -323,7 +323,7 @@ class Worker(ForkAware):
         if key not in self._allowed:
             (action, options), lifecycle = key, self.queue.lifecycle
             if not lifecycle.allows(action, "worker"):
-                raise BadResult(f"{action!r} is no call a worker can make on {self.queue.name}")
+                raise BadResult(f"{action!r} is not a worker action of {self.queue.name}")
             if unknown := options - lifecycle.options_of(action):
                 raise BadResult(f"{action!r} has no option {min(unknown)!r}")
             self._allowed.add(key)
@@ -383,7 +383,7 @@ class Worker(ForkAware):
     def _time_after(self, seconds: float) -> int:
         at = self.queue.now() + round(seconds * SECOND_US)
         if not 0 <= at < LATEST_US:
-            raise BadResult(f"{seconds} seconds from now is no time to wait for")
+            raise BadResult(f"{seconds} seconds from now is not a valid time to wait for")
         return at
 
     def _complete(self, job: Job, value: Any) -> tuple[ActionKey, Change]:

@@ -97,7 +97,7 @@ class KeyRing:
             else:
                 keys[name] = raw
         if problems:
-            problems.append("`kesin secrets new-key` prints an entry that fits")
+            problems.append("`kesin secrets new-key` prints a valid entry")
             raise BadSettings(f"{SETTING}: {'; '.join(problems)}")
         return cls(keys)
 
@@ -133,7 +133,7 @@ class KeyRing:
         if key_id not in self._ciphers:
             raise SecretKeyMissing(
                 f"the secret {name!r} is sealed with the key {key_id!r}, which is not in {SETTING}:"
-                " add that key again, or put the secret again",
+                " add that key again, or store the secret again",
                 details={"name": name, "key": key_id},
             )
         try:
@@ -192,8 +192,8 @@ def sealing_key_id(sealed: str) -> str | None:
 
 def _secret_altered(name: str) -> SecretAltered:
     return SecretAltered(
-        f"the secret {name!r} does not open: it was changed in the database or belongs to another "
-        "name, or its key was replaced by another of the same name; put the secret again",
+        f"the secret {name!r} cannot be opened: it was changed in the database or belongs to "
+        "another name, or its key was replaced by another of the same name; store the secret again",
         details={"name": name},
     )
 

@@ -27,14 +27,14 @@ LIBRARIES: Final[Mapping[str, tuple[str, ...]]] = {
     "solver": ("highspy",),
 }
 PURPOSES: Final[Mapping[str, str]] = {  # extra → what it is for
-    "web": "`kesin serve` is to run",
-    "postgres": "the database is a PostgreSQL",
-    "redis": "PDFs are to live in Redis",
-    "oci": "conversions are to be uploaded to Google",
-    "pdf": "PDFs are to be made",
-    "s3": "PDFs are to be kept in a bucket",
-    "optiplan": "cutting orders are to be worked on",
-    "solver": "large cutting plans are to use fewer different boards",
+    "web": "`kesin serve` is used",
+    "postgres": "the database is PostgreSQL",
+    "redis": "PDF jobs are kept in Redis",
+    "oci": "conversions are uploaded to Google",
+    "pdf": "PDFs are rendered",
+    "s3": "PDFs are kept in a bucket",
+    "optiplan": "cutting orders are processed",
+    "solver": "large cutting plans should use fewer different boards",
 }
 _WORKLOADS: Final = "kesin.workloads."
 

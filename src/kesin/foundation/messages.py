@@ -29,7 +29,7 @@ class Message(str):
         if isinstance(sentence, cls) and not values:
             return sentence
         if values and set(_PLACE.findall(sentence)) != values.keys():
-            raise ValueError(f"{sentence!r} has other places than {', '.join(values)}")
+            raise ValueError(f"{sentence!r} has placeholders other than {', '.join(values)}")
         texts = {name: str(value) for name, value in values.items()}
         message = super().__new__(cls, sentence % texts if texts else sentence)
         message.id, message.values = sentence, texts

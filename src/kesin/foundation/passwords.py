@@ -81,7 +81,7 @@ def check_length(password: str) -> None:
         )
     if storable(password) != password:
         raise Invalid(
-            "a password has no NUL and no half characters in it", details={"field": "password"}
+            "a password must not contain NUL or lone surrogates", details={"field": "password"}
         )
 
 
@@ -92,7 +92,7 @@ def check_password(password: str, user_name: str) -> None:
     if len(set(folded)) < MIN_DIFFERENT or _REPEATED.fullmatch(folded):
         raise _easy("this password repeats a few characters: choose one that is hard to guess")
     if _runs(folded) <= MAX_RUNS:
-        raise _easy("this password is a row of keys: choose one that is hard to guess")
+        raise _easy("this password is a simple sequence: choose one that is hard to guess")
     if name and name in folded and len(folded.replace(name, "")) < MIN_PASSWORD_LENGTH:
         raise _easy("this password is little more than the name: choose one that is hard to guess")
     if _NO_LETTERS.sub("", folded) in _COMMON:

@@ -61,44 +61,44 @@ class Settings(BaseSettings):
         None, "name:key,… from `kesin secrets new-key`; the first one seals"
     )
     trusted_proxies: str = _env(
-        "", "addresses or networks, with commas, whose X-Forwarded- headers count"
+        "", "addresses or networks, separated by commas, whose X-Forwarded- headers are trusted"
     )
     allowed_hosts: str = _env(
         "",
-        "names of this service, with commas and without ports; any if unset",
+        "host names of this service, separated by commas, without ports; any if unset",
         pattern=rf"^(\s*({_HOST_NAME})?\s*(,|$))*$",
     )
-    grace_s: float = _env(30, "seconds in 0…600 a stop may take", gt=0, le=600)
-    body_limit: int = _env(10_000_000, "bytes in 1000…1000000000", ge=1_000, le=1_000_000_000)
-    body_timeout_s: float = _env(25, "seconds in 0…600", gt=0, le=600)
-    header_timeout_s: float = _env(10, "seconds in 0…600", gt=0, le=600)
+    grace_s: float = _env(30, "0…600 seconds for a stop", gt=0, le=600)
+    body_limit: int = _env(10_000_000, "1000…1000000000 bytes", ge=1_000, le=1_000_000_000)
+    body_timeout_s: float = _env(25, "0…600 seconds", gt=0, le=600)
+    header_timeout_s: float = _env(10, "0…600 seconds", gt=0, le=600)
     connections_per_address: int = _env(
-        200, "connections in 1…100000 that an address may have open", ge=1, le=100_000
+        200, "1…100000 open connections of one address", ge=1, le=100_000
     )
-    request_timeout_s: float = _env(30, "seconds in 0…600", gt=0, le=600)
+    request_timeout_s: float = _env(30, "0…600 seconds", gt=0, le=600)
     rate_per_s: float = _env(100, "requests a second, for each key", gt=0, le=1e6)
-    sign_in_per_min: int = _env(10, "tries a minute in 1…10000", ge=1, le=10_000)
-    sweep_s: float = _env(60, "seconds in 1…3600 between sweeps (cap, recover, …)", ge=1, le=3_600)
-    tidy_s: float = _env(3_600, "seconds in 1…86400 between expiry and pruning", ge=1, le=86_400)
-    audit_days: int = _env(400, "days in 1…36500", ge=1, le=36_500)
-    min_free_mb: int = _env(100, "megabytes the disk must have free", ge=0, le=10**7)
-    oci_max_attempts_script: int = _env(5, "claims by a script in 1…20", ge=1, le=20)
-    oci_max_attempts_api: int = _env(8, "uploads by our worker in 1…20", ge=1, le=20)
-    oci_revive: bool = _env(default=True, takes="true or false: passing failures are tried again")
-    oci_google_url: str = _env("https://googleads.googleapis.com", "where the Google Ads API is")
+    sign_in_per_min: int = _env(10, "1…10000 attempts a minute", ge=1, le=10_000)
+    sweep_s: float = _env(60, "1…3600 seconds between sweeps (cap, recover, …)", ge=1, le=3_600)
+    tidy_s: float = _env(3_600, "1…86400 seconds between expiry and pruning", ge=1, le=86_400)
+    audit_days: int = _env(400, "1…36500 days", ge=1, le=36_500)
+    min_free_mb: int = _env(100, "free disk space that is required, in megabytes", ge=0, le=10**7)
+    oci_max_attempts_script: int = _env(5, "1…20 claims by a script", ge=1, le=20)
+    oci_max_attempts_api: int = _env(8, "1…20 uploads by our worker", ge=1, le=20)
+    oci_revive: bool = _env(default=True, takes="true or false: temporary failures are retried")
+    oci_google_url: str = _env("https://googleads.googleapis.com", "address of the Google Ads API")
     oci_google_version: str = _env("v26", "a version of that API, v26", pattern=r"^v[1-9][0-9]?$")
     oci_data_manager_url: str = _env(
-        "https://datamanager.googleapis.com", "where the Data Manager API is"
+        "https://datamanager.googleapis.com", "the address of the Data Manager API"
     )
     oci_token_url: str = _env(
-        "https://oauth2.googleapis.com/token", "where access tokens come from"
+        "https://oauth2.googleapis.com/token", "the address that issues access tokens"
     )
-    oci_timeout_s: float = _env(30, "seconds in 0…600 Google may take", gt=0, le=600)
+    oci_timeout_s: float = _env(30, "0…600 seconds for a response of Google", gt=0, le=600)
     oci_upload_every_s: float = _env(
-        60, "seconds in 0…86400 between uploads of a site", ge=0, le=86_400
+        60, "0…86400 seconds between uploads of a site", ge=0, le=86_400
     )
     oci_silent_hours: int = _env(
-        24, "hours in 1…720 a script may be silent before a warning", ge=1, le=720
+        24, "1…720 hours without a script report before a warning", ge=1, le=720
     )
 
     pdf_chromium: str = _env("", "the browser's program; the first on PATH if unset")
@@ -106,22 +106,18 @@ class Settings(BaseSettings):
     pdf_sandbox: Literal["auto", "on", "off"] = _env("auto", "auto, on or off")
     pdf_templates: Path | None = _env(None, "a folder with templates of your own")
     pdf_fonts: Path | None = _env(None, "a folder with further fonts")
-    pdf_font_kib: int = _env(512, "KiB in 1…2048 a further font may have", ge=1, le=2_048)
-    pdf_all_fonts_kib: int = _env(1_024, "KiB in 1…2048 of all further fonts", ge=1, le=2_048)
-    pdf_max_fonts: int = _env(16, "further fonts in 1…200", ge=1, le=200)
-    pdf_hard_timeout_s: int = _env(60, "seconds in 1…600 a document may take", ge=1, le=600)
-    pdf_picture_megapixels: int = _env(
-        25, "millions of pixels in 1…1000 a picture may have", ge=1, le=1_000
-    )
+    pdf_font_kib: int = _env(512, "1…2048 KiB for each further font", ge=1, le=2_048)
+    pdf_all_fonts_kib: int = _env(1_024, "1…2048 KiB for all further fonts", ge=1, le=2_048)
+    pdf_max_fonts: int = _env(16, "1…200 further fonts", ge=1, le=200)
+    pdf_hard_timeout_s: int = _env(60, "1…600 seconds for each document", ge=1, le=600)
+    pdf_picture_megapixels: int = _env(25, "1…1000 million pixels for each picture", ge=1, le=1_000)
     pdf_document_megapixels: int = _env(
-        60, "millions of pixels in 1…1000 of all its pictures", ge=1, le=1_000
+        60, "1…1000 million pixels for all pictures of a document", ge=1, le=1_000
     )
-    pdf_processes: int = _env(
-        1, "processes in 0…32 that `kesin serve` keeps for rendering", ge=0, le=32
-    )
-    pdf_allowed_templates: str = _env("", "names with commas; those that come with Kesin if unset")
+    pdf_processes: int = _env(1, "0…32 rendering processes of `kesin serve`", ge=0, le=32)
+    pdf_allowed_templates: str = _env("", "names, separated by commas; those of Kesin if unset")
     pdf_allowed_urls: str = _env(
-        "", "patterns, with spaces between, of URLs that a document may load"
+        "", "patterns of URLs that a document may load, separated by spaces"
     )
     pdf_artifacts: str = _env(
         "", "a folder or s3://bucket/prefix; artifacts in the data folder if unset"
@@ -129,20 +125,20 @@ class Settings(BaseSettings):
     pdf_fail_safe: Literal["strict", "degrade"] = _env(
         "strict", "strict or degrade: while nothing renders, 503 or the HTML"
     )
-    pdf_ttl_hours: int = _env(24, "hours in 1…720 a PDF is kept", ge=1, le=720)
-    pdf_max_queued: int = _env(1_000, "waiting jobs in 1…1000000 before 429", ge=1, le=1_000_000)
-    pdf_webhooks: str = _env("", "patterns, with spaces between, of URLs that webhooks may go to")
+    pdf_ttl_hours: int = _env(24, "1…720 hours for which a PDF is kept", ge=1, le=720)
+    pdf_max_queued: int = _env(1_000, "1…1000000 waiting jobs before 429", ge=1, le=1_000_000)
+    pdf_webhooks: str = _env("", "patterns of URLs for webhooks, separated by spaces")
     pdf_webhook_secret: SecretStr | None = _env(
-        None, "16 or more characters, from which owners get theirs", min_length=16
+        None, "16 or more characters; each client's secret is derived from it", min_length=16
     )
 
     optiplan_program_timeout_s: float = _env(
-        600, "seconds in 0…86400 the optimiser may take", gt=0, le=86_400
+        600, "0…86400 seconds for the optimiser", gt=0, le=86_400
     )
     optiplan_macro_command: str = _env(
         "", "a command for mode B, with {macro} where the macro's path belongs"
     )
-    optiplan_xsd: Path | None = _env(None, "a schema that solutions must meet")
+    optiplan_xsd: Path | None = _env(None, "an XML schema (XSD) for the solutions")
 
     @field_validator("oci_google_url", "oci_data_manager_url", "oci_token_url")
     @classmethod

@@ -7,5 +7,5 @@ __version__ = "0.1.0"
 
 def warn_renamed(old: str, new: str) -> None:
     """Warn the caller of the function that calls this one."""
-    message = f"{old} is now {new}; the old name goes with the next release"
+    message = f"{old} is now {new}; the next release removes the old name"
     warnings.warn(message, DeprecationWarning, stacklevel=3)

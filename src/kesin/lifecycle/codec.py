@@ -40,7 +40,7 @@ def lifecycle_from_json(text: str) -> Lifecycle:
     except (KeyError, TypeError, ValueError) as problem:
         raise DeclarationError(f"these rules are not readable by this version: {problem}") from None
     if not isinstance(lifecycle, Lifecycle):
-        raise DeclarationError("these rules are no lifecycle")
+        raise DeclarationError("these rules are not a lifecycle")
     return lifecycle
 
 

@@ -45,7 +45,7 @@ def check_consistency(lifecycle: Lifecycle) -> None:
     _check_enqueue_and_prune(lifecycle)
     for action, _ in lifecycle.default_errors:
         if not any(move.action == action and move.error == "record" for move in lifecycle.moves):
-            _refuse(f"unsaid {action!r}", "no move of this call records an error")
+            _refuse(f"unsaid {action!r}", "no move of this action records an error")
 
 
 def _refuse(where: str, why: str) -> NoReturn:
@@ -75,7 +75,7 @@ def _check_states(lifecycle: Lifecycle) -> None:
     names = [state.name for state in lifecycle.states]
     for name in names:
         if not NAME.fullmatch(name):
-            _refuse(where, f"{name!r} is no state name: letters, digits and _")
+            _refuse(where, f"{name!r} is not a state name: letters, digits and _")
         if names.count(name) > 1:
             _refuse(where, f"state {name} is declared twice")
     initial = [state.name for state in lifecycle.states if state.initial]
@@ -111,7 +111,7 @@ def _check_edges(where: str, lifecycle: Lifecycle, move: Move) -> None:
     if not NAME.fullmatch(move.name):
         _refuse(where, "a move's name is letters, digits and _")
     if not move.by:
-        _refuse(where, "nobody may make it: say by=")
+        _refuse(where, "no role may make it: give by=")
     for state in move.sources:
         if state not in lifecycle.state:
             _refuse(where, f"unknown state {state!r}")
@@ -196,7 +196,7 @@ def _check_claim(move: Move) -> None:
     elif move.attempt == "count":
         _refuse(move.name, "an attempt is counted by a claim and nowhere else")
     if move.attempt == "return" and move.claim != "drop":
-        _refuse(move.name, "an attempt is returned with the claim: say claim='drop'")
+        _refuse(move.name, "an attempt is returned with the claim: give claim='drop'")
     if "holds_claim" in kinds and kinds & {"unclaimed", "lease_over"}:
         _refuse(move.name, "holds_claim contradicts unclaimed and lease_over")
 
@@ -211,22 +211,22 @@ def _check_priority(where: str, move: Move) -> None:
 
 def _check_scheduled(where: str, lifecycle: Lifecycle, move: Move) -> None:
     if ("clock" in move.by) and move.stage is None and not move.chained:
-        _refuse(where, "a clock move needs a stage")
+        _refuse(where, "a scheduled move needs a stage")
     if move.stage is not None and "clock" not in move.by:
-        _refuse(where, "only a clock move has a stage")
+        _refuse(where, "only a scheduled move has a stage")
     if move.stage is None:
         return
     for kind in ("option", "holds_claim", "rate"):
         if any(guard.kind == kind for guard in move.when):
-            _refuse(where, f"the clock cannot meet the guard {kind}")
+            _refuse(where, f"a scheduled move cannot have the guard {kind}")
     if move.error == "record" or move.result == "record":
-        _refuse(where, "the clock records no error or result of its own: use Fixed")
+        _refuse(where, "a scheduled move records no error or result of its own: use Fixed")
     if _takes_input(move):
-        _refuse(where, "the clock has no input to give")
+        _refuse(where, "a scheduled move has no input")
     kinds = {guard.kind for guard in move.when}
     at_work = any(lifecycle.state[source].working for source in move.sources)
     if at_work and not move.prunes and not kinds & {"unclaimed", "lease_over", "timer_over"}:
-        _refuse(where, "the clock takes no job from its worker: say unclaimed or lease_over")
+        _refuse(where, "it may not take a claimed job: give unclaimed or lease_over")
     aged = move.guard("age_over")
     if aged and aged.names[0] in lifecycle.stamps[1 : MAX_STAMPS - 1]:
         why = "only the first named stamp and the fourth are indexed"
@@ -245,7 +245,7 @@ def _check_chain(where: str, lifecycle: Lifecycle, move: Move) -> None:
         if move.to not in link.sources:
             _refuse(where, f"{link.name} does not leave {move.to}")
         if link.claim == "take" or _takes_input(link):
-            _refuse(where, f"{link.name} has no caller to take input from")
+            _refuse(where, f"{link.name} has no caller that gives input")
 
 
 def _takes_input(move: Move) -> bool:
@@ -270,7 +270,7 @@ def _check_enqueue_and_prune(lifecycle: Lifecycle) -> None:
             if lifecycle.state[source].working:
                 _refuse(where, f"prune may not take a job from {source}: it is still working")
         if prune.by != ("clock",) or not prune.guard("age_over"):
-            _refuse(where, "a prune is the clock's move under age_over")
+            _refuse(where, "a prune is a scheduled move under age_over")
 
 
 def _check_parents(where: str, lifecycle: Lifecycle, enqueue_after: Move | None) -> None:
@@ -285,7 +285,7 @@ def _check_parents(where: str, lifecycle: Lifecycle, enqueue_after: Move | None)
     for move in lifecycle.moves:
         waits = move.guard("parents_done") or move.guard("parents_failed")
         if waits and move.action != "settle":
-            why = "what waits for other jobs is settled by one call: say action='settle'"
+            why = "what waits for other jobs is settled by one action: give action='settle'"
             _refuse(f"{lifecycle.name}.{move.name}", why)
     for name in sorted(waiting):
         state = lifecycle.state[name]

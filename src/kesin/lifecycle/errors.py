@@ -22,7 +22,7 @@ class Category(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> Never:
-        raise ValueError(f"a category is one of {', '.join(cls)}; got {value!r}")
+        raise ValueError(f"a category must be one of {', '.join(cls)}; got {value!r}")
 
 
 class Verdict(StrEnum):

@@ -16,7 +16,7 @@ from kesin.lifecycle.budget import SECOND_US, Backoff
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.vocabulary import GONE, OWNED, After, Fixed, Guard
 
-_SOON = "; the old name goes with the next release"
+_SOON = "; the next release removes the old name"
 
 
 class Job(NamedTuple):

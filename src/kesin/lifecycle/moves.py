@@ -16,9 +16,9 @@ from kesin.lifecycle.vocabulary import GONE, STAY, After, Fixed, Guard, Role, St
 Sources = str | tuple[str, ...]
 
 PARENT_FAILED = Fixed(
-    "PARENT_FAILED", Category.PERMANENT, "a job that it was to come after did not succeed"
+    "PARENT_FAILED", Category.PERMANENT, "a job that it depends on did not succeed"
 )
-OUT_OF_ATTEMPTS = Fixed("MAX_ATTEMPTS", Category.PERMANENT, "every attempt was used up")
+OUT_OF_ATTEMPTS = Fixed("MAX_ATTEMPTS", Category.PERMANENT, "all attempts were used")
 DISMISSED = Fixed(
     "DISMISSED",
     Category.PERMANENT,

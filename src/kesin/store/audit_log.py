@@ -85,7 +85,7 @@ class AuditAnchor(NamedTuple):
             start = AuditHead(int(body["seq"]), str(body["hash"]))
             return cls(start, int(older["lines"]), str(older["digest"]))
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise AuditChainBroken("an anchor line of the audit log cannot be understood") from None
+            raise AuditChainBroken("an anchor line of the audit log cannot be read") from None
 
     def as_details(self, **more: Any) -> str:
         body: dict[str, Any] = {**self.start._asdict(), **more}
@@ -125,7 +125,7 @@ class AuditLog:
     def __init__(self, store: Store) -> None:
         store = store.store_for("")
         if not isinstance(store, SqlStore):
-            raise StoreError("people and keys are kept in SQLite or PostgreSQL")
+            raise StoreError("users and keys are kept in SQLite or PostgreSQL")
         self._store = store
         statements, write = shared_statements("directory"), store.dialect.write
         self._sql = cache(lambda statement: write(statements[statement]))

@@ -112,6 +112,6 @@ def check_compatible(edge: Edge, effects: Effects, declared: Effects | None) -> 
     if declared is not None and effects.fixed != declared.fixed:
         queue, move, source, target = edge
         raise StoreError(
-            f"queue {queue!r}: the move {move} ({source or 'birth'} → {target or 'prune'}) is"
+            f"queue {queue!r}: the move {move} ({source or 'enqueue'} → {target or 'prune'}) is"
             " already declared with other effects; give the changed move a new name"
         )

@@ -29,7 +29,7 @@ def check_batch_size(batch: Sequence[object]) -> None:
     """Refuse a batch with more jobs than one call takes."""
     if len(batch) > MAX_BATCH:
         raise StoreError(
-            "a call can have at most %(most)s jobs, got %(n)s", most=MAX_BATCH, n=len(batch)
+            "an action can have at most %(most)s jobs, got %(n)s", most=MAX_BATCH, n=len(batch)
         )
 
 
@@ -42,7 +42,7 @@ def valid_ids(ids: Sequence[str]) -> list[str]:
 def check_queue_name(queue: str, *, reserved: tuple[str, ...] = ()) -> None:
     if not QUEUE_NAME.fullmatch(queue) or queue in reserved:
         raise StoreError(
-            f"{queue!r} is no queue name: lower-case letters, digits, - and _, at most 63"
+            f"{queue!r} is not a queue name: lower-case letters, digits, - and _, at most 63"
         )
 
 
@@ -52,7 +52,7 @@ def check_page(limit: int, cursor: str | None) -> None:
         raise StoreError("a page holds 1…%(most)s jobs, got %(n)s", most=MAX_PAGE, n=limit)
     if cursor is not None and not is_id(cursor):
         raise StoreError(
-            "%(cursor)s is no cursor: take it from the page before", cursor=repr(cursor)
+            "%(cursor)s is not a cursor: take it from the previous page", cursor=repr(cursor)
         )
 
 
@@ -62,7 +62,7 @@ def moves_for(lifecycle: Lifecycle, action: str, role: Role, queue: str) -> tupl
     moves = tuple(move for move in declared if role in move.by and move.callable)
     if not moves:
         raise StoreError(
-            "%(call)s is no call a %(role)s can make on the queue %(queue)s",
+            "%(call)s is not an action that the %(role)s can take on the queue %(queue)s",
             call=repr(action),
             role=role,
             queue=repr(queue),

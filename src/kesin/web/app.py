@@ -38,16 +38,16 @@ log = Logger("kesin.http")
 
 _ERROR_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     400: {"model": ErrorBody, "description": "Not understood"},
-    401: {"model": ErrorBody, "description": "Nobody is signed in, or the key is wrong"},
+    401: {"model": ErrorBody, "description": "Not signed in, or the key is invalid"},
     403: {"model": ErrorBody, "description": "You don't have permission"},
-    404: {"model": ErrorBody, "description": "No such thing for you"},
-    405: {"model": ErrorBody, "description": "Not with this method"},
+    404: {"model": ErrorBody, "description": "It does not exist, or you may not see it"},
+    405: {"model": ErrorBody, "description": "The path does not support this method"},
     408: {"model": ErrorBody, "description": "The body did not arrive in time"},
-    409: {"model": ErrorBody, "description": "It is there already, or changed meanwhile"},
+    409: {"model": ErrorBody, "description": "It already exists, or was changed meanwhile"},
     413: {"model": ErrorBody, "description": "Too large"},
-    422: {"model": ErrorBody, "description": "Understood, and not valid"},
-    429: {"model": ErrorBody, "description": "Too often; Retry-After says when to come back"},
-    500: {"model": ErrorBody, "description": "Our fault; the request id finds it in the log"},
+    422: {"model": ErrorBody, "description": "The request can be read, but is not valid"},
+    429: {"model": ErrorBody, "description": "Too many requests; Retry-After says when to retry"},
+    500: {"model": ErrorBody, "description": "Internal error; search the log for the request id"},
     503: {"model": ErrorBody, "description": "Not now"},
 }
 _CODES: Final = {404: "not_found", 405: "method_not_allowed"}

@@ -133,7 +133,7 @@ def _actor_by_header(request: Request, service: Service, address: str) -> Actor 
         return actor
     service.requests.take(f"address:{network_of(address)}")
     if request.scope["path"].startswith("/api/cron"):
-        raise Forbidden("the cron secret is not set or not this one")
+        raise Forbidden("the cron secret is not set or does not match")
     raise NotSignedIn("this key is not valid", code="wrong_key")
 
 

@@ -110,7 +110,7 @@ class LargeBodyRoute(APIRoute):
         try:
             document = json.loads(body)
         except (ValueError, RecursionError) as problem:
-            why = getattr(problem, "msg", "Too deep, or no UTF-8")
+            why = getattr(problem, "msg", "Too deeply nested, or not UTF-8")
             place = {"loc": ("body", getattr(problem, "pos", 0)), "input": {}}
             error = {"type": "json_invalid", "msg": "JSON decode error", "ctx": {"error": why}}
             raise RequestValidationError([{**error, **place}]) from None

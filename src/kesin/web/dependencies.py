@@ -108,7 +108,7 @@ IgnoreColumns = Annotated[
         alias="ignoreColumns",
         max_length=100,
         description="names of unknown columns of a file that may be ignored; repeated, or separated"
-        " by commas. An unknown column that is not named here refuses the file",
+        " by commas. A file with an unknown column that is not named here is refused",
     ),
 ]
 

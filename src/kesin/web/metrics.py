@@ -117,11 +117,11 @@ def _queue_metrics(commands: Commands, failures: FailureReader) -> Iterator[Metr
         "kesin_transitions", "Moves made.", labels=["queue", "move", "from_state", "to_state"]
     )
     gauge = partial(GaugeMetricFamily, labels=["queue"])
-    oldest = gauge("kesin_oldest_due_seconds", "How long the first in line waits.")
+    oldest = gauge("kesin_oldest_due_seconds", "How long the first job in line has waited.")
     over = gauge("kesin_lease_over_jobs", "Claimed jobs whose lease ran out.")
     success = gauge("kesin_since_success_seconds", "How long ago a job last succeeded.")
-    needing = gauge("kesin_needs_you_jobs", "Failed or held jobs that need a person.")
-    retrying = gauge("kesin_retrying_jobs", "Failed jobs that are tried again by themselves.")
+    needing = gauge("kesin_needs_you_jobs", "Failed or held jobs that need an operator.")
+    retrying = gauge("kesin_retrying_jobs", "Failed jobs that are retried automatically.")
     up = gauge("kesin_queue_up", "Whether the store of the queue answers.")
     for name, queue in list(commands.queues.items()):
         try:

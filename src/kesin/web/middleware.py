@@ -173,7 +173,7 @@ class _Exchange:
         """Answer 500 without details; the log has them."""
         log.exception("request_failed", problem=problem, route=self._route())  # noqa: LOG004
         answer = Problem(
-            "something failed here; search the log for this request id",
+            "an internal error occurred; search the log for this request id",
             code="internal",
             details={"request_id": self._id},
         )
@@ -286,7 +286,9 @@ def store_unavailable(problem: Exception) -> Unavailable:
     if not isinstance(problem, StoreTrouble):
         return Unavailable("the store does not answer: try again", code="store_away")
     if problem.code == "disk_full":
-        return Unavailable("the disk is full, nothing was written: make room", code=problem.code)
+        return Unavailable(
+            "the disk is full, nothing was written: free disk space", code=problem.code
+        )
     return Unavailable("the disk of the store fails: see `kesin doctor`", code=problem.code)
 
 

@@ -231,7 +231,7 @@ class EventBody(BaseModel):
     note: Any
     traceback: str | None
     count: int = Field(description="wake-ups that found nothing new are one line, the last of them")
-    since: str = Field(description="when the first of them was")
+    since: str = Field(description="the time of the first of them")
 
 
 class NoteBody(BaseModel):
@@ -265,7 +265,7 @@ class JobWhole(BaseModel):
     job: JobBody
     progress: ProgressBody | None
     parents: list[RelativeBody] = Field(
-        description="jobs that it comes after, those that it waits for first"
+        description="jobs that it comes after; the ones it still waits for are first"
     )
     more_parents: bool
     hidden_parents: int = Field(description="of the first 100, those that you may not see")

@@ -11,7 +11,7 @@ from kesin.lifecycle.declare import Lifecycle, Move, State
 from kesin.lifecycle.errors import Category, Code, Taxonomy, Verdict, same_everywhere
 from kesin.lifecycle.vocabulary import STAY, After, Fixed
 
-BUDGET_SPENT = Fixed("SPENT", Category.PERMANENT, "every attempt was used up")
+BUDGET_SPENT = Fixed("SPENT", Category.PERMANENT, "all attempts were used")
 CANCELLED = Fixed("CANCELLED", Category.PERMANENT, "cancelled")
 TIMED_OUT = Fixed("LATE", Category.TRANSIENT, "it took too long")
 CODES = ("BUSY", "WRONG", "LATE", "SPENT")

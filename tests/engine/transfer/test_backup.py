@@ -301,11 +301,11 @@ def test_a_damaged_backup_is_refused_with_the_damaged_file(dump, folder, tmp_pat
     damages = [
         *((flip(n), f"{n} is not what was") for n in ("database/kesin.db", pdf, "manifest.json")),
         (flip("SHA256SUMS"), "is damaged: "),
-        (empty_manifest, r"manifest\.json cannot be understood"),
+        (empty_manifest, r"manifest\.json cannot be read"),
         (lambda copy: (copy / pdf).unlink(), f"{pdf} is missing"),
         (lambda copy: (copy / "more").touch(), "more does not belong to it"),
-        (lambda copy: (copy / "link").symlink_to("/"), "is no plain file"),
-        (lambda copy: (copy / "SHA256SUMS").unlink(), "is no backup of kesin: it has no SHA256"),
+        (lambda copy: (copy / "link").symlink_to("/"), "is not a regular file"),
+        (lambda copy: (copy / "SHA256SUMS").unlink(), "is not a kesin backup: it has no SHA256"),
     ]
     for number, (damage, reason) in enumerate(damages):
         copy = tmp_path / f"damaged-{number}"

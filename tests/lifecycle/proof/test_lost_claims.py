@@ -27,4 +27,4 @@ def test_a_missing_recovery_is_named_as_missing():
     task = task_lifecycle()
     moves = tuple(move for move in task.moves if move.name != "recover")
     [broken] = [rule for rule in prove(replace(task, moves=moves)).broken if rule.rule == "R3"]
-    assert broken.why.endswith("keeps the job: no clock move on lease_over alone")
+    assert broken.why.endswith("keeps the job: no scheduled move on lease_over alone")

@@ -202,7 +202,7 @@ def test_the_embedded_store_brings_its_own_schema(tmp_path):
 
 def test_a_bad_schema_name_is_refused():
     for schema in ("", "Upper", "with space", "a;b", 'a"b', "x" * 64, "ü", "1st"):
-        with pytest.raises(StoreError, match="is no schema name"):
+        with pytest.raises(StoreError, match="is not a schema name"):
             PostgresStore("postgresql://nowhere", schema=schema)
 
 

@@ -273,7 +273,7 @@ def test_jobs_that_wait_for_others_need_nobody(world):
 
 
 def test_a_card_shows_in_red_that_jobs_wait_without_a_worker(world):
-    red = 'class="bad" title="Jobs wait, and no worker is running."'
+    red = 'class="bad" title="Jobs are waiting, and no worker is running."'
     assert red not in overview(world)
     world.job()
     assert red in overview(world)

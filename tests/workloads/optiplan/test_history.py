@@ -51,5 +51,5 @@ def test_a_dead_runner_and_the_same_order_again_are_reported(floor: Floor):
     floor.clock.advance(120)
     floor.sweep()
     assert floor.event_types(job_id) == ["JOB_CREATED", "JOB_DEDUP", "JOB_RECOVERED"]
-    assert floor.job_audit(job_id)[1]["message"] == "the same order came again"
+    assert floor.job_audit(job_id)[1]["message"] == "the same order was sent again"
     assert floor.job_audit(job_id)[1]["details_json"] is None

@@ -52,7 +52,7 @@ def verify_audit(
     difference.
     """
     if queues and backup:
-        raise UsageError("--backup is about the audit log: name no queue")
+        raise UsageError("--backup checks the audit log: do not name a queue")
     with open_context() as context:
         known, is_kept = (None, False) if backup is None else _known_head(backup, context.settings)
         reports = replay_queues(context.store, context.readable_queues(queues), shown=not as_json)
@@ -78,7 +78,7 @@ def _known_head(backup: Path, settings: Settings) -> tuple[AuditHead, bool]:
     if check_signature(saved, key_ring(settings), allow_unsigned=True) is None:
         warn(f"the signature of {backup} was not checked: others may have changed the backup")
     if saved.audit_head is None:
-        raise CommandError(f"{backup} is from before the chain of the audit log: take a newer one")
+        raise CommandError(f"{backup} was made before the audit log had a chain: use a newer one")
     at = (saved.manifest.audit_head or {}).get("at")  # an earlier version did not say
     since = kept_since(settings.audit_days, wall_clock_us())
     return saved.audit_head, at is not None and at >= since
@@ -209,5 +209,5 @@ def show_log(
             ]
             for line in lines
         ],
-        empty="nothing was asked for that matches",
+        empty="no event matches",
     )

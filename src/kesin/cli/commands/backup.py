@@ -54,9 +54,9 @@ def backup(
         return
     _print_jobs(manifest)
     for name in manifest.vanished:
-        warn(f"{visible(name)} was swept away while it was copied")
+        warn(f"{visible(name)} was deleted while it was copied")
     for sentence in manifest.left_out:
-        say(f"not in it: {visible(sentence)}")
+        say(f"not included: {visible(sentence)}")
     say(f"{target} holds {manifest.bytes} bytes in {manifest.files} files and the database")
     if signed_with is None:
         warn(f"it is not signed: a change by others would not be noticed; set {SETTING}")
@@ -77,7 +77,7 @@ def files_to_back_up(settings: Settings) -> tuple[list[BackupFile], list[str]]:
         instead = "Redis' own files are their backup, or `kesin store copy --keep-source-running`"
         left_out.append(f"PDF jobs in {address}: {instead}")
     if settings.secret_keys:
-        left_out.append("KESIN_SECRET_KEYS: keep a copy elsewhere, without it no secret opens")
+        left_out.append("KESIN_SECRET_KEYS: keep a copy elsewhere, since secrets need it")
     return files, left_out
 
 
@@ -119,7 +119,7 @@ def restore(
     if check:
         _print_jobs(manifest)
         made = f"of {manifest.made_at} by kesin {manifest.kesin}"
-        say(f"{source} is whole: {manifest.bytes} bytes, {made}")
+        say(f"{source} is complete: {manifest.bytes} bytes, {made}")
         say(_describe_signature(backup, signed_with))
         return
     check_reachable(settings)
@@ -174,11 +174,11 @@ def _print_restored(backup: restoring.Backup, closed: list[str], *, resume: bool
     for name in backup.pending:
         say(f"applied {name}")
     for sentence in backup.manifest.left_out:
-        say(f"was not in it: {visible(sentence)}")
+        say(f"not included: {visible(sentence)}")
     if closed:
         keys = ", ".join(backup.manifest.secret_keys)
         remedy = f"KESIN_SECRET_KEYS needs the keys {keys}"
-        warn(f"{len(closed)} secrets do not open, like {visible(closed[0])}: {remedy}")
-    say(f"restored what was there at {backup.manifest.made_at}; everybody signs in again")
+        warn(f"{len(closed)} secrets cannot be opened, such as {visible(closed[0])}: {remedy}")
+    say(f"restored the state of {backup.manifest.made_at}; all users must sign in again")
     if not resume:
-        say("the queues are paused: `kesin resume QUEUE` when what was done since may be repeated")
+        say("the queues are paused: `kesin resume QUEUE` if work since the backup may be repeated")

@@ -138,7 +138,7 @@ def _folder(settings: Settings) -> Iterator[DoctorCheck]:
     elif folder.exists():
         yield DoctorCheck("data folder", "ok", f"{folder} can be written")
     else:
-        detail = f"{folder} is not there yet; it is made at first use"
+        detail = f"{folder} does not exist yet; first use creates it"
         yield DoctorCheck("data folder", "ok", detail)
     yield from _disks(settings, nearest)
 
@@ -147,18 +147,18 @@ def _disks(settings: Settings, data_folder: Path) -> Iterator[DoctorCheck]:
     """The disks as `/health/ready` checks them, by name."""
     problems = list(find_disk_problems(settings, workloads().values()))
     for location, problem in problems:
-        remedy = "make room, or let this user write there: writes fail, or are about to"
+        remedy = "free disk space, or let this user write there: writes fail or soon will"
         yield DoctorCheck("disk space", "failure", f"{location} {problem}", remedy)
     free = shutil.disk_usage(data_folder).free
     if not problems:
         enough, room = free >= LITTLE_SPACE, f"{free // MEBIBYTE} MiB free"
-        yield _warned("disk space", ok=enough, found=room, remedy="make room soon")
+        yield _warned("disk space", ok=enough, found=room, remedy="free disk space soon")
 
 
 def _database(settings: Settings) -> Iterator[DoctorCheck]:
     file = settings.database_file
     if file is not None and not file.exists():
-        yield DoctorCheck("database", "ok", f"{file} is not there yet; it is made at first use")
+        yield DoctorCheck("database", "ok", f"{file} does not exist yet; first use creates it")
         return
     try:
         check_reachable(settings)
@@ -199,7 +199,7 @@ def _file(file: Path) -> DoctorCheck:
     damage = inspection.find_damage(file.resolve(), DAMAGE_CHECK_S)
     if damage is None:
         return DoctorCheck("database file", "ok", "can be written, and no damage was found")
-    remedy = "stop kesin, keep a copy of the file and what lies beside it, and restore a backup"
+    remedy = "stop kesin, keep a copy of the file and of the files beside it, and restore a backup"
     return DoctorCheck("database file", "failure", f"{file} is damaged ({damage})", remedy)
 
 
@@ -208,7 +208,7 @@ def _schema(todo: list[str], *, embedded: bool) -> DoctorCheck:
         return DoctorCheck("schema", "ok", "up to date")
     pending = f"{len(todo)} migrations to apply: {', '.join(todo)}"
     if embedded:
-        remedy = "nothing: they are applied at the next start"
+        remedy = "no action needed: they are applied at the next start"
         return DoctorCheck("schema", "warning", pending, remedy)
     return DoctorCheck("schema", "failure", pending, "run `kesin migrate`")
 
@@ -219,7 +219,7 @@ def _store(store: Store) -> Iterator[DoctorCheck]:
     yield DoctorCheck("database", "ok", f"{health['store']} {health['version']}, {size} MiB")
     wal = int(health.get("wal_bytes", 0))
     if wal > LARGE_WAL:
-        remedy = "close readers that stay open, so that SQLite can fold its journal"
+        remedy = "close readers that stay open, so that SQLite can checkpoint its journal"
         yield DoctorCheck("journal", "warning", f"{wal // MEBIBYTE} MiB", remedy)
     if "oldest_snapshot_s" in health:
         age_s = int(health["oldest_snapshot_s"])

@@ -84,7 +84,7 @@ def _check_redis_workers(store: Store) -> DoctorCheck:
     due = {name: queue.oldest_due_at or queue.now for name, queue in stats.items()}
     late = [name for name in due if stats[name].now - due[name] > UNSERVED_S * SECOND_US]
     if late:
-        detail = f"nobody works on {' and '.join(late)}: jobs wait for more than {UNSERVED_S} s"
+        detail = f"no worker runs {' and '.join(late)}: jobs wait for more than {UNSERVED_S} s"
         remedy = f"`kesin worker {' '.join([*pushed, *polled])} --rq`"
         return DoctorCheck("redis workers", "warning", detail, remedy)
     names = " and ".join(polled)
@@ -109,8 +109,8 @@ def stranded_jobs(store: Store) -> dict[str, int]:
 def check_stranded_jobs(store: Store) -> Iterator[DoctorCheck]:
     """Whether jobs were left in the database when their queue moved to Redis."""
     for name, jobs in stranded_jobs(store).items():
-        detail = f"{jobs} jobs wait in the database, and nobody works on them there"
-        remedy = "`kesin store copy DATABASE REDIS` takes them to Redis"
+        detail = f"{jobs} jobs wait in the database, and no worker runs them there"
+        remedy = "`kesin store copy DATABASE REDIS` moves them to Redis"
         yield DoctorCheck(f"{name} before redis", "warning", detail, remedy)
 
 
@@ -119,7 +119,7 @@ def check_unknown_states(store: Store, queue: str) -> Iterator[DoctorCheck]:
     jobs, versions = jobs_by_state(store.move_counts(queue)), store.rules(queue)
     known = known_states(versions[-1]) if versions else frozenset(jobs)
     for state in sorted(jobs.keys() - known):
-        detail = f"{jobs[state]} jobs are in {state}, which the rules do not know"
+        detail = f"{jobs[state]} jobs are in {state}, which the lifecycle does not have"
         remedy = "declare the state again, with moves out of it, and `kesin lifecycle check`"
         yield DoctorCheck(f"states of {queue}", "failure", detail, remedy)
 
@@ -133,14 +133,14 @@ def check_access(settings: Settings, store: Store) -> Iterator[DoctorCheck]:
     if accounts.has_usable_account():
         yield DoctorCheck("access", "ok", detail)
     else:
-        remedy = "`kesin user add NAME --role admin`, or let the first `kesin serve` make one"
+        remedy = "`kesin user add NAME --role admin`, or let the first `kesin serve` create one"
         yield DoctorCheck("access", "warning", f"nobody can sign in ({detail})", remedy)
     try:
         ring = key_ring(settings)
     except BadSettings:
         return
     if unopened := unopened_secrets(accounts.directory, ring):
-        remedy = "put their key back into KESIN_SECRET_KEYS, or put the secrets again"
+        remedy = "put their key back into KESIN_SECRET_KEYS, or store the secrets again"
         yield DoctorCheck("secrets", "failure", f"cannot be opened: {', '.join(unopened)}", remedy)
 
 

@@ -66,7 +66,7 @@ def list_jobs(
 ) -> None:
     """List jobs, newest first."""
     if cursor is not None and not is_id(cursor):
-        raise UsageError(f"{cursor!r} is no cursor: take it from the page before")
+        raise UsageError(f"{cursor!r} is not a cursor: take it from the previous page")
     filters = FilterOptions(state, tenant, code, category, text, key)
     with open_context() as context:
         name = context.readable_queue(queue)
@@ -128,11 +128,11 @@ def show_job(
     it. Repeated checks without news are one line with their number; --json has every event.
     """
     if not is_id(job_id):
-        raise UsageError(f"{job_id!r} is no job id: take it whole from `kesin jobs list`")
+        raise UsageError(f"{job_id!r} is not a job id: copy all of it from `kesin jobs list`")
     with open_context() as context:
         job = context.store.job(job_id)
         if job is None:
-            raise CommandError(f"there is no job {job_id}: it never was, or it has been pruned")
+            raise CommandError(f"there is no job {job_id}: it never existed, or it was pruned")
         names = context.store.definition(job.queue)
         events, notes = context.store.events(job_id), context.store.notes(job_id)
         queue = context.readable_queue(job.queue)
@@ -180,7 +180,7 @@ def print_job(job: Job, names: Definition | None, phase: str, progress: Progress
         "id": job.id,
         "queue": job.queue,
         "tenant": job.tenant,
-        "key": f"{job.dedup_key} (held for good)" if job.once else job.dedup_key,
+        "key": f"{job.dedup_key} (held permanently)" if job.once else job.dedup_key,
         "priority": PRIORITIES.get(job.priority),
         "state": f"{job.state} ({phase})",
         "progress": _progress(progress),
@@ -344,7 +344,7 @@ def _check_selection(ids: Several, filters: FilterOptions, *, all_matching: bool
         raise UsageError("name jobs by their ids or by filters, not by both")
     if not ids and not all_matching:
         filtered, free = "filters need --all-matching", "name jobs, or use --all-matching"
-        raise UsageError(f"nothing was chosen: {filtered if filters.any_given else free}")
+        raise UsageError(f"nothing was selected: {filtered if filters.any_given else free}")
 
 
 def _check_action(rules: Lifecycle, queue: str, action: str, options: list[str]) -> frozenset[str]:
@@ -352,7 +352,7 @@ def _check_action(rules: Lifecycle, queue: str, action: str, options: list[str])
     if action not in actions:
         near = did_you_mean(action, actions) or ":"
         raise UsageError(
-            f"{action!r} is no move an operator can make on {queue}{near} "
+            f"{action!r} is not a move that an operator can make on {queue}{near} "
             f"there are {', '.join(actions) or 'none'}"
         )
     known = sorted(rules.options_of(action))

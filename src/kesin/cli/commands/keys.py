@@ -22,7 +22,7 @@ def create_key(
     name: Annotated[str, option("NAME", "What the key is for.")],
     scope: Annotated[
         list[str],
-        option("SCOPE", f"What it opens: {', '.join(SCOPES[:-1])} or {SCOPES[-1]}; repeatable."),
+        option("SCOPE", f"What it allows: {', '.join(SCOPES[:-1])} or {SCOPES[-1]}; repeatable."),
     ],
     site: Annotated[
         str | None,
@@ -64,7 +64,7 @@ def list_keys(as_json: AsJson = False) -> None:
         ("id", "name", "scopes", "site", "state", "created_by", "used_at", "expires_at"),
         {"created_by": "made by", "used_at": "last used", "expires_at": "expires"},
         as_json=as_json,
-        empty="there is no key yet: `kesin key create` makes one",
+        empty="there is no key yet: `kesin key create` creates one",
     )
 
 
@@ -76,7 +76,7 @@ def revoke_key(
     with open_context(create=True) as context:
         ended = context.accounts.revoke_key(local_operator(), key_id)
     shown_id = key_id_of(key_id) or key_id
-    text = f"revoked {shown_id}" if ended else f"{shown_id} was revoked before"
+    text = f"revoked {shown_id}" if ended else f"{shown_id} was already revoked"
     answer({"id": shown_id, "revoked": ended}, text, as_json=as_json)
 
 

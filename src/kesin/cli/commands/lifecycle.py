@@ -246,7 +246,7 @@ def check_upgrade(
     jobs; the exit code is 1.
     """
     if update and against is None:
-        raise UsageError("--update writes the file of --against: name one")
+        raise UsageError("--update needs a file: name it with --against")
     if queue is not None and against is not None:
         raise UsageError("choose one of --queue and --against")
     lifecycle = find_lifecycle(name)
@@ -305,6 +305,6 @@ def retire_state(
         opened = context.open_queue(queue, lifecycle)
         if not yes:
             what = f"{state} of {queue}"
-            arguments.confirm(f"Retire {what} for good?", f"retiring {what} is for good")
+            arguments.confirm(f"Retire {what} permanently?", f"retiring {what} cannot be undone")
         opened.retire(state)
     say(f"retired {state} of {queue}: the next version of its rules may leave it out")

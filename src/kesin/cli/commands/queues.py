@@ -147,4 +147,4 @@ def _parse_payload(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError) as problem:
         hint = ", quote text like '\"hello\"'" if not text.lstrip().startswith(("{", "[")) else ""
-        raise UsageError(f"the payload is no JSON ({problem}){hint}") from None
+        raise UsageError(f"the payload is not JSON ({problem}){hint}") from None

@@ -48,7 +48,7 @@ def rotate_secrets(as_json: AsJson = False) -> None:
         terminal.say(f"{done.resealed} sealed again with {key}, {done.current} already under it")
         for secret in done.unopened:
             missing = f"its key {secret.key!r} is not in KESIN_SECRET_KEYS"
-            whys = {"secret_key_missing": missing, "secret_altered": "it is not what was sealed"}
+            whys = {"secret_key_missing": missing, "secret_altered": "it was changed"}
             why = whys.get(secret.code, secret.code)
             terminal.warn(f"{terminal.visible(secret.name)} was left as it is: {why}")
         if done.busy:

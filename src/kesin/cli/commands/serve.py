@@ -125,6 +125,6 @@ def _ensure_admin(accounts: Accounts, settings: Settings, address: str, *, insec
     accounts.add_user(system_actor("service"), ADMIN, password, role="admin", all_sites=True)
     if sys.stdout.isatty():
         say(f"First start. Sign in as {ADMIN} with the password {password}")
-        say("It is shown this once: change it with `kesin user passwd admin`.")
+        say("It is shown only once: change it with `kesin user passwd admin`.")
         return
     Logger("kesin.service").info("first_password_written", file=str(file))

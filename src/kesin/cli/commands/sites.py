@@ -67,7 +67,7 @@ def list_sites(as_json: AsJson = False) -> None:
         SITE_COLUMNS,
         {"id": "site", "timezone": "time zone"},
         as_json=as_json,
-        empty="there is no site yet: `kesin site add` makes one",
+        empty="there is no site yet: `kesin site add` creates one",
     )
 
 
@@ -124,7 +124,7 @@ def import_sites(
     """
     rows = _read_rows(file)
     if keys and keys.exists():
-        raise Problem(f"{keys} is there already: name a new file for the keys")
+        raise Problem(f"{keys} already exists: name a new file for the keys")
     with open_context(create=True) as context:
         accounts, lines = context.accounts, list[dict[str, Any]]()
         with suppress(typer.Abort), accounts.directory.transaction():
@@ -161,13 +161,13 @@ def _read_rows(file: Path) -> list[tuple[int, Cells]]:
         columns = [cell.strip().lower() for cell in header]
         named = [(n, dict(zip(columns, map(str.strip, row), strict=True))) for n, row in rows]
     except (csv.Error, ValueError) as problem:
-        raise Problem(f"{file} is no CSV with as many cells in each line: {problem}") from None
+        raise Problem(f"{file} is not a CSV with lines of equal length: {problem}") from None
     settings = (each.site_settings() for each in workloads().values() if each.site_settings)
     known = [*SITE_COLUMNS, *(name for names in settings for name in names)]
     wrong = [name for name, n in Counter(columns).items() if n > 1 or name not in known]
     if wrong or "id" not in columns:
         bad, names = [*wrong, "id"][0], ", ".join(known)
-        raise Problem(f"column {bad!r} is unknown, missing or there twice; known: {names}")
+        raise Problem(f"column {bad!r} is unknown, missing or repeated; known: {names}")
     return sorted(named, key=lambda row: row[1]["id"])
 
 

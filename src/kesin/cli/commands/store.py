@@ -34,8 +34,8 @@ _ADDRESS = "a file, postgresql://… or redis://…"
 
 @app.command("copy")
 def copy_store(
-    source: Annotated[str, argument("FROM", f"Where jobs are: {_ADDRESS}.")],
-    target: Annotated[str, argument("TO", f"Where they go: {_ADDRESS}.")],
+    source: Annotated[str, argument("FROM", f"The source: {_ADDRESS}.")],
+    target: Annotated[str, argument("TO", f"The target: {_ADDRESS}.")],
     *,
     queues: Annotated[Several, option("QUEUE", "Only this queue; repeatable.", "--queue")] = None,
     lifecycle: arguments.LifecycleName = None,
@@ -62,10 +62,10 @@ def copy_store(
             total += old.store.stats(name).total
         if not yes:
             listed = ", ".join(lifecycles)
-            after = "goes on afterwards" if keep_source_running else "is left paused"
+            after = "continues afterwards" if keep_source_running else "stays paused"
             arguments.confirm(
-                f"copy {total} jobs of {listed} from {old.name} to {new.name}? The source hands out"
-                f" no jobs meanwhile, and {after}.",
+                f"copy {total} jobs of {listed} from {old.name} to {new.name}? Meanwhile no job "
+                f"of the source is claimed, and {after}.",
                 f"copying {total} jobs of {listed} needs a confirmation",
             )
         stores, names = (old.store, new.store), list(lifecycles)
@@ -88,9 +88,9 @@ def copy_store(
     columns = ("queue", "jobs", "events", "remarks", "passes", "digest of both sides")
     print_table(columns, rows, empty="nothing was copied")
     if keep_source_running:
-        say(f"{old.name} works on; the copy in {new.name} is paused")
+        say(f"{old.name} continues; the copy in {new.name} is paused")
     else:
-        say(f"{new.name} works from now on; {old.name} is paused: `kesin resume` there undoes it")
+        say(f"{new.name} is in use now; {old.name} is paused: `kesin resume` there undoes it")
 
 
 @contextmanager
@@ -129,7 +129,7 @@ def _choose_queues(
     chosen = [check_choice("queue", name, eligible) for name in names or present]
     if not chosen:
         of = _of_workloads(dict.fromkeys(in_redis.values()))
-        missing = f"queue {of}, and only those live in Redis" if by_redis else "queue"
+        missing = f"queue {of}, and only those can be in Redis" if by_redis else "queue"
         raise CommandError(f"there is nothing to copy: the source has no {missing}")
     moving = {groups.get(name, name) for name in chosen}
     left = [name for name in present if groups.get(name, name) in moving and name not in chosen]

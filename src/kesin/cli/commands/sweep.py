@@ -99,7 +99,7 @@ def _add_workload_calls(context: CommandContext, sweeper: Sweeper, *, quiet: boo
         missing = ", ".join(workload.missing_libraries)
         if missing and workload.after_sweep and not quiet:
             name = workload.name
-            warn(f"{name} is not tidied here, without {missing}: `kesin doctor` says more")
+            warn(f"{name} is not cleaned up here without {missing}: `kesin doctor` says more")
         if missing or not (workload.after_sweep or workload.periodic):
             continue
         given = context.workload_context(workload)
@@ -131,5 +131,5 @@ def _warn_of_failure(problem: Exception, pause_s: float) -> float:
     if report is None:
         raise problem
     pause_s = min(pause_s * 2, max(LONGEST_PAUSE_S, pause_s))
-    warn(f"the sweep failed and is tried again in {pause_s:g} s: {report[0]}")
+    warn(f"the sweep failed and is retried in {pause_s:g} s: {report[0]}")
     return pause_s

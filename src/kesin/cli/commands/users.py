@@ -87,7 +87,7 @@ def list_users(as_json: AsJson = False) -> None:
             ]
             for person in people
         ],
-        empty="there is no user yet: `kesin user add` makes one",
+        empty="there is no user yet: `kesin user add` creates one",
     )
 
 
@@ -112,7 +112,7 @@ def set_user(
     """
     _check_access(role, site, queue, all_sites=all_sites, no_sites=no_sites)
     if queue and no_queues:
-        raise UsageError("--queue and --no-queues do not go together")
+        raise UsageError("--queue and --no-queues cannot be combined")
     sited = bool(site or all_sites or no_sites)
     if role is None and not sited and not queue and not no_queues and disabled is None:
         raise UsageError(
@@ -138,7 +138,7 @@ def read_password(*, from_stdin: bool) -> str:
     try:
         text = raw.decode("utf-8").removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
-        raise UsageError("the password on standard input is no UTF-8 text") from None
+        raise UsageError("the password on standard input is not UTF-8 text") from None
     if "\n" in text:
         raise UsageError("the password on standard input must be one line")
     return text
@@ -150,7 +150,7 @@ def _check_access(
     if role is not None:
         check_choice("role", role, ROLES)
     if bool(site) + all_sites + no_sites > 1:
-        raise UsageError("--site, --all-sites and --no-sites do not go together")
+        raise UsageError("--site, --all-sites and --no-sites cannot be combined")
     if role == "admin" and (site or queue):
         option = "--site" if site else "--queue"
         raise UsageError(f"an admin sees everything: leave out {option}")

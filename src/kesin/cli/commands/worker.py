@@ -97,7 +97,7 @@ def worker(
         if function is None:
             workers = [_workload_worker(context, queue, options, push=rq) for queue in opened]
             if rq and not any(workloads()[queue].push_worker for queue in queues):
-                raise UsageError("none of these queues sends for its workers: leave out --rq")
+                raise UsageError("RQ pushes no jobs of these queues: leave out --rq")
         else:
             options["batch_handler" if batch_handler else "handler"] = function
             workers = [Worker(queue, **options) for queue in opened]
@@ -140,7 +140,7 @@ def _workload_worker(
     if lacking := workload.missing_libraries:
         extra = extra_providing(lacking[0])
         how = f"`{install_command(extra)}`" if extra else "pip"
-        raise CommandError(f"the work of {name} needs {lacking[0]}: install it with {how}")
+        raise CommandError(f"the handler of {name} needs {lacking[0]}: install it with {how}")
     make = (push and workload.push_worker) or workload.worker
     worker = make(context.workload_context(workload))
     for option_name, value in options.items():

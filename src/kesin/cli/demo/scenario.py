@@ -71,7 +71,7 @@ def load_parts(known: Mapping[str, Workload]) -> dict[str, demo.DemoPart]:
             continue
         part = workload.demo()
         if not isinstance(part, demo.DemoPart):
-            raise CommandError(f"the demo of the workload {name!r} is no DemoPart")
+            raise CommandError(f"the demo of the workload {name!r} is not a DemoPart")
         parts[name] = part
     return parts
 
@@ -101,7 +101,7 @@ def _show(  # noqa: PLR0917  # it is the whole demonstration
         part.set_up(context)
     screen.print_sign_in(running.address, passwords)
     if parts:
-        screen.print_title("Work comes in")
+        screen.print_title("New work arrives")
     for part in parts.values():
         part.begin(context)
     pids = running.supervisor.pids if running.supervisor else []
@@ -122,6 +122,6 @@ def _show(  # noqa: PLR0917  # it is the whole demonstration
                 if counts.at_rest:
                     break
                 if lasted > PATIENCE_S:
-                    raise CommandError(f"not all work came to rest within {PATIENCE_S:g} s")
+                    raise CommandError(f"not all jobs ended within {PATIENCE_S:g} s")
             stop.wait(TICK_S)
-    say("\nstopping: what runs may finish, the rest is given back")
+    say("\nstopping: running jobs may finish, the others are released")

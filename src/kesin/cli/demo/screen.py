@@ -36,15 +36,15 @@ def print_sign_in(address: str, passwords: Mapping[str, str]) -> None:
 
 
 def print_tour(context: DemoContext, parts: Iterable[DemoPart], pids: list[int]) -> None:
-    print_title("A tour: open these pages, in this order or any")
+    print_title("A tour: open these pages, in any order")
     pages = f"{context.address}/dashboard"
     more = ": new work keeps coming in" if context.pace.goes_on else ""
-    stops = [TourStop("The overview", pages, f"The numbers move while you look{more}.")]
+    stops = [TourStop("The overview", pages, f"The numbers change while you watch{more}.")]
     stops += chain.from_iterable(part.tour(pages) for part in parts)
     if pids:
         text = f"In another terminal: kill -9 {pids[0]}   Another process takes its place."
         stops.append(TourStop("A worker that is killed", f"{pages}/workers", text))
-    text = "As admin: every sign-in and every press of yours is there."
+    text = "As admin: every sign-in and every action of yours is listed."
     stops.append(TourStop("Who did what", f"{pages}/audit", text))
     for number, stop in enumerate(stops, 1):
         terminal.say(f"  {number}. {stop.title}\n     {stop.page}\n     {stop.text}")
@@ -94,7 +94,7 @@ def open_line() -> Iterator[Callable[[DemoCounts], object]]:
     from rich.text import Text
 
     with Live(console=terminal.console(), auto_refresh=False, redirect_stderr=False) as live:
-        yield lambda counts: live.update(Text(f"{counts} (Ctrl-C ends it)"), refresh=True)
+        yield lambda counts: live.update(Text(f"{counts} (Ctrl-C stops it)"), refresh=True)
 
 
 def print_summary(database: Path, parts: Parts) -> bool:
@@ -106,7 +106,7 @@ def print_summary(database: Path, parts: Parts) -> bool:
         print_title("What was done")
         counts = [(name, terminal.format_counts(store.stats(name).states)) for name in names]
         terminal.print_table(("queue", "jobs"), counts)
-        print_title("Every job made again from its events (kesin audit verify)")
+        print_title("Every job replayed from its events (kesin audit verify)")
         reports = replay_queues(store, names, shown=False)
         print_reports(reports)
     agree = not any(report["different"] for report in reports)

@@ -128,7 +128,7 @@ def _sockets(settings: Settings, port: int | None) -> Iterator[list[socket.socke
         except Unavailable:
             if port is not None:
                 raise
-            say(f"port {settings.port} is taken: the demonstration listens on another one")
+            say(f"port {settings.port} is in use: the demonstration listens on another one")
             taken = stack.enter_context(bind_sockets(HOST, 0))
         yield taken
 

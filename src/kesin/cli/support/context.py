@@ -84,7 +84,7 @@ class CommandContext:
         meant = did_you_mean(name, known) or f": there are {', '.join(known)}"
         return UsageError(
             f"there is no queue {name!r}{meant} "
-            "(a new queue is made by `kesin enqueue` or `kesin worker` with --lifecycle)"
+            "(a new queue is created by `kesin enqueue` or `kesin worker` with --lifecycle)"
         )
 
 
@@ -96,7 +96,7 @@ def open_context(
 
     What runs for long passes ``wait_s``: it may start while the server restarts.
     """
-    made_by = None if create else "enqueue a job or run `kesin migrate` to make it"
+    made_by = None if create else "enqueue a job or run `kesin migrate` to create it"
     served = workloads().values()
     with open_stores(served, made_by=made_by, level=level, wait_s=wait_s) as (settings, store):
         yield CommandContext(settings, store)

@@ -106,7 +106,7 @@ def database_time_us(store: Store) -> int | None:
     """The database server's clock; None where it is this machine's own."""
     main = store.store_for("")
     if not isinstance(main, SqlStore):
-        raise StoreError("this command speaks with SQLite and PostgreSQL only")
+        raise StoreError("this command works with SQLite and PostgreSQL only")
     if main.dialect.name != "postgres":
         return None
     sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"

@@ -22,7 +22,7 @@ _OBJECT = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 def load_object(name: str) -> Any:
     """Load what ``module:attribute`` names; the current folder is searched first."""
     if not _OBJECT.fullmatch(name):
-        raise UsageError(f"{name!r} is no name of the form module:attribute, like mails.tasks:send")
+        raise UsageError(f"{name!r} is not of the form module:attribute, like mails.tasks:send")
     module_name, _, path = name.partition(":")
     folder = str(Path.cwd())
     if folder not in sys.path:
@@ -64,7 +64,7 @@ def _read_rules(definition: str) -> Lifecycle | None:
 def load_handler(name: str, *, batch: bool) -> Callable[..., Any]:
     loaded = load_object(name)
     if not callable(loaded):
-        raise UsageError(f"{name} is no function but a {type(loaded).__name__}")
+        raise UsageError(f"{name} is not a function but a {type(loaded).__name__}")
     handler: Callable[..., Any] = loaded
     try:
         require_plain_function(handler, batch=batch)
@@ -88,7 +88,7 @@ def find_lifecycle(name: str) -> Lifecycle:
         _require_no_arguments(name, loaded)
         loaded = loaded()
     if not isinstance(loaded, Lifecycle):
-        raise UsageError(f"{name} is no lifecycle and returns none, but a {type(loaded).__name__}")
+        raise UsageError(f"{name} must be or return a lifecycle, not a {type(loaded).__name__}")
     return loaded
 
 

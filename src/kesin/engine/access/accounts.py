@@ -52,7 +52,7 @@ class Accounts(UserSessions):
         if not _USER_NAME.fullmatch(name):
             raise invalid_field(
                 "name",
-                "%(name)s is no user name: letters, digits, '.', '@', '-' and '_', at most 63",
+                "%(name)s is not a user name: letters, digits, '.', '@', '-' and '_', at most 63",
                 name=repr(name),
             )
         _check_role(role)
@@ -161,13 +161,13 @@ class Accounts(UserSessions):
         if unknown:
             raise invalid_field(
                 "scope",
-                "a key has one or more of the scopes %(scopes)s, not %(scope)s",
+                "a key must have one or more of the scopes %(scopes)s, not %(scope)s",
                 scopes=known,
                 scope=repr(unknown[0]),
             )
         if not key_scopes:
             raise invalid_field(
-                "scope", "a key has one or more of the scopes %(scopes)s", scopes=known
+                "scope", "a key must have one or more of the scopes %(scopes)s", scopes=known
             )
         if site is not None and all_sites:
             raise invalid_field("site", "a key is for one site or for all sites, not both")
@@ -178,7 +178,7 @@ class Accounts(UserSessions):
         if site is not None and (siteless := SITELESS_SCOPES & set(key_scopes)):
             raise invalid_field(
                 "site",
-                "a site does not narrow what %(scope)s allows: make the key without a site",
+                "a site does not narrow what %(scope)s allows: create the key without a site",
                 scope=min(siteless),
             )
         if not storable(name).strip() or len(name) > 100:  # noqa: PLR2004
@@ -246,7 +246,7 @@ class Accounts(UserSessions):
     ) -> tuple[str, int]:
         """Create a token for one scope at one site that replaces the caller's key; and its end."""
         if not actor.name.startswith(_KEY_PREFIX) or actor.by_token:
-            raise Forbidden("only a key gets such a token")
+            raise Forbidden("only an API key gets such a token")
         owner = f"{actor.name} {scope} {site}"
         token, now = f"{passwords.KEY_SESSION_PREFIX}{passwords.new_token()}", self.now()
         ends_at = now + seconds * SECOND_US
@@ -288,6 +288,6 @@ def _check_role(role: str) -> str:
     if role not in ROLES:
         known = ", ".join(ROLES)
         raise invalid_field(
-            "role", "a role is one of %(roles)s, got %(role)s", roles=known, role=repr(role)
+            "role", "a role must be one of %(roles)s, got %(role)s", roles=known, role=repr(role)
         )
     return role

@@ -112,7 +112,7 @@ def _verify(
             older, oldest = digest_older([line], *older), oldest or line
             continue
         if seq is None:
-            result.add_problem(f"the line {line.id} stands outside the chain", line)
+            result.add_problem(f"the line {line.id} is outside the chain", line)
             continue
         if seq > head.seq:  # added meanwhile, or the head was put back
             break

@@ -267,7 +267,7 @@ class Commands:
         actions = queue.lifecycle.actions_of("operator")
         if action in actions and action not in queue.lifecycle.plain_actions_of("operator"):
             raise Invalid(
-                "%(call)s brings new data: use the page, API or command of its workload",
+                "%(call)s needs new data: use the page, API or command of its workload",
                 code="needs_payload",
                 call=repr(action),
             )
@@ -329,7 +329,7 @@ class Commands:
             raise Invalid("name the jobs by ids or by a filter, not both", code="bad_selection")
         if not queue.lifecycle.allows(action, "operator"):
             raise Invalid(
-                "%(call)s is no operator call of %(queue)s",
+                "%(call)s is not an operator action of %(queue)s",
                 code="unknown_call",
                 call=repr(action),
                 queue=name,
@@ -404,7 +404,7 @@ class Commands:
             return sites
         if sites is not None and site not in sites:
             self.accounts.note(actor, action, allowed=False, queue=name, site=site)
-            raise Forbidden("this site is not yours")
+            raise Forbidden("you have no access to this site")
         return frozenset({site})
 
     def narrow(self, actor: Actor, name: str, where: Filter, action: str = "read") -> Filter:

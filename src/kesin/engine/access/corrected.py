@@ -73,7 +73,7 @@ def enqueue_corrected(
             text = " · ".join(filter(None, (f"→ {copy_id}", reason)))
             bulk = queue.act(DISMISS, actor=actor.name, ids=[job_id], reason=text)
             if not bulk.moved:
-                raise RequestConflict("%(job)s changed meanwhile: look at it again", job=job_id)
+                raise RequestConflict("%(job)s changed meanwhile: reload it", job=job_id)
         details = {"enqueued": len(enqueued), **why}
         commands.accounts.note(actor, "queue.correct", queue=name, details=details)
     return results
@@ -84,4 +84,4 @@ def _copy_of(outcome: Outcome | BadInput) -> str | BadInput:
         return outcome
     if outcome.result == "inserted":
         return outcome.id
-    return BadInput("duplicate", "key", "another job has its key by now")
+    return BadInput("duplicate", "key", "another job has its key now")

@@ -51,7 +51,7 @@ def check_search(search: Sequence[str], personal_fields: Iterable[str] = ()) -> 
         raise _refused("search", f"search is a list of at most {MAX_SEARCH_FIELDS} fields")
     for name in search:
         if not _FIELD.fullmatch(str(name)):
-            raise _refused("search", f"search names no field of a payload: {name!r}")
+            raise _refused("search", f"search names no payload field: {name!r}")
         if any(map(masking.hides, name.split("."))):
             raise _refused("search", f"search names a field that is masked: {name!r}")
 
@@ -64,7 +64,7 @@ def _title_parts(title: str) -> tuple[tuple[str, str | None], ...]:
     try:
         parts = list(Formatter().parse(title))
     except ValueError as problem:
-        raise _refused("title", f"title is no format of fields: {problem}") from None
+        raise _refused("title", f"title is not a format of fields: {problem}") from None
     for _, name, spec, conversion in parts:
         if name is not None and (spec or conversion or not _FIELD.fullmatch(name)):
             raise _refused(

@@ -174,7 +174,7 @@ class Sites:
         if not _SITE_ID.fullmatch(site_id):
             raise invalid_field(
                 "site",
-                "%(site)s is no site name: letters, digits, '.', '-' and '_', at most 128",
+                "%(site)s is not a site name: letters, digits, '.', '-' and '_', at most 128",
                 site=repr(site_id),
             )
         now, text = self.now(), canonical_json(dict(settings or {}))
@@ -277,16 +277,16 @@ def _validated_site(site: Site) -> Site:
     if site.channel not in CHANNELS:
         raise invalid_field(
             "channel",
-            "a channel is one of %(channels)s, got %(channel)s",
+            "a channel must be one of %(channels)s, got %(channel)s",
             channels=", ".join(CHANNELS),
             channel=repr(site.channel),
         )
     if site.timezone not in _timezones():
-        raise invalid_field("timezone", "%(zone)s is no time zone", zone=repr(site.timezone))
+        raise invalid_field("timezone", "%(zone)s is not a time zone", zone=repr(site.timezone))
     if site.currency not in CURRENCIES:
         raise invalid_field(
             "currency",
-            "%(currency)s is no currency of ISO 4217, such as TRY",
+            "%(currency)s is not a currency of ISO 4217, such as TRY",
             currency=repr(site.currency),
         )
     if not storable(site.name).strip() or len(site.name) > 200:  # noqa: PLR2004

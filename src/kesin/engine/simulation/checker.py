@@ -136,7 +136,7 @@ class StoreChecker:
                 break_promise("replay", str(difference))
             past = self.history.get(job_id, [])
             if events[: len(past)] != past:
-                break_promise("history", f"the past of {job_id} was changed")
+                break_promise("history", f"the history of {job_id} was changed")
             if len(events) > len(past):
                 new_events[job_id] = events[len(past) :]
         for job_id in sorted(self.rows.keys() - rows.keys()):
@@ -197,7 +197,7 @@ class StoreChecker:
                 self._pruned.add(job_id)
                 del self.history[job_id], self._progress[job_id]
         if revived := self._pruned & rows.keys():
-            break_promise("lost", f"{min(revived)} was pruned and is there again")
+            break_promise("lost", f"{min(revived)} was pruned and exists again")
         self._mark_parents(rows, new_events.keys())
         self.rows = rows
 

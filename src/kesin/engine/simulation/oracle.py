@@ -102,7 +102,7 @@ class Oracle(MoveOracle):
             if self.paused & {"", job.tenant}:
                 break_promise("pause", f"{job.id} was claimed while {job.tenant} was paused")
             if not self._was_requested(old, kwargs):
-                break_promise("claim", f"{job.id} was claimed and not asked for")
+                break_promise("claim", f"{job.id} was claimed and not requested")
             claimed[job.id] = new = self._row_after(old, self.lifecycle.claims, NO_CHANGE, context)
             if job != new:
                 break_promise("answer", f"a claim gave {oracle_moves.mismatch(job, new)}")

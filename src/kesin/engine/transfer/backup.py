@@ -84,8 +84,8 @@ def back_up(
         part.mkdir(mode=0o700)
     except FileExistsError:
         raise BackupRefused(
-            f"{part} is there: another backup to {target} runs, or one was broken off; if none "
-            "runs, delete it"
+            f"{part} exists: another backup to {target} is running, or one was interrupted; if "
+            "none is running, delete it"
         ) from None
     try:
         manifest = _write(dump, part, files, left_out, open_progress(total))
@@ -105,12 +105,12 @@ def back_up(
 
 def _require_free_name(target: Path, files: Sequence[BackupFile]) -> None:
     if os.path.lexists(target):
-        raise BackupRefused(f"{target} is there already: a backup overwrites nothing")
+        raise BackupRefused(f"{target} already exists: a backup never overwrites a file")
     if not target.parent.is_dir():
         raise BackupRefused(f"there is no folder {target.parent}")
     for entry in files:
         if target.resolve().is_relative_to(entry.path.resolve()):
-            raise BackupRefused(f"{entry.path} is backed up itself: choose a place outside it")
+            raise BackupRefused(f"{entry.path} is part of the backup: choose a place outside it")
 
 
 def _write(

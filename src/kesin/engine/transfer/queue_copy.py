@@ -101,15 +101,15 @@ class QueueCopy:
         reason = (pause and pause.reason) or ""
         if was_moved_elsewhere(source, self.queue, self.target.name):
             raise CopyRefused(
-                f"the queue {self.queue} was {reason}: copy it from there, or resume it on"
-                f" {self.source.name} if that is the one to go by"
+                f"the queue {self.queue} was {reason}: copy it from there, or resume it on "
+                f"{self.source.name} if that one is current"
             )
         if pause is not None and pause.actor != ACTOR:
             self._previous_pause = pause
         self._resumable = pause is None  # else another copy may run, until this one takes over
         source.pause(self.queue, actor=ACTOR, reason=self._source_reason)
         if pause_of(source, self.queue) == pause_of(target, self.queue):
-            raise CopyRefused("both addresses lead to the same store: nothing was copied")
+            raise CopyRefused("both addresses are of the same store: nothing was copied")
 
     def count_claimed(self) -> int:
         return self._source_copier.count_claimed(self.queue)
@@ -119,13 +119,13 @@ class QueueCopy:
         waiting = self._source_copier.count_waiting(self.queue)
         if waiting:
             raise CopyRefused(
-                f"{waiting} jobs of {self.queue} wait for others, or others for them: what they"
-                " wait for may stay behind; let them end first"
+                f"{waiting} jobs of {self.queue} wait for others, or others for them: those may "
+                "not be copied; let them finish first"
             )
         claimed = self.count_claimed()
         if claimed:
             raise CopyRefused(
-                f"{claimed} jobs of {self.queue} are with workers: let them finish (--wait SECONDS"
+                f"{claimed} jobs of {self.queue} are claimed: let them finish (--wait SECONDS"
                 " waits for them), and for those of a dead worker run `kesin sweep`"
             )
 
@@ -170,8 +170,8 @@ class QueueCopy:
             ahead = [job.id for job in versions if job.id in known and job.seq > known[job.id].seq]
             if ahead:
                 raise CopyRefused(
-                    f"{self.target.name} is further than {self.source.name} with the job {ahead[0]}"
-                    f" of {self.queue}: it was worked on there, and is not overwritten"
+                    f"{self.target.name} is ahead of {self.source.name} with the job {ahead[0]} "
+                    f"of {self.queue}: it was processed there, and is not overwritten"
                 )
         if foreign_count:
             raise CopyRefused(
@@ -190,15 +190,15 @@ class QueueCopy:
                 if pause_of(target, self.queue) != self._target_pause:
                     raise CopyRefused(
                         f"another copy into {self.queue} on {self.target.name} began meanwhile, or"
-                        " it was resumed there: this copy is given up"
+                        " it was resumed there: this copy stops"
                     )
                 yield
                 self._require_counters()
         except _TargetChanged:
             self._refuse_foreign_jobs()
             raise CopyRefused(
-                f"jobs of {self.queue} were moved on {self.target.name} meanwhile: stop what works"
-                " there, and run this again"
+                f"jobs of {self.queue} were moved on {self.target.name} meanwhile: stop the "
+                "workers there, and run this again"
             ) from None
 
     def _require_counters(self) -> None:
@@ -271,8 +271,8 @@ class QueueCopy:
             before = events_before.get(history.job.id, [])
             if before != history.events[: len(before)]:
                 raise CopyRefused(
-                    f"the job {history.job.id} of {self.queue} went different ways on"
-                    f" {self.source.name} and {self.target.name}: it is not overwritten"
+                    f"the job {history.job.id} of {self.queue} has different histories on "
+                    f"{self.source.name} and {self.target.name}: it is not overwritten"
                 )
         with self._undisturbed():
             self._target_copier.put(self.queue, histories)
@@ -323,8 +323,8 @@ class QueueCopy:
 
     def _damaged(self, detail: str) -> CopyRefused:
         return CopyRefused(
-            f"{self.source.name} does not replay, and is not moved: {detail}"
-            " (`kesin audit verify` tells all)"
+            f"{self.source.name} cannot be replayed, and is not moved: {detail}"
+            " (`kesin audit verify` shows all)"
         )
 
     def _has_new_note(self, job_id: str) -> bool:
@@ -338,7 +338,7 @@ class QueueCopy:
         if copied != jobs:
             raise CopyRefused(f"{self.target.name} has {copied} jobs of {self.queue}, not {jobs}")
         for difference in counter_differences(self.queue, self._counters or [], counts):
-            raise CopyRefused(f"the counters do not fit the rows: {difference}")
+            raise CopyRefused(f"the counters do not match the rows: {difference}")
 
     # Hand-over
 

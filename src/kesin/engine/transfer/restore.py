@@ -88,7 +88,7 @@ def check_signature(backup: Backup, ring: KeyRing | None, *, allow_unsigned: boo
         text = backups.signed_text(backup.folder, backup.manifest)
         if ring is not None and ring.has_signed(text, signature):
             return key_id
-        raise RestoreRefused(f"the backup was changed: {backups.SIGNATURE} is not of what it holds")
+        raise RestoreRefused(f"the backup was changed: {backups.SIGNATURE} does not match it")
     if allow_unsigned:
         return None
     foreign = f"is signed with the key {key_id!r}, which is not in {SETTING}"
@@ -112,8 +112,8 @@ def restore(
     if kind != dump.kind:
         names = {"sqlite": "a SQLite file", "postgres": "PostgreSQL"}
         raise RestoreRefused(
-            f"this is a backup of {names[kind]}, and the settings name {names[dump.kind]}: restore "
-            "it where it came from, and go on with `kesin store copy`"
+            f"this is a backup of {names[kind]}, and the settings name {names[dump.kind]}: "
+            "restore it where it came from, then use `kesin store copy`"
         )
     dump.check_target(replace=replace)
     files = [pair for pair in _restore_paths(backup, places) if not _same(*pair)]
@@ -121,7 +121,7 @@ def restore(
     if overwritten and not replace:
         more = f" and {len(overwritten) - 1} more files" if len(overwritten) > 1 else ""
         raise RestoreRefused(
-            f"{overwritten[0]}{more} would be overwritten by others: move them away, or add "
+            f"{overwritten[0]}{more} would be overwritten: move them away, or add "
             "--replace to lose them"
         )
     total = sum(source.stat().st_size for source, _ in files)
@@ -164,7 +164,7 @@ def _read_checksums(folder: Path) -> dict[str, str]:
     try:
         text = os.fsdecode((folder / backups.SUMS).read_bytes())
     except (FileNotFoundError, NotADirectoryError):
-        raise RestoreRefused(f"{folder} is no backup of kesin: it has no {backups.SUMS}") from None
+        raise RestoreRefused(f"{folder} is not a kesin backup: it has no {backups.SUMS}") from None
     sums = {}
     for line in text.removesuffix("\n").split("\n"):
         match = _CHECKSUM_LINE.fullmatch(line)
@@ -182,7 +182,7 @@ def _list_backup_files(folder: Path) -> Iterator[tuple[str, Path]]:
         for name in (*folders, *names):
             path = Path(parent, name)
             if path.is_symlink() or not (path.is_dir() or path.is_file()):
-                raise RestoreRefused(f"the backup is damaged: {path} is no plain file")
+                raise RestoreRefused(f"the backup is damaged: {path} is not a regular file")
             if path.is_file() and path not in (folder / backups.SUMS, folder / backups.SIGNATURE):
                 yield path.relative_to(folder).as_posix(), path
 
@@ -199,6 +199,4 @@ def _read_manifest(folder: Path) -> Manifest:
         body["schema"] = {int(version): checksum for version, checksum in body["schema"].items()}
         return Manifest(**{field.name: body[field.name] for field in fields(Manifest)})
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise RestoreRefused(
-            f"the backup is damaged: {backups.MANIFEST} cannot be understood"
-        ) from None
+        raise RestoreRefused(f"the backup is damaged: {backups.MANIFEST} cannot be read") from None

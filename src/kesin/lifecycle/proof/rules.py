@@ -66,13 +66,13 @@ class Unproved(ValueError):
 RULES: dict[str, str] = {
     "R1": "every state is reachable",
     "R2": "nothing leaves a terminal state, and no resting or terminal job is claimed",
-    "R3": "a dead worker's job is always taken back by the clock",
-    "R4": "an unclaimed working job can always be claimed or moved by the clock",
+    "R3": "a dead worker's job is always recovered by a scheduled move",
+    "R4": "an unclaimed working job can always be claimed or moved by a scheduled move",
     "R5": "automatic moves never go round in a circle",
     "R6": "a state with slots is left in bounded time and never under a live claim",
-    "R7": "of the moves one call stands for, at most one fits a job",
+    "R7": "of the moves of one action, at most one fits a job",
     "R8": "every failure gets exactly one verdict",
-    "R9": "a job that waits for others is moved on by the clock, however they end",
+    "R9": "a job that waits for others is moved automatically, however they end",
 }
 
 
@@ -182,7 +182,7 @@ def _check_lost_claims(walk: Walk) -> Iterator[BrokenRule]:
             why += f"{move.name} needs the job's key back for {move.target(state)}, and another"
             why += f" job may hold it: let {state} hold the key as well"
         else:
-            why += "no clock move on lease_over alone"
+            why += "no scheduled move on lease_over alone"
         yield BrokenRule("R3", why, path)
 
 
@@ -209,7 +209,7 @@ def _check_progress(walk: Walk) -> Iterator[BrokenRule]:
         return waits and not any(opens(edge, job.state, job.timer) for edge, _ in steps)
 
     for state, path in _first_per_state(walk, is_stuck):
-        why = f"a job waits in {state} for ever: no claim and no clock move opens"
+        why = f"a job waits in {state} for ever: no claim and no scheduled move opens"
         yield BrokenRule("R4", why, path)
 
 
@@ -276,7 +276,7 @@ def _check_slot_exit(move: Move, source: str, limited: set[str]) -> Iterator[Bro
     if move.target(source) in limited - {source}:
         yield BrokenRule("R6", f"{move.name} leads from one state with slots to another")
     if move.stage and not (move.guard("lease_over") or move.guard("unclaimed")):
-        yield BrokenRule("R6", f"the clock's {move.name} may leave {source} under a live claim")
+        yield BrokenRule("R6", f"the sweeper's {move.name} may leave {source} under a live claim")
     if move.guard("slot_free"):
         yield BrokenRule("R6", f"{move.name} waits for a slot while it holds one")
 
@@ -288,7 +288,7 @@ def _check_alternatives(lifecycle: Lifecycle) -> Iterator[BrokenRule]:
                 shared = set(move.sources) & set(other.sources)
                 if shared and set(move.by) & set(other.by) and not are_disjoint(move, other):
                     state = min(shared)
-                    why = f"in {state} the call {action} could be {move.name} or {other.name}"
+                    why = f"in {state} the action {action} could be {move.name} or {other.name}"
                     yield BrokenRule("R7", f"{why}: their guards overlap")
 
 
@@ -328,7 +328,7 @@ def check_parents(lifecycle: Lifecycle) -> Iterator[BrokenRule]:
         for guard in (guard for guard in move.when if guard.kind in sources):
             sources[guard.kind] |= set(move.sources)
             if move.by != ("clock",) or move.stage != "settle" or len(move.when) > 1:
-                why = "only the clock makes it, in the stage settle, and under this guard alone"
+                why = "only a scheduled move, in the stage settle, and under this guard alone"
                 yield BrokenRule("R9", f"{move.name} has {guard.kind}: {why}")
             for source in move.sources:
                 if _needs_key(lifecycle, move, source) or lifecycle.capacity_of(move):
@@ -357,7 +357,7 @@ def _check_verdicts(lifecycle: Lifecycle) -> Iterator[BrokenRule]:
     actions += [(code.name, code.move) for code in errors.codes if code.move]
     for origin, action in actions:
         if action is None or not lifecycle.allows(action, "worker"):
-            yield BrokenRule("R8", f"{origin} names {action!r}, which is no call a worker can make")
+            yield BrokenRule("R8", f"{origin} names {action!r}, which is not a worker action")
     names = [code.name for code in errors.codes]
     for name in sorted({name for name in names if names.count(name) > 1}):
         yield BrokenRule("R8", f"the code {name} is declared twice")

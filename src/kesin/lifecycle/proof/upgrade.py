@@ -109,7 +109,7 @@ def _check_kept_states(
             (
                 before.success,
                 after.success,
-                "is {} a success: jobs that come after others go by it",
+                "is {} a success: jobs that come after others depend on it",
             ),
             (*waits, "{} waits for other jobs: rows keep what they had"),
         ):

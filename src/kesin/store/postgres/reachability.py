@@ -13,7 +13,7 @@ _CLOCK = SystemClock()
 _FINAL = ("authentication failed", "does not exist", "no password supplied", "no pg_hba.conf entry")
 
 INVALID_ADDRESS = (
-    "no address of a PostgreSQL server: expected postgresql://user:password@host/database,"
+    "not the address of a PostgreSQL server: expected postgresql://user:password@host/database,"
     " with @ : / % of a password as %40 %3A %2F %25"
 )
 

@@ -83,7 +83,7 @@ class PostgresStore(SqlStore):
     ) -> None:
         super().__init__()
         if not _SCHEMA_NAME.fullmatch(schema):
-            raise StoreError(f"{schema!r} is no schema name: lower-case letters, digits and _")
+            raise StoreError(f"{schema!r} is not a schema name: lower-case letters, digits and _")
         self.schema = schema
         self.dialect = _dialect(schema)
         self._ownership = Ownership[TimedConnection | CallersPostgres]()

@@ -62,7 +62,7 @@ class RedisConnection(ForkAware):
                 retry=Retry(NoBackoff(), 0),  # the caller decides whether to repeat a call
             )
         except ValueError as problem:
-            raise StoreError(f"no address of a Redis server: {problem}") from None
+            raise StoreError(f"not the address of a Redis server: {problem}") from None
 
     def after_fork_in_child(self) -> None:
         """Leave connections and transactions to the parent; the client gets a new pool.

@@ -17,7 +17,7 @@ class RedisMetadata:
 
     def __init__(self, store: Store) -> None:
         if not isinstance(store, RedisStore):
-            raise StoreError("facts are kept in SQLite, PostgreSQL or Redis")
+            raise StoreError("metadata is kept in SQLite, PostgreSQL or Redis")
         self._store = store
 
     def transaction(self) -> AbstractContextManager[Any]:

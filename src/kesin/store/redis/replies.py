@@ -71,7 +71,7 @@ def check_version(version: str | None) -> None:
 
 
 def _unavailable(message: str) -> StoreUnreachable:
-    return StoreUnreachable(f"Redis does not take it for the moment: {message}")
+    return StoreUnreachable(f"Redis does not accept it at the moment: {message}")
 
 
 CHANNEL = "kesin:pulse"

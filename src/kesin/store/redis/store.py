@@ -131,7 +131,7 @@ class RedisStore(RedisReader):
         program = self._queues.get(queue)
         if program is None:
             raise StoreUnreachable(str(undeclared)) from None
-        log.warning("redis_is_empty", queue=queue, why="declared again; its jobs are gone")
+        log.warning("redis_is_empty", queue=queue, why="declared again; its jobs are lost")
         self._declare(queue, program.lifecycle)
 
     def _declare(self, queue: str, lifecycle: Lifecycle) -> None:

@@ -17,11 +17,11 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _SENTENCES: Final = {
     "disk_full": (
         "the disk under {path} is full and nothing was written",
-        "make room, and it goes on",
+        "free disk space, and it continues",
     ),
     "disk_failing": (
         "the disk under {path} fails ({problem}) and nothing was written",
-        "see that it has room and is well",
+        "check that it has free space and works",
     ),
     "read_only": (
         "{path} cannot be written ({problem})",
@@ -29,7 +29,7 @@ _SENTENCES: Final = {
     ),
     "damaged": (
         "the database {path} is damaged ({problem})",
-        "stop kesin, keep a copy of the file and what lies beside it, and restore a backup",
+        "stop kesin, keep a copy of the file and of the files beside it, and restore a backup",
     ),
 }
 _CODES: Final = {

@@ -84,5 +84,5 @@ def _copy_audit_log(source: AuditLog, target_copier: SqlCopier) -> int:
 def _sql_copier(store: Store) -> SqlCopier:
     copier = copier_for(store, "")
     if not isinstance(copier, SqlCopier):
-        raise StoreError("people and keys are kept in SQLite or PostgreSQL")
+        raise StoreError("users and keys are kept in SQLite or PostgreSQL")
     return copier

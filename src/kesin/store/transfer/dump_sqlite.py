@@ -73,8 +73,8 @@ class SqliteDump(Dump):
             os.close(os.open(working_copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         except FileExistsError:
             raise RestoreRefused(
-                f"{working_copy} is there: another restore runs, or one was broken off; if none"
-                " runs, delete it"
+                f"{working_copy} exists: another restore is running, or one was interrupted; if "
+                "none is running, delete it"
             ) from None
         try:
             shutil.copyfile(folder / DATABASE_FILE, working_copy)
@@ -111,8 +111,8 @@ class SqliteDump(Dump):
                 ) from None
             except sqlite3.DatabaseError as problem:
                 raise RestoreRefused(
-                    f"{self.path} is damaged, or no database of kesin ({problem}): move it away,"
-                    " with what lies beside it"
+                    f"{self.path} is damaged, or not a database of kesin ({problem}): move it "
+                    "away, with the files beside it"
                 ) from None
             yield connection
 

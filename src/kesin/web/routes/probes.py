@@ -93,7 +93,7 @@ def sweep(
     if not actor.has("cron"):
         if actor.grants:  # an anonymous caller gets no audit line: it could fill the log
             service.accounts.note(actor, "cron.sweep", allowed=False, queue=queue)
-        raise Forbidden("the cron secret is not set or not this one")
+        raise Forbidden("the cron secret is not set or does not match")
     if queue is not None and queue not in service.queues:
         raise NotFound(f"there is no queue {queue!r}")
     queues = list(service.queues.values()) if queue is None else [service.queues[queue]]

@@ -48,7 +48,7 @@ class NewSite(SiteChange):
     """A new site."""
 
     id: Name
-    like: Name | None = Field(default=None, description="a site whose settings it gets")
+    like: Name | None = Field(default=None, description="a site whose settings are copied")
 
 
 class NewKey(Strict):
@@ -56,7 +56,7 @@ class NewKey(Strict):
 
     name: Name
     scopes: Annotated[list[Scope], Field(min_length=1, max_length=20)]
-    days: int | None = Field(default=None, ge=1, le=3_650, description="else it lasts for ever")
+    days: int | None = Field(default=None, ge=1, le=3_650, description="if omitted, no expiry")
 
 
 class SiteKey(BaseModel):

@@ -22,7 +22,7 @@ from kesin.foundation.problems import Problem
 
 DEMO_ACTOR: Final[Actor] = system_actor("demo")
 LOG_FILE: Final = "kesin.log"
-TRY_AGAIN: Final = f"start it again with --keep and look into {LOG_FILE}"
+TRY_AGAIN: Final = f"start it again with --keep and read {LOG_FILE}"
 MAX_STREAM_S: Final = 7_200  # a forgotten demonstration must not fill the disk
 JOIN_S: Final = 5.0
 _log = Logger("kesin.demo")

@@ -80,7 +80,7 @@ class Sales:
         body = {"siteId": self.site, "conversions": [*rows, *clickless, *rows[:duplicates]]}
         response = self.send("POST", "/api/oci/conversions", body)
         if not isinstance(response.body, dict) or "results" not in response.body:
-            raise Problem(f"conversions of {self.site} were answered with {response.status}")
+            raise Problem(f"the response to conversions of {self.site} was {response.status}")
         return Counter(row["result"] for row in response.body["results"])
 
     def post_a_few(self) -> None:
@@ -166,7 +166,7 @@ class OciDemo(demo.DemoPart):
         results = sales.post(SALES, duplicates=DUPLICATES, without_click=WITHOUT_CLICK)
         say(
             f"  {SALES} phone sales: {results['queued']} queued, {results['duplicate']} were sent "
-            f"twice, {results['rejected']} more refused, for want of a click"
+            f"twice, {results['rejected']} more rejected, without a click id"
         )
         quiet_sales.post(QUIET_SALES)
         context.background.every(pace.every_s, script.run)
@@ -180,12 +180,12 @@ class OciDemo(demo.DemoPart):
         yield demo.TourStop(
             "OCI Control of a site",
             f"{pages}/site/{SITE}/oci-control",
-            "500 phone sales on their way to Google Ads. The script that takes them crashes at"
-            " times.",
+            "500 phone sales on their way to Google Ads. The script that claims them crashes at "
+            "times.",
         )
         yield demo.TourStop(
             "Conversions that failed",
             f"{pages}/queues/oci?state=FAILED",
-            "Open one: what its code means, who must act. Tick some and press Retry"
-            " (RETRY_SELECTED).",
+            "Open one: it shows what its code means and who must act. Select some and press Retry "
+            "(RETRY_SELECTED).",
         )

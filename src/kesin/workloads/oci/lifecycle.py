@@ -155,7 +155,7 @@ def answer_moves(limits: OciLimits) -> tuple[Move, ...]:
             name="quota_wait",
             action="quota_wait",
             run_at=replace(limits.backoff, counts="retries"),
-            doc="Google's quota was used up, which is not the row's fault.",
+            doc="Google's quota was used up, so no attempt is counted.",
         ),
     )
 
@@ -180,8 +180,8 @@ def cap_moves(sources: tuple[str, ...]) -> tuple[Move, ...]:
 
 def _worker_moves(limits: OciLimits) -> tuple[Move, ...]:
     reject = reject_move(WAITING)
-    refused = "Consent was denied: the row is kept and never sent."
-    retracted = "The sale was retracted before the row was sent: it never is."
+    refused = "Consent was denied: the row is stored and never sent."
+    retracted = "The sale was retracted before the row was sent: it is never sent."
     return (
         moves.enqueue("QUEUED", stamp_input=conversion.STAMPS),
         moves.claim(WAITING, "PROCESSING"),

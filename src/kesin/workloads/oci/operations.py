@@ -164,9 +164,9 @@ def oci_metrics(context: WorkloadContext) -> Iterable[Metric]:
     """Rows that the alert on failures leaves out, and sites of which Google took too little."""
     from prometheus_client.core import GaugeMetricFamily
 
-    text = "FAILED conversions that no one has to act on: consent is denied, or retracted."
+    text = "FAILED conversions that need no action: consent is denied, or retracted."
     yield GaugeMetricFamily("kesin_oci_withheld_jobs", text, count_withheld(context.queue))
-    text = "Sites with a day of which Google took less than 90 % of what was sent."
+    text = "Sites with a day on which Google accepted less than 90 % of the rows sent."
     yield GaugeMetricFamily("kesin_oci_short_sites", text, reconciliation.short_sites(context))
 
 
@@ -214,7 +214,7 @@ def _warnings(site: SiteContext, stats: SiteStats) -> Iterable[tuple[str, str]]:
     if refused := stats.refused:
         name, reasons = refused["requestId"], Counter[str](refused.get("errors")).most_common()
         status = ", ".join([refused["status"], *(f"{reason} ({n})" for reason, n in reasons)])
-        sentence = "Google did not take all of request %(request)s: %(status)s"
+        sentence = "Google did not accept all of request %(request)s: %(status)s"
         yield "UPLOAD_NOT_TAKEN", Message(sentence, request=name, status=status)
     short = reconciliation.short_days(reconciliation.read_state(site), now)
     sentence = "Google took %(taken)s of the %(sent)s rows sent on %(day)s"
@@ -289,7 +289,7 @@ def build_filter(site: SiteContext, criteria: Mapping[str, Sequence[str]]) -> Fi
     """Build the store's filter; raises Problem for an unknown state."""
     for state in criteria.get("status", ()):
         if state not in STATES:
-            why, known = "status is one of %(known)s, not %(given)s", ", ".join(STATES)
+            why, known = "status must be one of %(known)s, got %(given)s", ", ".join(STATES)
             raise Problem(why, code="bad_status", known=known, given=repr(state[:64]))
     states, codes, categories = (tuple(criteria.get(name, ())) for name in CRITERIA)
     return Filter(states=states, tenants=(site.id,), codes=codes, categories=categories)
@@ -368,7 +368,9 @@ def action_arguments(
 ) -> dict[str, Any]:
     """Build the arguments of `Commands.act` for an action; raises Problem."""
     if action not in ACTIONS:
-        raise Problem("action is one of %(known)s", code="unknown_action", known=", ".join(ACTIONS))
+        raise Problem(
+            "action must be one of %(known)s", code="unknown_action", known=", ".join(ACTIONS)
+        )
     marks_failed, resets = action == "MARK_FAILED", action == "RESET_TO_QUEUED"
     return {
         "site": site.id,

@@ -146,7 +146,8 @@ def _read_account(site: SiteContext, google: GoogleAds) -> tuple[ZoneInfo, Googl
 
 def parse_zone(name: str) -> ZoneInfo:
     if name not in available_timezones():
-        raise Invalid("%(zone)s is no time zone", details={"field": "zone"}, zone=repr(name[:64]))
+        field = {"field": "zone"}
+        raise Invalid("%(zone)s is not a time zone", details=field, zone=repr(name[:64]))
     return ZoneInfo(name)
 
 

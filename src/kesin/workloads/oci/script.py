@@ -48,8 +48,8 @@ PRIVATE: Final = (*CLICK_KINDS, *HASH_FIELDS)
 _REFUSALS: Final = {
     "unknown": "no such row of this site",
     "was_claimed": "it was never exported since its data last changed",
-    "state": "it is %(state)s already",
-    "code_not_in": "consent is denied, or the sale was retracted: no retry sends it",
+    "state": "it is already %(state)s",
+    "code_not_in": "consent is denied, or the sale was retracted: a retry does not send it",
 }
 
 
@@ -97,7 +97,7 @@ def require_channel(site: SiteContext) -> None:
     if site.channel != "script":
         raise RequestConflict(
             f"the site {site.id} is on the channel {site.channel!r}: our worker uploads its rows; "
-            "switch the script off, or the site back with `kesin site set --channel script`",
+            "turn the script off, or move the site back with `kesin site set --channel script`",
             code="wrong_channel",
         )
 
@@ -244,7 +244,8 @@ def parse_category(text: str, known: Iterable[Category]) -> Category:
     """The category of this name, if it is one of the known; raises Problem."""
     categories = {category.value: category for category in known}
     if text not in categories:
-        why, field = "errorCategory is one of %(known)s, not %(given)s", {"field": "errorCategory"}
+        why = "errorCategory must be one of %(known)s, got %(given)s"
+        field = {"field": "errorCategory"}
         names, given = ", ".join(sorted(categories)), repr(text[:64])
         raise Problem(why, code="bad_error_category", details=field, known=names, given=given)
     return categories[text]

@@ -119,12 +119,13 @@ def _find_problem(name: str, value: Any) -> Message | None:
         why = "%(field)s must be a whole number in %(least)s…%(most)s, got %(given)s"
         problem = Message(why, field=name, least=least, most=most, given=repr(value))
     elif name in FLAGS:
-        fits, problem = isinstance(value, bool), Message("%(field)s is yes or no", field=name)
+        fits, problem = isinstance(value, bool), Message("%(field)s must be yes or no", field=name)
     elif name == "consent_default":
-        fits, problem = value in CONSENTS, Message("%(field)s is granted or denied", field=name)
+        fits = value in CONSENTS
+        problem = Message("%(field)s must be granted or denied", field=name)
     elif name in CHOICES:
         fits, known = value in CHOICES[name], ", ".join(CHOICES[name])
-        problem = Message("%(field)s is one of %(known)s", field=name, known=known)
+        problem = Message("%(field)s must be one of %(known)s", field=name, known=known)
     elif name == "customer_id":
         fits = isinstance(value, str) and bool(_CUSTOMER_ID.fullmatch(value))
         why = "%(field)s must be the ten digits of a Google Ads account, 123-456-7890"
@@ -134,7 +135,7 @@ def _find_problem(name: str, value: Any) -> Message | None:
         why = "%(field)s must be one line of 1…%(most)s characters"
         problem = Message(why, field=name, most=MAX_NAME)
     else:
-        fits, problem = False, Message("%(field)s is no setting of a site", field=repr(name))
+        fits, problem = False, Message("%(field)s is not a setting of a site", field=repr(name))
     return None if fits else problem
 
 
@@ -288,7 +289,7 @@ def require_site(
     """
     accounts = context.commands.accounts
     if not name:
-        raise Invalid("name the site: siteId", code="missing_site", details={"field": "siteId"})
+        raise Invalid("name the site in siteId", code="missing_site", details={"field": "siteId"})
     if not any(actor.has(right) for right in rights):
         accounts.require(actor, rights[0], action, queue=WORKLOAD, site=name)
     site = accounts.find_site(name)
@@ -297,7 +298,7 @@ def require_site(
     if site is None and (actor.is_admin or actor.all_sites):
         raise NotFound("there is no site %(site)s: add it with `kesin site add`", site=repr(name))
     accounts.note(actor, action, allowed=False, queue=WORKLOAD, site=name)
-    raise Forbidden("this site is not yours")
+    raise Forbidden("you have no access to this site")
 
 
 def visible_sites(context: WorkloadContext, actor: Actor) -> list[SiteContext]:

@@ -51,7 +51,7 @@ class JobArtifacts:
             root = _parse_xml(file, data)
             stem = root.get("batch", "")
             if root.get("generator") != GENERATOR or stem not in self.progress.stems:
-                message = "%(file)s was made by another program: only that one draws it"
+                message = "%(file)s was made by another program: only that program can draw it"
                 raise _not_found(Message(message, file=file), file=file)
             order, batch = CuttingOrder.from_job(self.job), stem.removeprefix(f"{self.job.id}_")
             revision = f" r{order.revision}" if order.revision > 1 else ""
@@ -71,7 +71,7 @@ class JobArtifacts:
         for name in names:
             files[name] = _read_file(folder, name)
             if sum(map(len, files.values())) > MAX_DOWNLOAD_BYTES:
-                message = "the files have more than %(most)s bytes: fetch them where they are"
+                message = "the files have more than %(most)s bytes: fetch them from the folder"
                 raise TooLarge(message, most=MAX_DOWNLOAD_BYTES)
         return files
 
@@ -84,7 +84,7 @@ def _read_file(folder: Path, name: str) -> bytes:
         except FileNotFoundError:
             if not folder.is_dir():
                 raise
-            message = Message("%(file)s is not there any more", file=path.name)
+            message = Message("%(file)s no longer exists", file=path.name)
         except shared_folder.UnusableFile as problem:
             why = Message(str(problem))
             message = Message("%(field)s: %(problem)s", field=path.name, problem=why)

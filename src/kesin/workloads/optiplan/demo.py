@@ -42,7 +42,7 @@ class Orders:
     def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         response = self._send("POST", path, body)
         if response.status not in _CREATED or not isinstance(response.body, dict):
-            raise Problem(f"{path} was answered with {response.status}")
+            raise Problem(f"the response to {path} was {response.status}")
         return response.body
 
     def saw(self, stop: threading.Event) -> None:

@@ -130,11 +130,11 @@ def backup_files(settings: Settings) -> Iterator[BackupFile | str]:
     try:
         paths = load_paths(workshop.paths_file)
         places += [paths.import_folder, paths.export_folder, paths.rules_folder, paths.template]
-        yield f"{paths.machine_drop_folder}: what the saw has taken must not lie before it again"
+        yield f"{paths.machine_drop_folder}: the saw must not get these files again"
     except OrderProblem as problem:
         yield f"files of orders: {problem.message}"
     for place in places:
         if place.is_relative_to(workshop.folder):
             yield BackupFile(f"data/{place.relative_to(workshop.folder).as_posix()}", place)
         else:
-            yield f"{place}: it lies outside the data folder"
+            yield f"{place}: it is outside the data folder"

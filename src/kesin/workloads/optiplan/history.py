@@ -25,9 +25,9 @@ _EVENT_TYPES: Final = {
 }
 _NOTE_TYPES: Final = {"duplicate": "JOB_DEDUP", "REISSUED": "JOB_REISSUED"}
 _NOTE_MESSAGES: Final = {
-    "duplicate": "the same order came again",
+    "duplicate": "the same order was sent again",
     "REISSUED": "a new revision was made",
-    "BACKING_EDGE_RESET": "backs have no bands: those ordered were left out",
+    "BACKING_EDGE_RESET": "backs have no bands: the ordered bands were left out",
 }
 _WAKE_UPS: Final = frozenset({"claim", "wait"})  # the engine's history has them
 

@@ -41,7 +41,7 @@ BLOCKED_CODES = (
     *("E_DROP_DIR_UNWRITABLE", "E_EXPORT_DIR_UNWRITABLE", "E_CONFIG_UNAVAILABLE"),
     "E_OPTI_RUNNER_FAILED",
 )
-MAX_ATTEMPTS = Fixed("E_MAX_ATTEMPTS", Category.TRANSIENT, "every attempt was used up")
+MAX_ATTEMPTS = Fixed("E_MAX_ATTEMPTS", Category.TRANSIENT, "all attempts were used")
 START_BY_HAND = Fixed(
     TRIGGER_REQUIRED, Category.VALIDATION, "start OptiPlanning by hand, then approve"
 )
@@ -192,7 +192,7 @@ def _scheduled_moves(limits: OptiplanLimits) -> tuple[Move, ...]:
         timer="clear",
         stamp=("finished_at",),
         stage="timeout",
-        doc="It fails as what it was blocked by.",
+        doc="It fails with the error that blocked it.",
     )
 
     def timeout(name: str, source: str, code: str, message: str) -> Move:
@@ -212,7 +212,7 @@ def _scheduled_moves(limits: OptiplanLimits) -> tuple[Move, ...]:
             ("NEW", "PREPARED", "OPTI_IMPORTED"),
             "NEW",
             when=(lease_over,),
-            doc="The worker died before it started anything: the step begins again.",
+            doc="The worker died before it started anything: the step starts again.",
         ),
         moves.recover(
             ("OPTI_RUNNING", "OPTI_DONE", "XML_READY", "DELIVERED"),
@@ -271,8 +271,8 @@ def _operator_moves(limits: OptiplanLimits) -> tuple[Move, ...]:
             by=("operator",),
             when=(flag_not_set(REISSUED),),
             flag=(REISSUED,),
-            error=Fixed("E_REISSUED", Category.PERMANENT, "a new revision has taken over"),
-            doc="A new revision of the same order takes over.",
+            error=Fixed("E_REISSUED", Category.PERMANENT, "a new revision has replaced it"),
+            doc="A new revision of the same order replaces it.",
         ),
     )
 

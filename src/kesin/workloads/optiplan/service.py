@@ -68,7 +68,7 @@ def read_order_list(
     if customer_phone is None:
         raise OrderProblem(
             OptiCode.PHONE_REQUIRED,
-            "a list does not tell whose it is: give the customer's phone, ?customer_phone=",
+            "a list does not name its customer: give the customer's phone, ?customer_phone=",
         )
     rules = workshop.rules()
     bands = tuple(band for band in rules.edge_mapping if band != NO_BAND) or defaults.bands
@@ -214,13 +214,13 @@ class OrderService:
             return self._get_job(job_id)
         match outcome.reason:
             case "retries_left":
-                why = "it was retried %(n)s times: reissue it once the cause is gone"
+                why = "it was retried %(n)s times: reissue it when the cause is removed"
                 raise OrderProblem(OptiCode.RETRY_LIMIT_REACHED, why, n=before.retry_count)
             case "code_not_in":
                 why = Message("a retry would not help: remove the cause, then reissue it")
                 raise OrderProblem(OptiCode(before.error_code or OptiCode.UNKNOWN), why)
             case "flag_not_set":
-                raise OrderProblem(OptiCode.REISSUED, "a new revision has taken over")
+                raise OrderProblem(OptiCode.REISSUED, "a new revision has replaced it")
             case _:
                 why = "the job is %(state)s: only failed jobs can be retried"
                 raise OrderProblem(OptiCode.JOB_NOT_FAILED, why, state=outcome.state)
@@ -240,7 +240,7 @@ class OrderService:
             if outcome.result == "moved" and not withdraw_job_files(
                 machine_folder, self._progress_store, job_id
             ):
-                raise OrderProblem(OptiCode.JOB_NOT_CANCELLABLE, "the machine has taken it already")
+                raise OrderProblem(OptiCode.JOB_NOT_CANCELLABLE, "the machine has already taken it")
         if outcome.result == "moved":
             log_unblocked(before)
         else:
@@ -271,7 +271,7 @@ class OrderService:
                 raise OrderProblem(OptiCode.JOB_NOT_FAILED, _NOT_OVER, state=old.state)
             enqueued = self._enqueue(actor, replace(order, revision=order.revision + 1))
             if already_reissued and not enqueued.new:
-                raise OrderProblem(OptiCode.REISSUED, "a new revision has taken over already")
+                raise OrderProblem(OptiCode.REISSUED, "a new revision has already replaced it")
             return enqueued
 
     # Customers
@@ -334,7 +334,7 @@ class OrderService:
         """Approve an order that is held for the customer with this phone."""
         job = self._get_job(job_id)
         if normalise_phone(str(field_of(job.payload, "order.customer_phone") or "")) != phone:
-            problem = "is not that of the order: it would be held again at once"
+            problem = "is not that of the order, which would be held again at once"
             raise FieldProblem(("phone",), problem).as_problem()
         if job.state == "FAILED":
             why = "the order is %(state)s now: nothing was changed"

@@ -78,7 +78,7 @@ PDF: Final = Workload(
 PDF_BATCHES: Final = Workload(
     "pdf_batches",
     batch_lifecycle,
-    "Many rows of one template to one file",
+    "One file from many rows of one template",
     title="PDF batches",
     part_of="pdf",
     personal_fields=frozenset({"file_name", "webhook_url"}),
@@ -89,7 +89,7 @@ PDF_BATCHES: Final = Workload(
 PDF_WEBHOOKS: Final = Workload(
     "pdf_webhooks",
     webhook_lifecycle,
-    "Telling others that a PDF is there",
+    "Notifications that a PDF is ready",
     title="PDF webhooks",
     part_of="pdf",
     personal_fields=frozenset({"url"}),  # it may hold a secret

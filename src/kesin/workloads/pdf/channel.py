@@ -60,7 +60,7 @@ class ChildChannel:
     def _receive_part(self, deadline: float | None) -> bytes:
         (length,) = _LENGTH.unpack(self._receive_exactly(_LENGTH.size, deadline))
         if length > self._max_bytes:
-            raise EOFError("the answer is too long to be one")
+            raise EOFError("the message is too long")
         return self._receive_exactly(length, deadline)
 
     def _receive_exactly(self, length: int, deadline: float | None) -> bytes:

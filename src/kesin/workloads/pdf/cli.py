@@ -127,7 +127,7 @@ def _read_variables(data: str) -> dict[str, Any]:
     except OSError as problem:
         raise Invalid(f"{data} cannot be read: {problem.strerror}") from None
     except (ValueError, RecursionError) as problem:
-        raise Invalid(f"{data} is no JSON: {problem}") from None
+        raise Invalid(f"{data} is not JSON: {problem}") from None
     if not isinstance(variables, dict):
         raise Invalid(f"{data} must hold an object: variables by name")
     return variables

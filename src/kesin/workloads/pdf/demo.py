@@ -40,9 +40,9 @@ class Invoices:
         """Ask for the next invoice; the job's id. Raises Unavailable while no worker renders."""
         response = self._send("POST", "/pdf/jobs", self._body(next(self._numbers)))
         if response.status == _BUSY:
-            raise Unavailable("nobody makes PDFs yet")
+            raise Unavailable("nothing renders PDFs yet")
         if not isinstance(response.body, dict) or "job_id" not in response.body:
-            raise Problem(f"an invoice was answered with {response.status}")
+            raise Problem(f"the response to an invoice was {response.status}")
         return str(response.body["job_id"])
 
     def _body(self, number: int) -> dict[str, Any]:
@@ -97,7 +97,7 @@ class PdfDemo(demo.DemoPart):
         self._first_job = self._request_first(invoices, context)
         if not self._first_job:
             return
-        say(f"  {INVOICES} invoices, one of them with a total that its lines do not have")
+        say(f"  {INVOICES} invoices, one of them with a total that does not match its lines")
         for _ in range(INVOICES - 1):
             invoices.request()
         every_s = INVOICE_EVERY_S if context.pace.goes_on else None
@@ -112,7 +112,7 @@ class PdfDemo(demo.DemoPart):
                 return invoices.request()
             except Unavailable:
                 if time.monotonic() > until:
-                    say(f"  no process that makes PDFs came up: {demo.TRY_AGAIN}")
+                    say(f"  no process that renders PDFs started: {demo.TRY_AGAIN}")
                     return ""
                 if context.wait(RETRY_S):
                     return ""
@@ -120,9 +120,9 @@ class PdfDemo(demo.DemoPart):
     def tour(self, pages: str) -> Iterable[demo.TourStop]:
         if self._first_job:
             yield demo.TourStop(
-                "An invoice, as the PDF it became",
+                "An invoice as a PDF",
                 f"{pages}/jobs/{self._first_job}",
-                "The PDF stands under what happened. As admin, make one of your own at"
+                "The PDF is shown below the timeline. As admin, make one of your own at"
                 f" {pages}/pdf",
             )
 

@@ -62,10 +62,10 @@ def _check_browser(settings: Settings, engine: str | None) -> Iterator[DoctorChe
     if not usable:
         return
     refused = settings.pdf_sandbox == "on" and os.getuid() == 0
-    off = "off: a page that breaks out has our rights; run as another user"
+    off = "off: a page that breaks out has the rights of this process; run as another user"
     detail = "on" if chromium_settings(settings).sandboxed else off
     if refused:
-        detail = "on, which Chromium refuses root: run as another user, or set it to auto"
+        detail = "on, which Chromium refuses as root: run as another user, or set it to auto"
     yield DoctorCheck.result("sandbox", ok=not refused, found=detail)
 
 
@@ -142,7 +142,7 @@ def _check_storage(settings: Settings) -> DoctorCheck:
     for location, problem in find_disk_problems(settings, [PDF]):
         return DoctorCheck.result("storage", ok=False, found=f"{location} {problem}")
     if not settings.pdf_artifacts and not Path(address).exists():
-        return DoctorCheck.result("storage", ok=True, found=f"{address} is made with the first PDF")
+        return DoctorCheck.result("storage", ok=True, found=f"the first PDF creates {address}")
     key = f"pdfs/doctor-{secrets.token_hex(8)}/0.pdf"
     try:
         storage = open_storage(address)
@@ -150,7 +150,7 @@ def _check_storage(settings: Settings) -> DoctorCheck:
         same = storage.get_bytes(key) == b"%PDF-"
         storage.delete(key)
     except StorageError as problem:
-        found = f"{problem}: look at KESIN_PDF_ARTIFACTS"
+        found = f"{problem}: check KESIN_PDF_ARTIFACTS"
         return DoctorCheck.result("storage", ok=False, found=found)
     return DoctorCheck.result("storage", ok=same, found=address)
 
@@ -172,7 +172,7 @@ def _check_workers(settings: Settings) -> Iterator[DoctorCheck]:
         yield DoctorCheck.result("workers", ok=False, found=str(problem))
         return
     for worker in stuck:
-        detail = f"{worker} makes no progress, or is not heard of any more: end it, start another"
+        detail = f"{worker} makes no progress or no longer reports: end it and start another"
         yield DoctorCheck.result("stuck worker", ok=False, found=detail)
     hint = "" if alive else "; start `kesin serve` or `kesin worker pdf`"
     detail = f"{alive} alive, {waiting} jobs wait{hint}"

@@ -29,9 +29,9 @@ def collect_metrics(context: WorkloadContext) -> Iterable[Metric]:
     queue = context.commands.queues["pdf"]
     yield from collect_counters(queue)
     waiting = queue.stats().states[PdfJobStatus.QUEUED]
-    yield _build_gauge("queue_depth", "Jobs that wait.", waiting)
+    yield _build_gauge("queue_depth", "Waiting jobs.", waiting)
     alive = len(workers_alive(queue.store, queue.now()))
-    yield _build_gauge("workers", "Workers heard of within 15 seconds.", alive)
+    yield _build_gauge("workers", "Workers that reported within 15 seconds.", alive)
     # The next request lifts back-pressure if the queue is short by now.
     active = metadata_for(queue.store).metadata_entry(WORKLOAD, "", BACKPRESSURE_KEY) is not None
     refused = active and waiting >= context.settings.pdf_max_queued * RESUME_SHARE
@@ -45,12 +45,12 @@ def collect_counters(queue: Queue) -> Iterator[Metric]:
     for flow in queue.store.move_counts(queue.name):
         entered[flow.to_state] += flow.n
         moved[flow.move] += flow.n
-    help_text = "Moves of jobs into each status: births and retries alike."
+    help_text = "Moves of jobs into each status, including new jobs and retries."
     jobs = CounterMetricFamily(f"{PREFIX}jobs", help_text, labels=["status"])
     for status in PdfJobStatus:
         jobs.add_metric([status], entered[status])
     stats = RenderStatsStore(metadata_for(queue.store), queue.now).read()
-    help_text = "Failed attempts, those that are tried again too; a stop of the worker is none."
+    help_text = "Failed attempts, also those that are retried; a stop of the worker does not count."
     failures = CounterMetricFamily(f"{PREFIX}failures", help_text, labels=["error_code"])
     for code in PdfErrorCode:
         lost = moved["lose"] if code is PdfErrorCode.UNKNOWN else 0
@@ -58,7 +58,7 @@ def collect_counters(queue: Queue) -> Iterator[Metric]:
     retries = CounterMetricFamily(f"{PREFIX}retries", "Failed jobs that were queued again.")
     retries.add_metric([], moved["requeue"])
     limits = [*(str(float(limit_s)) for limit_s in BUCKETS_S), "+Inf"]
-    help_text = "How long the engine took for a PDF."
+    help_text = "How long the engine took to render a PDF."
     durations = core.HistogramMetricFamily(f"{PREFIX}render_duration_seconds", help_text)
     cumulative = zip(limits, accumulate(stats.buckets), strict=True)
     durations.add_metric([], buckets=list(cumulative), sum_value=stats.seconds)

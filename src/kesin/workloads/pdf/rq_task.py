@@ -18,7 +18,7 @@ def render_job(job_id: str) -> None:
     """
     settings = load_settings()
     if not settings.redis_url:
-        raise StoreError("an RQ worker finds its jobs in Redis: set KESIN_REDIS_URL")
+        raise StoreError("an RQ worker gets its jobs from Redis: set KESIN_REDIS_URL")
     with closing(open_workload_redis(settings.redis_url, [PDF])) as store:
         queue = Queue("pdf", configured_lifecycle(), store)
         with closing(create_renderer(settings, queue)) as renderer:

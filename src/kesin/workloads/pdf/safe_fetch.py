@@ -67,11 +67,11 @@ def _split_url(url: str) -> SplitResult:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise FetchRefused("it cannot be read as a URL") from None
+        raise FetchRefused("it is not a valid URL") from None
     if parts.scheme not in _PORTS or not parts.hostname or port == 0:
         raise FetchRefused("only http and https URLs with a host are fetched")
     if parts.username is not None or parts.password is not None:
-        raise FetchRefused("a URL with a user in it is not fetched")
+        raise FetchRefused("a URL with a user name is not fetched")
     return parts
 
 

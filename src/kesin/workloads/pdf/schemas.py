@@ -49,10 +49,10 @@ class StrictBody(BaseModel):
 class PdfRenderOptions(StrictBody):
     """How a PDF is rendered. Options that are left out take the service's defaults."""
 
-    timeout: int = Field(60, ge=1, le=600, description="seconds; the service's own if left out")
+    timeout: int = Field(60, ge=1, le=600, description="seconds; the service's default if omitted")
     fail_safe: FailSafePolicy = Field(
         FailSafePolicy.STRICT,
-        description="while nothing renders: 503, or the HTML; the service's own if left out",
+        description="while nothing renders: 503, or the HTML; the service's default if omitted",
     )
     engine: Literal["chromium", "weasyprint"] | None = None
     format: Format | None = Field(None, description="A4 if neither this nor a size is given")
@@ -60,7 +60,7 @@ class PdfRenderOptions(StrictBody):
     height_mm: Size | None = None
     landscape: bool = False
     margin_mm: Margin | Annotated[list[Margin], Field(min_length=4, max_length=4)] = Field(
-        0.0, description="all round, or top, right, bottom, left"
+        0.0, description="on all sides, or top, right, bottom, left"
     )
     scale: float = Field(1.0, ge=0.1, le=2, allow_inf_nan=False)
     page_ranges: Annotated[Text, StringConstraints(max_length=200)] = ""
@@ -139,7 +139,7 @@ class PdfJobRequest(StrictBody):
     variables: dict[str, Any]
     options: PdfRenderOptions | None = None
     webhook_url: WebhookUrl | None = None
-    file_name: FileName | None = Field(None, description="under which it is saved")
+    file_name: FileName | None = Field(None, description="the name under which it is saved")
 
 
 class PdfJobResponse(BaseModel):
@@ -173,7 +173,7 @@ class PdfJobBody(PdfJobResponse):
 class PdfJobStatusResponse(PdfJobBody):
     """A job with its result and its position in the queue."""
 
-    position: int | None = Field(None, description="1 is the next; of a job that waits")
+    position: int | None = Field(None, description="of a waiting job; 1 is next")
 
 
 class PdfJobPage(BaseModel):
@@ -190,7 +190,7 @@ class TemplateLine(BaseModel):
     title: str
     description: str
     content_hash: str
-    problem: str | None = Field(description="why it cannot fill in its own sample")
+    problem: str | None = Field(description="why it cannot be filled in with its own sample")
 
 
 class TemplateBody(TemplateLine):
@@ -220,9 +220,9 @@ class BatchRequest(StrictBody):
     output: Output = "zip"
     options: PdfRenderOptions | None = None
     webhook_url: WebhookUrl | None = None
-    file_name: FileName | None = Field(None, description="under which the file is saved")
+    file_name: FileName | None = Field(None, description="the name under which the file is saved")
     row_names: Annotated[list[RowName], Field(max_length=MAX_ROWS)] | None = Field(
-        None, description="names of the files, one a row"
+        None, description="names of the files, one for each row"
     )
     name_field: FieldName | None = Field(
         None, description="the variable that names a row's file, such as buyer.name"
@@ -231,7 +231,7 @@ class BatchRequest(StrictBody):
     @pydantic.model_validator(mode="after")
     def _check_merged(self) -> Self:
         if self.output == "merged" and self.options is not None and self.options.standards:
-            raise ValueError("options.conformance: a merged file conforms to nothing; ask for zip")
+            raise ValueError("options.conformance: a merged file cannot conform; request a zip")
         return self
 
 

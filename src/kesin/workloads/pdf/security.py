@@ -112,7 +112,7 @@ class _Cleaner:
             return _escape(value) if self.escaping else value
         if isinstance(value, _PLAIN):
             if not self.escaping and isinstance(value, float) and not math.isfinite(value):
-                raise _variables_error("NaN and Infinity are no numbers", path)
+                raise _variables_error("NaN and Infinity are not numbers", path)
             return value
         if not isinstance(value, Mapping | list | tuple):
             raise _variables_error(f"{type(value).__name__} is not plain data", path)
@@ -127,10 +127,10 @@ class _Cleaner:
         cleaned: dict[Any, Any] = {}
         for index, (key, item) in enumerate(value.items()):
             if not isinstance(key, str | int):
-                raise _variables_error(f"{type(key).__name__} is no name", path)
+                raise _variables_error(f"{type(key).__name__} is not a name", path)
             name = _escape(key) if self.escaping and isinstance(key, str) else key
             if name in cleaned:
-                raise _variables_error("two names are the same once escaped", path)
+                raise _variables_error("two names are the same when escaped", path)
             cleaned[name] = self.clean(item, (*path, (key, index)))
         return cleaned
 

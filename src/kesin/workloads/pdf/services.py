@@ -50,7 +50,7 @@ def load_pdf_templates(settings: Settings) -> TemplateLibrary:
     further, own = settings.pdf_fonts, settings.pdf_templates
     for name, folder in (("KESIN_PDF_FONTS", further), ("KESIN_PDF_TEMPLATES", own)):
         if folder is not None and not folder.is_dir():
-            why = "there is no folder %(folder)s: look at %(setting)s"
+            why = "there is no folder %(folder)s: check %(setting)s"
             raise Unavailable(why, folder=folder, setting=name)
     fonts = read_further_fonts(further, settings) if further else {}
     folders = (SHIPPED, own) if own else (SHIPPED,)
@@ -198,7 +198,7 @@ def create_worker(context: WorkloadContext) -> PdfWorker:
 def create_rq_worker(context: WorkloadContext) -> PdfRqWorker:
     """Create the worker of a dedicated process that takes its jobs from RQ."""
     if not context.settings.redis_url:
-        raise Unavailable("RQ carries jobs that live in Redis: set KESIN_REDIS_URL")
+        raise Unavailable("RQ runs jobs that are kept in Redis: set KESIN_REDIS_URL")
     from kesin.workloads.pdf.jobs.rq_worker import PdfRqWorker
 
     return PdfRqWorker(context.queue, create_renderer(context.settings, context.queue))

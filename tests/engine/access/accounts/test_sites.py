@@ -25,8 +25,8 @@ def test_an_actor_sees_its_own_sites(accounts):
 
 BAD_SITES: dict[str, tuple[str, dict[str, str]]] = {
     "channel": ("one of script, api, data_manager, got 'fax'", {"channel": "fax"}),
-    "time zone": ("'Mars' is no time zone", {"timezone": "Mars"}),
-    "currency": ("'ZZZ' is no currency", {"currency": "ZZZ"}),
+    "time zone": ("'Mars' is not a time zone", {"timezone": "Mars"}),
+    "currency": ("'ZZZ' is not a currency", {"currency": "ZZZ"}),
     "name": ("a name of 1…200", {"name": " "}),
     "too long a name": ("a name of 1…200", {"name": "x" * 201}),
 }
@@ -46,7 +46,7 @@ def test_a_site_is_neither_added_nor_changed_with_a_bad(accounts, sentence, fiel
 
 @pytest.mark.parametrize("site_id", ["", "a b", "a/b", "../a", "x" * 129, "a\0", "ş", "a\n"])
 def test_a_bad_site_id_is_refused(accounts, site_id):
-    with pytest.raises(Invalid, match="is no site name"):
+    with pytest.raises(Invalid, match="is not a site name"):
         accounts.add_site(ROOT, site_id)
     with pytest.raises(Problem):
         accounts.set_site(ROOT, site_id, name="x")

@@ -53,7 +53,7 @@ def test_only_named_fields_change(accounts, clock):
 
 @pytest.mark.parametrize("name", ["", "a b", "-a", "a\0", "é", "x" * 64, "a/b", "a\n"])
 def test_a_bad_user_name_is_refused(accounts, name):
-    with pytest.raises(Invalid, match="is no user name"):
+    with pytest.raises(Invalid, match="is not a user name"):
         accounts.add_user(ROOT, name, PASSWORD)
 
 

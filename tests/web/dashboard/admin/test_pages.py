@@ -78,7 +78,7 @@ def test_a_first_password_is_shown_once_and_lets_them_in(world):
 def test_what_is_wrong_is_said_and_what_was_typed_stays(world):
     answer = post(world, PEOPLE, name="no way", role="operator", site="south")
     assert answer.status_code == 422
-    assert "is no user name" in answer.text
+    assert "is not a user name" in answer.text
     assert 'value="no way"' in answer.text
     assert '<option value="operator" selected>' in answer.text
     assert '<input type="checkbox" name="site" value="south" checked>' in answer.text
@@ -276,7 +276,7 @@ def test_the_log_is_searched_by_actor_action_queue_and_target(world):
         assert f"/dashboard/jobs/{job_id}" in get(
             world, "/dashboard/audit", **{name: value if name == "queue" else value[1:-1]}
         )
-    assert "No line fits" in get(world, "/dashboard/audit", actor="user:zed", queue="pdf")
+    assert "No line matches" in get(world, "/dashboard/audit", actor="user:zed", queue="pdf")
 
 
 def test_a_line_about_a_job_has_its_title_with_the_id_in_one_query(world, monkeypatch):

@@ -272,7 +272,7 @@ def test_a_pdf_is_shown_once_above_the_outlook_and_only_in_a_frame_of_ours(world
     assert paper.headers["content-disposition"] == "inline"
     for_operator = read(world, job_id, "operator")
     assert "<iframe" not in for_operator
-    assert "Only its owner and admins open it." in for_operator
+    assert "Only its owner and admins can open it." in for_operator
 
 
 def test_a_panel_that_fails_leaves_the_rest_of_the_page(world, monkeypatch):

@@ -127,7 +127,7 @@ def test_a_job_that_failed_because_another_did_says_so_in_turkish_too(shared_wor
     steps.act("cancel", actor="tests", ids=[first])
     steps.settle()
     text = read(shared_world, child)
-    assert "a job that it was to come after did not succeed" in text
+    assert "a job that it depends on did not succeed" in text
     assert "failed CANCELLED" in section(text, "Comes after").replace(steps.name + " ", "")
     turkish = read(shared_world, child, **{"accept-language": "tr"})
     assert "beklediği işlerden biri başarıyla bitmedi" in turkish

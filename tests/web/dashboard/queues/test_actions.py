@@ -166,7 +166,7 @@ def test_an_option_is_taken_only_where_the_call_knows_it(tasks):
     sent = {"call": "RESET_TO_QUEUED", "ids": job, "option": ["clearErrors", "nonsense"]}
     path = "/dashboard/queues/oci"
     assert (
-        "Forget the last error"
+        "Clear the last error"
         in tasks.client.post(f"{path}/sheet", data=sent, headers=headers).text
     )
     assert "1 moved" in words(tasks.client.post(f"{path}/act", data=sent, headers=headers))

@@ -221,7 +221,7 @@ def test_charts_have_axes_units_and_values(world):
 
 def test_a_chart_with_one_bar_is_a_number(world):
     world.person("ayse", "operator", all_sites=True)
-    assert "not noted yet" in charted(world)
+    assert "no data yet" in charted(world)
     assert "No job is done yet." in charted(world)
     note(world)
     for _ in range(2):  # which end at once

@@ -89,7 +89,7 @@ def test_what_is_wrong_with_a_rule_stands_at_its_field(shop):
         ),
         *("v/edgeMapping/0/name", "v/retry_backoff_minutes/0/minutes"),
     }
-    assert errors["v/trimByThickness/1/thickness"] == "is there twice"
+    assert errors["v/trimByThickness/1/thickness"] == "is repeated"
     assert errors["v/backingThicknesses/0/thickness"] == "must not be empty"
     assert {one for one in errors if f'href="#e-{one}"' in answer.text} == set(errors)
     assert ">Trims 2 · Board thickness</a> is there twice" in answer.text

@@ -177,7 +177,7 @@ def test_a_foreign_site_is_refused_like_one_that_does_not_exist(
     for site_id in (neighbour.id, "nowhere"):
         ids: dict[str, Any] = {"queueIds": []} if path in REPORTS else {}
         response = site.report(path, siteId=site_id, **ids)
-        assert refused(response, 403)["message"] == "this site is not yours"
+        assert refused(response, 403)["message"] == "you have no access to this site"
 
 
 def test_a_paused_site_takes_reports_also_under_its_dashed_uuid(site: OwnSite):

@@ -52,7 +52,10 @@ def test_a_token_ends_with_its_key(site: OwnSite):
 
 def test_a_token_may_do_no_more_than_its_key(site: OwnSite, neighbour: OwnSite):
     token = bearer(site)
-    assert refused(neighbour.request_export(token), 403)["message"] == "this site is not yours"
+    assert (
+        refused(neighbour.request_export(token), 403)["message"]
+        == "you have no access to this site"
+    )
     for path in (f"queue-stats?siteId={site.id}", f"dead-letter.csv?siteId={site.id}"):
         assert site.request("GET", path, token).status_code == 403, path
     for path in (f"oci/conversions?siteId={site.id}", "cron/oci/attempt-cap"):
@@ -75,7 +78,7 @@ def test_a_wrong_key_or_token_is_refused(site: OwnSite, headers: dict):
 def test_a_person_gets_no_token(site: OwnSite):
     site.oci.known("boss", "admin")
     response = verify(site, site.oci.cookie("boss"))
-    assert refused(response, 403)["message"] == "only a key gets such a token"
+    assert refused(response, 403)["message"] == "only an API key gets such a token"
 
 
 def test_the_token_itself_is_stored_nowhere(site: OwnSite):

@@ -201,7 +201,7 @@ def test_no_secret_is_repeated_whatever_is_wrong_with_it(oci, monkeypatch):
         (("north", hidden), None),
         ((f'{{"client_secret": "{hidden}"}}',), None),
         (("north", f"--client-secret={hidden}"), None),
-        (("north",), f"{hidden} is no JSON"),
+        (("north",), f"{hidden} is not JSON"),
         (("north",), json.dumps([hidden])),
         (("north",), json.dumps({"customer_id": hidden})),
         (("north", "--drop", "--file", hidden), None),

@@ -133,7 +133,7 @@ def test_a_server_that_is_none_is_told_apart(server):
     other = ScriptSimulator(
         lambda *_: ApiResponse(200, {}, {"hello": 1}), "s", rng=random.Random(1)
     )
-    with pytest.raises(Problem, match="the export is no list"):
+    with pytest.raises(Problem, match="the export is not a list"):
         other.run()
     moved = ScriptSimulator(lambda *_: ApiResponse(302, {}, None), "s", rng=random.Random(1))
     with pytest.raises(Problem, match="answered 302"):

@@ -125,7 +125,7 @@ def test_there_is_an_end_to_revisions(site: OwnSite):
         ({"externalId": "sale-1", "conversionValue": "?"}, "INVALID_CONVERSION_VALUE"),
         ({"externalId": "sale-1", "conversionTime": "2099-01-01T00:00:00Z"}, "TIME_IN_FUTURE"),
         ({"externalId": "\ud800"}, "UNKNOWN_ROW"),
-        (Unsendable("NOT_JSON", "", "this line is no JSON"), "NOT_JSON"),
+        (Unsendable("NOT_JSON", "", "this line is not JSON"), "NOT_JSON"),
     ],
 )
 def test_a_row_that_cannot_be_mended_says_why_and_sinks_no_other(

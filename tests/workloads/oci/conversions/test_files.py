@@ -172,7 +172,7 @@ def test_the_zone_of_a_file_is_a_name_or_an_offset(zone):
 def test_a_zone_that_is_none_is_refused(zone):
     text = f"Parameters:TimeZone={zone}\n{GOOGLE}\n{CLICK},Sale,2026-11-10 10:00:00,1,USD\n"
     error = problem(text)
-    assert "is no time zone" in error.message
+    assert "is not a time zone" in error.message
     assert len(error.message) < 200
 
 

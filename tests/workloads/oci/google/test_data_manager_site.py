@@ -138,7 +138,7 @@ def test_a_warning_from_before_reasons_were_kept_is_shown(api: ApiSite):
     with api.place.locked_metadata("uploads") as uploads:
         uploads["refused"] = {"requestId": "r-1", "status": "FAILURE", "at": 1}
     [warning] = api.stats()["warnings"]
-    assert warning["message"] == "Google did not take all of request r-1: FAILURE"
+    assert warning["message"] == "Google did not accept all of request r-1: FAILURE"
     advice = site_stats(api.place).advice("UPLOAD_NOT_TAKEN", "en")
     assert advice.means == ADVICE.find("UPLOAD_NOT_TAKEN").means
 

@@ -160,7 +160,10 @@ def test_variables_or_paper_that_do_not_fit_are_an_error_of_the_template(press):
 def test_a_template_that_changed_meanwhile_is_a_warning(press):
     job = press.jobs.create_job("invoice", payload() | {"template_hash": "of last week"})
     press.worker.process_job(job.job_id)
-    assert "the template was changed after this was asked for" in press.seen(job).result["warnings"]
+    assert (
+        "the template was changed after this PDF was requested"
+        in press.seen(job).result["warnings"]
+    )
 
 
 def test_only_a_waiting_job_is_rendered(either):

@@ -113,7 +113,7 @@ def test_what_is_no_file_is_refused(folder: Path):
 )  # fmt: skip
 def test_what_is_no_whole_font_with_truetype_outlines_is_refused(folder: Path, data: bytes):
     (folder / "serif-regular.woff2").write_bytes(data)
-    problem = "it is no whole woff2 file with TrueType outlines"
+    problem = "it is not a complete woff2 file with TrueType outlines"
     assert refusal(folder).message == f"template fonts/serif-regular.woff2: {problem}"
 
 

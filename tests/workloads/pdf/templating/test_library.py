@@ -122,9 +122,9 @@ class TestLoading:
         message = load(lambda at: write(at, "mine", "x", needs_a))
         assert "sample.json: /a is missing" in message
         message = load(lambda at: write(at, "mine", "x", {"type": "text"}))
-        assert "schema.json is no schema" in message
+        assert "schema.json is not a schema" in message
         message = load(lambda at: (write(at, "mine", "x") / "sample.json").write_text("{", "utf-8"))
-        assert "sample.json is no JSON" in message
+        assert "sample.json is not JSON" in message
         message = load(lambda at: write(at, "mine", "\n{% if %}"))
         assert "mine/template.html, line 2: syntax error" in message
         assert "there is no such folder" in str(refusal(TemplateLibrary.load, [tmp_path / "no"]))

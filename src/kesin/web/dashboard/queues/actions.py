@@ -35,15 +35,15 @@ LABELS: Final[dict[str, tuple[str, str, str]]] = {
     "dismiss": ("Dismiss", "Dismiss 1 job", "Dismiss %(n)s jobs"),
     "prioritize": ("Set priority", "Set the priority of 1 job", "Set the priority of %(n)s jobs"),
 }
-OPTIONS: Final = {"clearErrors": "Forget the last error"}
+OPTIONS: Final = {"clearErrors": "Clear the last error"}
 DESTRUCTIVE: Final = frozenset({"MARK_FAILED", "cancel"})
 DISMISSAL: Final = (
-    "A dismissed job stays in the list and no longer needs anyone. A retry is still possible."
+    "A dismissed job stays in the list and needs no more action. A retry is still possible."
 )
 REASONS: Final[dict[str, str]] = {
     "unclaimed": "a worker has it now",
     "holds_claim": "a worker has it now",
-    "flag_not_set": "asked for already",
+    "flag_not_set": "already requested",
     "code_in": "its error code does not allow it",
     "code_not_in": "its error code does not allow it",
     "category_in": "its kind of error does not allow it",
@@ -162,7 +162,7 @@ def read_action(
     action = first_value(fields, "call")
     if action not in _moving_actions(ctx, queue):
         raise Invalid(
-            "%(call)s is no operator call of %(queue)s",
+            "%(call)s is not an operator action of %(queue)s",
             code="unknown_call",
             call=repr(action),
             queue=queue.name,

@@ -96,7 +96,7 @@ class BulkRuns:
         with self._lock:
             if len(self._waiting) >= MAX_WAITING:
                 raise RequestConflict(
-                    "%(n)s actions are waiting already: try again when one ended", n=MAX_WAITING
+                    "%(n)s actions are already waiting: try again when one has ended", n=MAX_WAITING
                 )
             self._save(actor, run)
             self._waiting.append(QueuedRun(run, actor, where, terms))

@@ -27,7 +27,7 @@ from kesin.web.failures import FailureGroup, Failures
 PERMANENT: Final = Category.PERMANENT.value
 DISMISS: Final = "dismiss"
 TRIAGE_PATH: Final = "/dashboard/triage"
-STAYS: Final = "They stay here until a person acts; no automatic move is scheduled."
+STAYS: Final = "They stay here until a user acts; no automatic move is scheduled."
 AUTHOR: Final = "author"  # of a template, in a workload's advice: the message says what and where
 
 

@@ -150,16 +150,16 @@ def _compare(
 
 def _parse(row: ParsedRow) -> dict[str, Any]:
     """The fields of a row that need no conversion; raises Unsendable with the first problem."""
-    row = known_fields(row, _KNOWN_FIELDS, "%(field)s is no field of an adjustment")
+    row = known_fields(row, _KNOWN_FIELDS, "%(field)s is not a field of an adjustment")
     given = {name: row[name] for name in FIELDS if row.get(name) is not None}
     given["externalId"] = parse_id(row.get("externalId"))
     given["adjustmentId"] = parse_id(row.get("adjustmentId"), "adjustmentId", "ADJUSTMENT_ID")
     kind = given.get("type")
     if kind not in ("RETRACT", "RESTATE"):
-        raise Unsendable("INVALID_TYPE", "type", "type is RETRACT or RESTATE")
+        raise Unsendable("INVALID_TYPE", "type", "type must be RETRACT or RESTATE")
     unwanted = next((name for name in ("value", "currency") if name in given), None)
     if kind == "RETRACT" and unwanted:
-        raise Unsendable("VALUE_NOT_ALLOWED", unwanted, "RETRACT takes no value and no currency")
+        raise Unsendable("VALUE_NOT_ALLOWED", unwanted, "RETRACT accepts no value and no currency")
     if kind == "RESTATE" and "value" not in given:
         raise Unsendable("VALUE_MISSING", "value", "RESTATE needs the new value")
     if "currency" in given:
@@ -193,7 +193,7 @@ def restatement(job: Job, new: Conversion, changed: Sequence[str], number: int) 
     """The adjustment of this number, with a new value of a conversion that Google took."""
     for name in changed:
         if name not in ("conversionValue", "conversionCurrency"):
-            why = "Google takes a new value or currency of a sale that it has, but no %(field)s"
+            why = "Google accepts a new value or currency of a sale that it has, but no %(field)s"
             raise Unsendable("NOT_ADJUSTABLE", name, why, field=name)
     said = f"{job.id} {number} {new.value} {new.currency}"
     digest = hashlib.sha256(said.encode()).hexdigest()

@@ -29,7 +29,7 @@ GONE: Final = "there is no conversion of this externalId here"
 RETRACTED: Final = "the sale was retracted: to report it again, use another externalId"
 OVERTAKEN: Final = "a later adjustment of the sale was sent first"
 _NO_WBRAID: Final = (
-    "Google adjusts no conversion of a wbraid: correct your own figures, and send the gclid or "
+    "Google adjusts no conversion with a wbraid: correct your own figures, and send the gclid or "
     "gbraid of sales that may change"
 )
 _NO_RETRACTION: Final = (

@@ -145,7 +145,7 @@ def add_action_routes(router: APIRouter, batch_router: APIRouter, context: Workl
         action = f"queue.{body.action[:40]}"
         site = require_site(context, actor, body.site_id, "operate", action=action)
         if body.action not in ACTIONS:
-            raise Problem(f"action is one of {', '.join(ACTIONS)}", code="unknown_action")
+            raise Problem(f"action must be one of {', '.join(ACTIONS)}", code="unknown_action")
         if body.dry_run and body.action not in operations.ACTIONS:
             known = ", ".join(operations.ACTIONS)
             raise Invalid("dryRun is for %(known)s", details={"field": "dryRun"}, known=known)
@@ -237,14 +237,14 @@ def _fix_rows(
     if not body.ids:
         raise Invalid(f"{body.action} needs ids", code="bad_selection", details={"field": "ids"})
     if body.action == "CORRECT" and not body.conversion:
-        raise Invalid("say what to change", details={"field": "conversion"})
+        raise Invalid("name what to change", details={"field": "conversion"})
     unknown = sorted((body.conversion or {}).keys() - {*INPUT_FIELDS})
     if unknown:
         name = f"conversion.{unknown[0][:64]}"
         details = {"field": name}
-        raise Invalid("%(field)s is no field of a conversion", details=details, field=name)
+        raise Invalid("%(field)s is not a field of a conversion", details=details, field=name)
     if len(body.ids) > MAX_FIXES:
-        raise Invalid(f"at most {MAX_FIXES} rows a call", details={"field": "ids"})
+        raise Invalid(f"at most {MAX_FIXES} rows a request", details={"field": "ids"})
     ids, changes = operations.strip_seals(body.ids), body.conversion or {}
     if changes and len(ids) > 1:
         raise Problem("change one row at a time", code="bad_selection", details={"field": "ids"})
@@ -254,7 +254,7 @@ def _fix_rows(
     results = corrections.fix_rows(site, actor, rows, reason=body.reason, **how)
     refused = [(each, "no such row of this site") for each in ids if each not in payloads]
     refused += [
-        (job_id, result.message or "it is on its way, or nothing was changed")
+        (job_id, result.message or "it is in progress, or nothing was changed")
         for job_id, result in zip(payloads, results, strict=True)
         if not result.is_change
     ]

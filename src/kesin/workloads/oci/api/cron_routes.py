@@ -82,7 +82,7 @@ def _require_cron(context: WorkloadContext, request: Request) -> Actor:
     if not actor.has("cron"):
         if actor.grants:  # an anonymous request is not logged: it could fill the log
             context.commands.accounts.note(actor, "cron.oci", allowed=False, queue="oci")
-        raise Forbidden("the cron secret is not set or not this one")
+        raise Forbidden("the cron secret is not set or does not match")
     return actor
 
 

@@ -114,7 +114,7 @@ def _add_producer_routes(router: APIRouter, context: WorkloadContext) -> None:
         accounts.require(actor, "oci:ingest", "oci.ingest", queue="oci", site=site_id)
         named, rows = parse_body(body, content_type, ignored)
         if site_id and named and site_id != named:
-            raise Problem("the address and the body name two sites", code="two_sites")
+            raise Problem("the address and the body name different sites", code="two_sites")
         site = require_site(context, actor, site_id or named, "oci:ingest", action="oci.ingest")
         results = ingest(site, rows, actor=actor)
         return uncached_response({"results": [_ingest_row(result) for result in results]})
@@ -187,7 +187,7 @@ def _add_script_routes(  # noqa: C901  # one function a route
             site = require_site(context, actor, site_id, "oci:script", action="oci.export")
             if not actor.name.startswith("key:"):  # a browser follows any link with its cookie
                 site.note(actor, "oci.export", allowed=False)
-                why = "only a key claims rows; without markAsExported you see what would go"
+                why = "only a key can claim rows; without markAsExported it is a preview"
                 raise Forbidden(why)
             items = script.export(site, limit=limit, actor=actor.name)
             if items:

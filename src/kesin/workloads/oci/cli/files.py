@@ -29,8 +29,8 @@ FIX_ROWS: Final = 1_000  # fixed together; each is looked up by itself
 MAX_LISTED_REJECTS: Final = 20  # rejected rows listed on the terminal
 RESULTS: Final[tuple[IngestOutcome, ...]] = ("queued", "duplicate", "corrected", "rejected")
 REJECT_FIELDS: Final = ("external_id", "code", "field", "message")  # of a rejected row, as JSON
-_RERUN_HINT: Final = "fix the file and run it again; what is done already stays as it is"
-_NO_RERUN_HINT: Final = "fix the file and take out what is done already, or it is sent once more"
+_RERUN_HINT: Final = "fix the file and run it again; rows that are already done stay as they are"
+_NO_RERUN_HINT: Final = "fix the file and remove the rows that are done, or they are sent again"
 
 FileArgument = Annotated[str, argument("FILE", "A CSV, NDJSON or JSON file; - for standard input.")]
 FormatOption = Annotated[

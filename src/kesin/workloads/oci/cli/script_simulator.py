@@ -27,19 +27,19 @@ MAX_PAGES: Final = 10_000  # of a run, so that every loop ends
 MAX_RUNS: Final = 1_000
 _OK: Final = 200
 _MAX_KEY_BYTES: Final = 1_000
-_HARM: Final = "it acknowledges rows that never went to Google: they count as delivered ever after"
+_HARM: Final = "it acknowledges rows that were never sent to Google: they then count as delivered"
 _FAULTS: Final = {
-    "MISSING_CLICK_ID": "simulated: none of gclid, wbraid, gbraid is there",
-    "INVALID_CLICK_ID_FORMAT": "simulated: this is no click id",
-    "MISSING_TIME": "simulated: there is no conversionTime",
-    "INVALID_TIME_FORMAT": "simulated: this is no time",
-    "INVALID_CONVERSION_VALUE": "simulated: this is no amount",
+    "MISSING_CLICK_ID": "simulated: gclid, wbraid and gbraid are missing",
+    "INVALID_CLICK_ID_FORMAT": "simulated: this is not a click id",
+    "MISSING_TIME": "simulated: conversionTime is missing",
+    "INVALID_TIME_FORMAT": "simulated: this is not a time",
+    "INVALID_CONVERSION_VALUE": "simulated: this is not an amount",
 }
 _FAULT_FIELDS: Final = ("orderId", "gclid", "wbraid", "gbraid", "conversionName", "conversionValue")
 _HINTS: Final = {
-    401: "the key is wrong, over or revoked",
-    403: "the key needs the scope oci:script of this very site",
-    404: "is this the address of `kesin serve`, and the site's right name?",
+    401: "the key is wrong, expired or revoked",
+    403: "the key needs the scope oci:script for this site",
+    404: "is this the address of `kesin serve`, and is the site's name right?",
     429: "wait a little: KESIN_RATE_PER_S is the limit",
 }
 
@@ -103,7 +103,7 @@ class ScriptSimulator:
         if crash == "after-upload":
             return True
         for (code, category), ids in faults.items():
-            message = _FAULTS.get(code, "simulated: Google did not take the upload")
+            message = _FAULTS.get(code, "simulated: Google did not accept the upload")
             report = {"errorCode": code, "errorMessage": message, "errorCategory": category}
             ran.refused += self._report("/api/oci/ack-failed", ids, report)
             ran.failed += len(ids)
@@ -121,7 +121,7 @@ class ScriptSimulator:
             f"&markAsExported=true&limit={self.limit}",
         )
         if not isinstance(response.body, list):
-            raise Problem("the export is no list: is this the address of `kesin serve`?")
+            raise Problem("the export is not a list: is this the address of `kesin serve`?")
         return response.body, "x-kesin-paused" in response.headers
 
     def _upload(
@@ -195,12 +195,12 @@ def simulate_script(
     """
     base = checked_url(url)
     if not is_loopback(base) and not yes_really:
-        raise Invalid(f"{base} is another machine, and {_HARM}; --yes-really does it")
+        raise Invalid(f"{base} is another machine, and {_HARM}; --yes-really allows it")
     crashes = [_parse_crash(word) for word in crash or ()]
     if len(crashes) > runs:
         raise Invalid(f"{len(crashes)} crashes need as many runs: --runs {len(crashes)}")
     key = _read_key(key_file, key_env)
-    warn(f"this is no script of Google's: {_HARM}")
+    warn(f"this is not a script of Google's: {_HARM}")
     script = ScriptSimulator(over_http(base, key), site, rng=random.Random(seed), limit=limit)
     script.fail_share, script.upload_error_share = fail_share, upload_error_share
     completed = [script.run(crashes[n] if n < len(crashes) else None) for n in range(runs)]
@@ -230,8 +230,8 @@ def _parse_crash(word: str) -> Crash:
 def _read_key(file: Path | None, variable: str | None) -> str:
     if (file is None) == (variable is None):
         raise Invalid(
-            "say where the key is, with --key-file or --key-env; "
-            "`kesin key create --scope oci:script --site SITE` makes one"
+            "name the key with --key-file or --key-env; "
+            "`kesin key create --scope oci:script --site SITE` creates one"
         )
     if file is not None:
         with file.open("rb") as source:

@@ -43,7 +43,7 @@ def open_site(name: str, action: str) -> Iterator[SiteContext]:
 
     A missing database is not created.
     """
-    with open_workload(WORKLOAD, made_by="make it with `kesin site add`") as context:
+    with open_workload(WORKLOAD, made_by="create it with `kesin site add`") as context:
         yield require_site(context, local_operator(), name, "read", action=action)
 
 
@@ -139,10 +139,10 @@ def credentials(
     if ctx.args or not _SITE_PATTERN.fullmatch(site):
         raise Invalid(
             "credentials come from --file or standard input, not from the command line; nothing "
-            "was kept, and if that was a secret, others may have seen it"
+            "was stored, and if that was a secret, others may have seen it"
         )
     if drop and file:
-        raise Invalid("--drop forgets credentials and --file keeps some: give one of them")
+        raise Invalid("--drop deletes credentials and --file stores them: give one of them")
     with open_site(site, "oci.credentials") as found:
         if drop:
             try:
@@ -155,12 +155,12 @@ def credentials(
     if as_json:
         say_json({"site": found.id, "kept": not drop})
         return
-    say(f"{'dropped' if drop else 'stored'} the credentials of {found.id}")
+    say(f"{'deleted' if drop else 'stored'} the credentials of {found.id}")
     if not drop and found.channel == "script":
         command = f"kesin site set {found.id} --channel api"
         warn(f"they are used after `{command}`: now it has a script")
     elif not drop:
-        warn(f"`kesin oci doctor {found.id}` tries them at Google")
+        warn(f"`kesin oci doctor {found.id}` tests them with Google")
 
 
 def _read_document(file: Path | None) -> dict[str, Any]:
@@ -176,6 +176,6 @@ def _read_document(file: Path | None) -> dict[str, Any]:
     if not isinstance(document, dict) or len(raw) > MAX_SECRET_BYTES:
         raise Problem(
             f"the document must be a JSON object of at most {MAX_SECRET_BYTES} bytes: "
-            '{"customer_id": "123-456-7890", "client_id": …}; nothing was kept'
+            '{"customer_id": "123-456-7890", "client_id": …}; nothing was stored'
         )
     return document

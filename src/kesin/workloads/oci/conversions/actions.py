@@ -21,8 +21,8 @@ _ID: Final = re.compile(r"[0-9]{1,20}")
 _FIELDS: Final = {
     "name": "%(field)s must be one line of 1…100 characters",
     "id": "%(field)s must be the digits of a conversion action",
-    "default": "%(field)s is yes or no",
-    "counting": "%(field)s is ONE_PER_CLICK or MANY_PER_CLICK",
+    "default": "%(field)s must be yes or no",
+    "counting": "%(field)s must be ONE_PER_CLICK or MANY_PER_CLICK",
     "lookback_days": "%(field)s must be a whole number in 1…90",
 }
 
@@ -51,7 +51,7 @@ class ConversionAction:
             "lookback_days": days is None or (type(days) is int and days in LOOKBACK_DAYS),
         }
         for key in (key for key, fits in fitting.items() if not fits):
-            why = _FIELDS.get(key, "%(field)s is no field of a conversion action")
+            why = _FIELDS.get(key, "%(field)s is not a field of a conversion action")
             field = f"{where}{str(key)[:64]}"
             raise Invalid(why, details={"field": field}, field=field)
         return cls(**{key: value for key, value in entry.items() if value is not None})

@@ -39,8 +39,8 @@ CONVERSION_FIELDS: Final = (
 INPUT_FIELDS: Final = (*CONVERSION_FIELDS, *PLAIN_FIELDS, "consent")
 MAX_FUTURE_S: Final = 3_600  # tolerates a wrong clock, not a wrong time zone
 CLICK_LIFETIME_DAYS: Final = 90
-DENIED: Final = "consent to send the data to Google is denied: the row is kept and never sent"
-RETRACTED: Final = "the sale was retracted before it was sent: the row is kept and never sent"
+DENIED: Final = "consent to send the data to Google is denied: the row is stored and never sent"
+RETRACTED: Final = "the sale was retracted before it was sent: the row is stored and never sent"
 TOO_OLD: Final = "the click is too old for Google"
 PAST_WINDOW: Final = "the sale is older than the look-back window of its conversion action"
 STAMPS: Final = ("conversion_at", "expires_at")  # that a conversion brings with it
@@ -52,9 +52,9 @@ MAX_REVISION: Final = 99
 CLICK_ID: Final = re.compile(r"[A-Za-z0-9_-]{6,512}")
 _CONTROL: Final = re.compile(r"[\x00-\x1f]")
 _HASH_OF_NOTHING: Final = hashlib.sha256().hexdigest()  # of a customer without that value
-_LONG: Final = "%(field)s must be 6…512 letters, digits, '-' and '_', exactly as Google gave it"
+_LONG: Final = "%(field)s must be 6…512 letters, digits, '-' and '_', exactly as Google issued it"
 _HASHED: Final = "%(field)s must be the SHA-256 of a value, in 64 hexadecimal digits"
-_SAID: Final = "%(field)s is granted or denied"
+_SAID: Final = "%(field)s must be granted or denied"
 # What a field that a row may leave out has to be, and the problem if it is not.
 _TEXTS: Final[dict[str, tuple[re.Pattern[str], str, str]]] = {
     **dict.fromkeys(CLICK_KINDS, (CLICK_ID, "INVALID_CLICK_ID_FORMAT", _LONG)),
@@ -313,7 +313,7 @@ def parse_value(raw: Any, currency: str) -> Decimal:
     try:
         value = Decimal(normalise_amount(raw)) if isinstance(raw, str) else Decimal(str(raw))
     except InvalidOperation:
-        why = Message("conversionValue must be a number that reads one way, 1500.75")
+        why = Message("conversionValue must be an unambiguous number, such as 1500.75")
         raise Unsendable(code, field, why) from None
     if not value.is_finite() or not 0 <= value <= MAX_VALUE:
         raise Unsendable(code, field, "conversionValue must lie in 0…%(most)s", most=MAX_VALUE)
@@ -347,7 +347,7 @@ def _parse_consent(row: Row, defaults: RowDefaults) -> tuple[str, str]:
     said = user_data or defaults.consent, personalization or defaults.consent
     if defaults.consent_required and not all(said) and said[0] != "denied":
         name = CONSENT_FIELDS[said.index("")]
-        why = "%(field)s is missing, and the site takes no row without consent"
+        why = "%(field)s is missing, and the site accepts no row without consent"
         raise Unsendable("CONSENT_MISSING", name, why, field=name)
     return said
 
@@ -374,7 +374,7 @@ def _check_age(at: datetime, now_us: int, lookback_days: int | None = None) -> N
 def _refuse_braid(action: ConversionAction | None, clicks: Mapping[ClickKind, str]) -> None:
     kind = next((kind for kind in CLICK_KINDS if clicks[kind]), "gclid")
     if action and action.counting == "ONE_PER_CLICK" and kind != "gclid":
-        why = "%(name)s counts one per click, and such an action takes no %(field)s: send a gclid"
+        why = "%(name)s counts one per click, and such an action accepts no %(field)s: send a gclid"
         raise Unsendable(ONE_PER_CLICK_BRAID, kind, why, name=repr(action.name), field=kind)
 
 
@@ -421,7 +421,7 @@ def _parse_name(given: Any, defaults: RowDefaults) -> str:
     if defaults.actions and text not in defaults.actions:
         names = [*map(repr, sorted(defaults.actions))]
         more = ["…"] if len(names) > MAX_LISTED_NAMES else []
-        why = "conversionName is no conversion action of the site: it has %(names)s"
+        why = "conversionName is not a conversion action of the site: it has %(names)s"
         listed = ", ".join([*names[:MAX_LISTED_NAMES], *more])
         raise Unsendable("UNKNOWN_CONVERSION_NAME", "conversionName", why, names=listed)
     if text != (only := defaults.only_name or text):

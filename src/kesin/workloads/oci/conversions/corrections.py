@@ -139,7 +139,7 @@ class _FixBatch:
                 return
             settling.check_unadjusted(self.site, job)
             if new.revision >= MAX_REVISION:
-                raise Unsendable("INVALID_REVISION", "revision", "it was sent too often already")
+                raise Unsendable("INVALID_REVISION", "revision", "it was already sent too often")
             next_revision = {**new.payload(), "revision": new.revision + 1}
             self.revisions[job.id] = (index, Conversion.parse(next_revision, defaults))
 

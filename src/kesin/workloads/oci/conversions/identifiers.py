@@ -66,7 +66,7 @@ def checked_row(row: ParsedRow, defaults: RowDefaults) -> Row:
     Hashes stand in the place of plain values, as bytes. A site without enhanced conversions takes
     no identifier: they are dropped.
     """
-    row = known_fields(row, _KNOWN_FIELDS, "%(field)s is no field of a conversion")
+    row = known_fields(row, _KNOWN_FIELDS, "%(field)s is not a field of a conversion")
     if _TURNED.isdisjoint(row):
         return row
     fields = dict(row)
@@ -98,7 +98,7 @@ def _flatten_consent(fields: dict[str, Any]) -> None:
         return
     is_known = isinstance(consent, dict) and _CONSENT.issuperset(consent)
     if not is_known or CONSENT_FIELDS[0] in fields or CONSENT_FIELDS[1] in fields:
-        why = "consent is an object with adUserData and adPersonalization, each said once"
+        why = "consent must be an object with adUserData and adPersonalization, each given once"
         raise Unsendable("INVALID_CONSENT", "consent", why)
     fields.update(consent)
 
@@ -106,7 +106,7 @@ def _flatten_consent(fields: dict[str, Any]) -> None:
 def _put_hash(fields: dict[str, Any], name: str, found: bytes) -> None:
     given = fields.get(name)
     if given and str(given).strip().lower() != found.hex():
-        why = "%(field)s is not the hash of the plain value beside it: send one of them"
+        why = "%(field)s is not the hash of the plain value next to it: send one of them"
         raise Unsendable("INVALID_HASH", name, why, field=name)
     fields[name] = found
 

@@ -53,12 +53,12 @@ IngestOutcome = Literal["queued", "duplicate", "corrected", "rejected"]
 _PREVIEWED: Final = 10
 MAX_AUDITED_ROWS: Final = 100  # named in the audit line of a call; each row's event has its own
 _NOT_TAKEN: Final = (
-    "the stored row differs in %(fields)s and stays: only a row that waits for its first claim, or "
-    "FAILED because of its data, takes new values"
+    "the stored row differs in %(fields)s and stays: only a row that waits for its first claim, "
+    "or FAILED because of its data, accepts new values"
 )
 _REFUSED: Final = (
-    "the stored row differs in %(fields)s and stays: its consent is denied, and only a row that "
-    "says granted itself changes that"
+    "the stored row differs in %(fields)s and stays: its consent is denied, and only a row with "
+    "the consent granted changes that"
 )
 _STOPPED: Final = "%(problem)s; a sale of this externalId is stopped: its consent is denied"
 _RETRACTED: Final = (
@@ -67,7 +67,7 @@ _RETRACTED: Final = (
 )
 _MARKED_FAILED: Final = (
     "the stored row differs in %(fields)s and stays: an operator marked it FAILED before its first "
-    "claim; after RETRY_SELECTED it takes new values"
+    "claim; after RETRY_SELECTED it accepts new values"
 )
 
 
@@ -227,7 +227,7 @@ def _match_revisions(site: SiteContext, conversions: Conversions) -> dict[int, I
         holder = holders.get(conversion.key)
         if holder is None:
             name, n = conversion.external_id, conversion.revision
-            message = Message("%(id)s has no revision %(n)s here", id=name, n=n)
+            message = Message("%(id)s has no revision %(n)s", id=name, n=n)
             problem = Unsendable("INVALID_REVISION", "revision", message)
             results[index] = build_rejection(index, conversion.payload(), problem)
         else:

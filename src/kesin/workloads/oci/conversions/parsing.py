@@ -68,7 +68,7 @@ def parse_body(
     file_format = _FORMAT_BY_TYPE.get(content_kind)
     if file_format is None and not content_kind.endswith("+json"):
         kinds, code = ", ".join(CONTENT_TYPES), "unsupported_type"
-        raise Problem(f"conversions come as {kinds}, not as {content_kind[:100]!r}", code=code)
+        raise Problem(f"conversions must be {kinds}, not {content_kind[:100]!r}", code=code)
     if file_format == "csv":
         return None, CsvFile(io.BytesIO(body), ignored).read()
     try:
@@ -76,7 +76,7 @@ def parse_body(
     except UnicodeDecodeError:
         raise columns.not_text() from None
     site, rows = _parse(
-        file_format or "json", text, Problem("the body is no JSON", code="not_json")
+        file_format or "json", text, Problem("the body is not JSON", code="not_json")
     )
     return site, _limited(rows)
 
@@ -84,7 +84,7 @@ def parse_body(
 def _limited(rows: Iterable[Any]) -> list[Any]:
     taken = list(islice(rows, MAX_ROWS + 1))
     if len(taken) > MAX_ROWS:
-        raise TooLarge("at most %(most)s conversions a call: split them", most=MAX_ROWS)
+        raise TooLarge("at most %(most)s conversions a request: split them", most=MAX_ROWS)
     return taken
 
 
@@ -141,13 +141,13 @@ def _ndjson_rows(lines: Iterable[str]) -> Iterator[ParsedRow]:
         try:
             yield _check_row(parse_json(line))
         except (ValueError, RecursionError):
-            yield Unsendable("NOT_JSON", "", "this line is no JSON")
+            yield Unsendable("NOT_JSON", "", "this line is not JSON")
 
 
 def _check_row(value: Any) -> ParsedRow:
     if isinstance(value, dict):
         return value
-    return Unsendable("NOT_AN_OBJECT", "", "a conversion is an object with fields")
+    return Unsendable("NOT_AN_OBJECT", "", "a conversion must be an object with fields")
 
 
 class CsvFile:
@@ -276,7 +276,7 @@ def _parse_zone(text: str) -> tzinfo | None:
     try:
         return datetime.strptime(text, "%z").tzinfo if text[0] in "+-" else ZoneInfo(text)
     except (ValueError, KeyError, OSError):
-        raise Problem("%(zone)s is no time zone", zone=repr(text[:80])) from None
+        raise Problem("%(zone)s is not a time zone", zone=repr(text[:80])) from None
 
 
 def _derive_id(row: dict[str, str], defaults: RowDefaults) -> str:
@@ -334,7 +334,7 @@ class RowSource:
                 numbered = self.csv.rows()
             else:
                 _ = self.text.seekable() and self.text.seek(0)
-                not_json = Problem("this is no JSON; for one document a line say --format ndjson")
+                not_json = Problem("this is not JSON; for JSON lines give --format ndjson")
                 self.site, parsed = _parse(self.file_format, self.text, not_json)
                 numbered = enumerate(parsed, 1)
             while batch := list(islice(numbered, min(rows, MAX_ROWS))):
@@ -349,7 +349,7 @@ def open_source(name: str, chosen: FileFormat | None) -> Iterator[RowSource]:
     file_format = chosen or _FORMAT_BY_SUFFIX.get(PurePath(name).suffix.lower())
     if file_format is None:
         source = "standard input" if name == STDIN else repr(name)
-        raise Invalid(f"say with --format whether {source} is csv, ndjson or json")
+        raise Invalid(f"give --format csv, ndjson or json for {source}")
     if name == STDIN:
         is_csv = file_format == "csv"  # such a file is read twice
         raw: BinaryIO = io.BytesIO(sys.stdin.buffer.read()) if is_csv else sys.stdin.buffer

@@ -48,11 +48,11 @@ _ACTION_CODES: Final = (
     *("RESOURCE_NAME_", "RESOURCE_NOT_", "BAD_RESOURCE_ID"),
 )
 _ADVICE: Final = {
-    "token": "Consent again and put the new refresh token; a consent screen in testing gives"
+    "token": "Consent again and store the new refresh token; a consent screen in testing gives"
     " tokens of seven days",
     "account": "Check customer_id, login_customer_id and that the user may use this account",
     "action": "The action must exist in this account, be enabled and import from clicks",
-    "later": "Google could not say; try again in a few minutes",
+    "later": "Google gave no clear answer; try again in a few minutes",
     "settings": "Look the actions up in the settings of the site; choose, remove and save them"
     " there.",
     "scope": "Look-ups need the scope adwords, also where rows go through Data Manager.",
@@ -120,7 +120,7 @@ def _check(site: SiteContext, channels: Mapping[str, Channel]) -> list[Finding]:
     ]
     if all(finding.ok for finding in findings) and breaking.read_breaker(site).kind == "AUTH":
         breaking.close_breaker(site)
-        findings.append(Finding("breaker", ok=True, detail="was open, is closed now"))
+        findings.append(Finding("breaker", ok=True, detail="was open, is now closed"))
     return findings
 
 
@@ -170,7 +170,7 @@ def check_actions(site: SiteContext, channels: Mapping[str, Channel]) -> list[Fi
         changes = changes if site.channel == "script" else look_up_actions(site, channels)
     except Problem as problem:
         return [Finding("actions", ok=False, detail=problem.message, advice=_ADVICE["scope"])]
-    found = [] if given.default_name else ["no action is the default: a row needs a name"]
+    found = [] if given.default_name else ["there is no default action: each row needs a name"]
     if names := ", ".join(changes.gone):
         found.append(Message("not enabled in Google Ads: %(names)s", names=names))
     if names := ", ".join(changes.changed):

@@ -44,7 +44,7 @@ ADJUSTMENTS: Final = ("uploadConversionAdjustments", "conversion_adjustments")
 _FIELDS: Final = {"conversions": "conversions", "conversion_adjustments": "conversionAdjustments"}
 _TYPES: Final = {"RETRACT": "RETRACTION", "RESTATE": "RESTATEMENT"}
 FAILURE_TYPE: Final = "GoogleAdsFailure"
-NO_OBJECT: Final = Message("the answer is no JSON object")
+NO_OBJECT: Final = Message("the answer is not a JSON object")
 MAX_DIGITS: Final = 10
 MAX_PAGES: Final = 20  # of ten thousand rows each
 MAX_NOTED_ERRORS: Final = 5  # errors noted per row
@@ -99,12 +99,12 @@ def failure_errors(status: Any) -> list[Any]:
     errors: list[Any] = []
     for detail in details:
         if not isinstance(detail, dict):
-            raise UnreadableResponse("a failure with strange details")
+            raise UnreadableResponse("a failure with unknown details")
         entries = detail.get("errors")
         if isinstance(entries, list):
             errors += entries
         elif entries is not None or str(detail.get("@type", FAILURE_TYPE)).endswith(FAILURE_TYPE):
-            raise UnreadableResponse("a failure whose errors are no list")
+            raise UnreadableResponse("a failure whose errors are not a list")
     return errors
 
 
@@ -145,7 +145,7 @@ def _results(body: Mapping[str, Any], rows: Sequence[UploadRow]) -> list[Any]:
         raise UnreadableResponse(Message("no result for each of %(n)s rows", n=len(rows)))
     for result, row in zip(results, rows, strict=True):
         if not isinstance(result, dict):
-            raise UnreadableResponse("a result that is no object")
+            raise UnreadableResponse("a result that is not an object")
         kind, click = row.conversion.click or ("gclid", None)
         if any(result.get(click_kind) for click_kind in CLICK_KINDS) and result.get(kind) != click:
             raise UnreadableResponse("a result of another click")

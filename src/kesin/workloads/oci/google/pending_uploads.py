@@ -35,7 +35,7 @@ def remember_requests(site: SiteContext, ids: Sequence[str], clickless: Counter[
     with site.locked_metadata(UPLOADS) as uploads:
         waiting = [*uploads.get("pending", []), *new]
         uploads["pending"] = waiting[-MAX_PENDING:]
-    why = "never asked: too many requests were waiting"
+    why = "never checked: too many requests were waiting"
     for request in waiting[:-MAX_PENDING]:
         _add_note(site, request["requestId"], "UNKNOWN", why)
 

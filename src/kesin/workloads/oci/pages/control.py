@@ -272,15 +272,15 @@ def _selection(
     chosen = ControlFilter(*(listing.text_of(fields, name, MAX_FILTER) for name in names))
     if fields.get("all"):
         if fields.get("q", "").strip():  # the filter has no search: more would move than is shown
-            why = "a search cannot be acted on as a whole: tick the rows, or clear the search"
+            why = "a search cannot be acted on: select the rows, or clear the search"
             raise Invalid(why, code="bad_selection")
         where = in_trouble(site.queue.lifecycle, operations.build_filter(site, chosen.criteria))
         return None, replace(where, created_before=until), chosen, until
     ids = [row_id for row_id in fields.get("ids", "").split(",") if row_id]
     if not ids:
-        raise Invalid("choose some rows first", code="bad_selection")
+        raise Invalid("select some rows first", code="bad_selection")
     if len(ids) > actions.MAX_SELECTED:
-        why = "choose at most %(most)s rows, or all that match"
+        why = "select at most %(most)s rows, or all that match"
         raise Invalid(why, code="bad_selection", most=actions.MAX_SELECTED)
     return ids, None, chosen, until
 

@@ -90,7 +90,7 @@ def optiplan_router(context: WorkloadContext) -> APIRouter:
 
 
 def _add_order_routes(router: APIRouter, service: OrderService) -> None:
-    creates = _creates(schemas.OneJob, "The job that the same order has already", "A new job")
+    creates = _creates(schemas.OneJob, "The existing job of the same order", "A new job")
 
     @router.post("/jobs", **creates, openapi_extra=schemas.ORDER_BODY)
     async def create_order(
@@ -162,7 +162,7 @@ def _read_order(body: Any, order_id: str) -> Payload:
     """Read the order in a JSON body; its id is the one in the URL."""
     if isinstance(body, Mapping):
         if body.get("order_id", order_id) != order_id:
-            raise FieldProblem(("order_id",), "is another one than in the address").as_problem()
+            raise FieldProblem(("order_id",), "differs from the one in the address").as_problem()
         body = {**body, "order_id": order_id}
     return payloads.read_payload(body)
 
@@ -217,14 +217,14 @@ def _add_operator_routes(router: APIRouter, service: OrderService) -> None:
 
     @router.post(
         "/jobs/{job_id}/reissue",
-        **_creates(schemas.Moved, "The new revision, which was there already", "The new revision"),
+        **_creates(schemas.Moved, "The new revision, which already existed", "The new revision"),
     )
     def reissue_order(actor: SignedInActor, job_id: str) -> Response:
         """Make a new revision of an order that failed, or that is to be cut once more."""
         enqueued = service.reissue(actor, job_id)
         return moved(actor, enqueued.job, 201 if enqueued.new else 200)
 
-    stops = {"model": schemas.Cancelled, "description": "A runner has it in hand and will stop"}
+    stops = {"model": schemas.Cancelled, "description": "A worker is processing it and will stop"}
 
     @router.post("/jobs/{job_id}/cancel", response_model=schemas.Cancelled, responses={202: stops})
     def cancel_order(actor: SignedInActor, job_id: str) -> Response:
@@ -255,7 +255,7 @@ def _add_customer_routes(router: APIRouter, service: OrderService) -> None:
         customers, next_cursor = service.customer_page(actor, limit=limit, cursor=cursor)
         return json_response(schemas.CustomerList(customers=customers, next_cursor=next_cursor))
 
-    renamed = "The phone was known; it has this name now"
+    renamed = "The phone number already existed; it has this name now"
 
     @router.post("/customers", **_creates(schemas.OneCustomer, renamed, "A new customer"))
     def add_customer(actor: SignedInActor, body: schemas.CustomerGiven) -> Response:
@@ -364,7 +364,7 @@ def parse_json(body: bytes, kind: str) -> Any:
     try:
         return json.loads(body.decode("utf-8-sig"))
     except (ValueError, RecursionError) as problem:
-        raise FieldProblem((), f"is no JSON: {problem}").as_problem() from None
+        raise FieldProblem((), f"is not JSON: {problem}").as_problem() from None
 
 
 def _creates(model: type[BaseModel], known: str, new: str) -> dict[str, Any]:

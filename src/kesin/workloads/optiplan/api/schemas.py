@@ -83,7 +83,7 @@ class OrderJob(BaseModel):
 
     id: str
     order_id: str | None = Field(
-        description="null for a job that was not made by the API and is no order"
+        description="null for a job that was not created by the API and is not an order"
     )
     state: State
     error_code: str | None
@@ -91,7 +91,7 @@ class OrderJob(BaseModel):
     retry_count: int
     opti_mode: OptiMode | None
     revision: int
-    next_run_at: str | None = Field(description="when it is looked at next; null while it rests")
+    next_run_at: str | None = Field(description="when it is checked next; null while it rests")
     manual_trigger_approved: Literal[0, 1]
     created_at: str
     updated_at: str
@@ -210,7 +210,7 @@ class RulesChanged(RulesTold):
     success: bool = True
     changed: list[str]
     from_next_start: list[str] = Field(
-        description="of those, what counts once the service has been started again"
+        description="the ones of those that take effect when the service is restarted"
     )
 
 

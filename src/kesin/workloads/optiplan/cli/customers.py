@@ -17,7 +17,7 @@ from kesin.foundation.terminal import (
 from kesin.workloads.common.cli import JsonOption, local_operator, open_workload
 from kesin.workloads.optiplan.service import QUEUE, OrderService
 
-app = typer.Typer(help="Manage whom the workshop knows, by phone.", no_args_is_help=True)
+app = typer.Typer(help="Manage the workshop's customers, by phone number.", no_args_is_help=True)
 
 Phone = Annotated[str, argument("PHONE", "In any notation; Turkish unless it starts with +.")]
 
@@ -36,7 +36,7 @@ def list_customers(*, as_json: JsonOption = False) -> None:
 
 @app.command("add", epilog=format_examples("kesin optiplan customers add 'Ayşe Usta' 05321234567"))
 def add_customer(
-    name: Annotated[str, argument("NAME", "What the customer is called.")],
+    name: Annotated[str, argument("NAME", "The customer's name.")],
     phone: Phone,
     *,
     as_json: JsonOption = False,
@@ -54,6 +54,6 @@ def remove_customer(phone: Phone, *, as_json: JsonOption = False) -> None:
     with open_workload(QUEUE) as context:
         customer = OrderService(context).remove_customer(local_operator(), phone)
     if customer is None:
-        raise NotFound(f"nobody has the phone {phone}")
+        raise NotFound(f"no customer has the phone {phone}")
     text = f"{customer.phone} {visible(customer.name)} removed"
     answer(asdict(customer), text, as_json=as_json)

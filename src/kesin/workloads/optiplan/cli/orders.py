@@ -57,7 +57,7 @@ def read_order(
     if file.suffix.lower() == ".json":
         return _read_json_order(file, data, order_id, phone)
     if phone is None:
-        raise Invalid("say whose order it is with --phone")
+        raise Invalid("give the customer's phone with --phone")
     names = {"order_id": order_id or file.stem, "customer_phone": phone}
     try:
         return read_order_list(workshop, file.name, data, **names, defaults=defaults)
@@ -82,7 +82,7 @@ def _read_json_order(file: Path, data: bytes, order_id: str | None, phone: str |
     try:
         body: Any = json.loads(data.decode("utf-8-sig"))
     except (ValueError, RecursionError) as problem:
-        raise Invalid(f"{file} is no JSON: {problem}") from None
+        raise Invalid(f"{file} is not JSON: {problem}") from None
     if not isinstance(body, dict):
         raise Invalid(f"{file} must hold an object: an order")
     body = {"order_id": order_id or file.stem, **body}
@@ -180,11 +180,11 @@ def import_order(
         customer_known = service.customers.find(phone) is not None
     pieces = sum(part.quantity for part in payload.parts)
     body = {"id": enqueued.job.id, "state": enqueued.job.state, "new": enqueued.new}
-    how = "is queued" if enqueued.new else f"was there already, {enqueued.job.state}"
+    how = "is queued" if enqueued.new else f"already existed, {enqueued.job.state}"
     text = f"{enqueued.job.id}: order {payload.order_id!r}, {pieces} pieces, {how}"
     answer({**body, "pieces": pieces, "customer_known": customer_known}, text, as_json=as_json)
     if not (customer_known or as_json):
-        warn("nobody has this phone: the order is held until the customer is added")
+        warn("no customer has this phone: the order is held until the customer is added")
 
 
 def optimize(

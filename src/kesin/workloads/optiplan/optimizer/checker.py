@@ -80,7 +80,7 @@ def _check_cuts(demand: model.Demand, layout: model.Layout) -> Iterator[str]:
     for order, cut in enumerate(layout.cuts, start=1):
         if not panels[cut.panel]:
             where = _position(cut.panel)
-            yield f"guillotine: cut {order} is through a panel that is not there ({where})"
+            yield f"guillotine: cut {order} is through a panel that does not exist ({where})"
             return
         pieces = cut.split(demand.kerf)
         if not pieces:
@@ -93,7 +93,7 @@ def _check_cuts(demand: model.Demand, layout: model.Layout) -> Iterator[str]:
     for rect in sorted(listed - panels):
         yield f"guillotine: no cuts free the {_size(rect)} at {_position(rect)}"
     for rect in sorted(panels - listed):
-        yield f"offcut: {_size(rect)} at {_position(rect)} is left over and not told"
+        yield f"offcut: {_size(rect)} at {_position(rect)} is left over and not reported"
     stages = sorted({cut.stage for cut in layout.cuts})  # they count changes of direction
     if stages != list(range(1, len(stages) + 1)):
         yield f"guillotine: the stages given are {stages}"

@@ -145,7 +145,7 @@ def _build_demand(
         board = model.Board.of(defaults.plate_w_mm, defaults.plate_h_mm)
     else:
         raise Unplannable(
-            f"{path.name}: the board's size is nowhere told; put plate_w_mm and plate_h_mm into"
+            f"{path.name}: the board's size is missing; put plate_w_mm and plate_h_mm into"
             f" {path.stem}.json or defaultPlateSize into the rules"
         )
     return model.Demand(

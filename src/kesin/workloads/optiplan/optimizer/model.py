@@ -254,7 +254,7 @@ def check_demand(demand: Demand) -> None:
     if not demand.parts:
         raise Unplannable(f"{demand.name}: there are no parts to cut")
     if demand.pieces > MAX_PIECES:
-        why = f"{demand.pieces} pieces in one plan; at most {MAX_PIECES} are taken"
+        why = f"{demand.pieces} pieces in one plan; at most {MAX_PIECES} are accepted"
         raise Unplannable(f"{demand.name}: {why}")
     for part in demand.parts:
         _check_part(demand, part, usable)

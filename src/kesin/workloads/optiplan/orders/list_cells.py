@@ -94,7 +94,7 @@ def read_edge(cell: Any, tick: str, bands: Iterable[str]) -> str | None:
     if text != "1" and looks_numeric(text):
         names = ", ".join(names_by_key.values())
         raise MessageError(
-            "%(given)s is no tick and no band: write x, or one of %(known)s",
+            "%(given)s is neither a tick nor a band: write x, or one of %(known)s",
             given=numbers.format_value(read_text(cell)),
             known=names,
         )
@@ -103,7 +103,7 @@ def read_edge(cell: Any, tick: str, bands: Iterable[str]) -> str | None:
 
 def _raise_no_number(cell: Any) -> Decimal:
     if is_blank(cell):
-        raise ValueError("is empty, a number is needed")
+        raise ValueError("is empty; write a number")
     given = numbers.format_value(read_text(cell))
     raise MessageError("must be a number, got %(given)s", given=given)
 

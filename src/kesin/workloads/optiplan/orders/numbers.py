@@ -91,7 +91,7 @@ def format_value(value: Any) -> str:
     try:
         text = str(value) if isinstance(value, Decimal) else repr(value)
     except ValueError:  # a whole number too long to spell
-        text = "a number of thousands of digits"
+        text = "a number with thousands of digits"
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 
 

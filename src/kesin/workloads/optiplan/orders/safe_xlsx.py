@@ -142,12 +142,12 @@ def _check_references(text: bytes, bounds: XlsxBounds, max_cells: int) -> None:
             raise too_many_cells(bounds)
         reference = _CELL_REFERENCE.fullmatch(match[1] if match[1] is not None else match[2])
         if reference is None:
-            raise UnreadableSpreadsheet("a sheet has a cell whose place cannot be read")
+            raise UnreadableSpreadsheet("a sheet has a cell whose position cannot be read")
         row, column = int(reference[2]), _column(reference[1].upper())
         if row > bounds.max_rows or column > bounds.max_columns:
             raise UnreadableSpreadsheet(
-                "a sheet reaches to %(cell)s, at most %(rows)s rows and %(columns)s columns"
-                " are taken: delete what lies beyond",
+                "a sheet reaches to %(cell)s, at most %(rows)s rows and %(columns)s columns are "
+                "accepted: delete the cells beyond",
                 cell=reference[0].decode(),
                 rows=bounds.max_rows,
                 columns=bounds.max_columns,

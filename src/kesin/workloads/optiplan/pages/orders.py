@@ -250,7 +250,7 @@ def job_actions(ctx: PageContext, history: JobDetails) -> list[JobAction]:
     # Masked, the order would not say whether its customer is known; only that is read here.
     row = order_row(ctx, orders, orders.queue.job(history.job.id) or history.job)
     helpful = next((one for one in row.actions if one != "cancel"), "")
-    hint = ctx.say("Its XML is there: ready to approve") if row.ready else ""
+    hint = ctx.say("Its XML exists: ready to approve") if row.ready else ""
     if row.unsure:
         hint = ctx.say("Its XML is not in the export folder, or it is not well-formed.")
     offered = [

@@ -45,7 +45,7 @@ TABLES: Final = {
     "retry_backoff_minutes": ("minutes",),
 }
 NUMBERED: Final = "trimByThickness"  # its keys are numbers, and each has a value
-DUPLICATE: Final = "is there twice"
+DUPLICATE: Final = "is repeated"
 EMPTY: Final = "must not be empty"
 MAX_SHOWN_KEY: Final = 40
 

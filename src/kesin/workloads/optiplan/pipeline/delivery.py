@@ -49,7 +49,7 @@ class DeliveryFile:
 
     def __post_init__(self) -> None:
         if not _XML_NAME.fullmatch(self.name) or not _SHA256.fullmatch(self.sha256):
-            raise ValueError(f"no name and sha256 of an XML: {self.name!r}, {self.sha256!r}")
+            raise ValueError(f"not a name and sha256 of an XML: {self.name!r}, {self.sha256!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +235,7 @@ def _read_source(source: Path) -> bytes:
 
 
 def _raise_source_problem(source: Path, reason: str) -> NoReturn:
-    why, details = "%(file)s %(what)s: have it made again", {"file": str(source)}
+    why, details = "%(file)s %(what)s: make it again", {"file": str(source)}
     message = Message(why, file=source.name, what=reason)
     raise OrderProblem(OptiCode.OPTI_RUNNER_FAILED, message, details) from None
 
@@ -255,7 +255,7 @@ def add_attempt(
     if ALL_BATCHES not in taken:
         files = {batch_stem(progress.stems, name): export_folder / name for name in progress.xml}
     if taken and ALL_BATCHES in files:
-        why = Message("the machine has part of the order already, and the new XML is for all of it")
+        why = Message("the machine already has part of the order, and the new XML is for all of it")
         details = {"files": [file.name for file in taken.values()]}
         raise OrderProblem(OptiCode.OSI_ACK_FAILED, why, details)
     number = len(progress.deliveries) + 1

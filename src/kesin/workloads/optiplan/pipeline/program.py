@@ -60,7 +60,7 @@ def _program_command(paths: Paths, language: str) -> list[str]:
         out = str(paths.export_folder)
         return [sys.executable, "-m", OPTIMISER, "--language", language, "--out", out]
     if not os.path.isfile(paths.exe):  # noqa: PTH113 - false in a folder that cannot be read
-        why = "there is no program at %(file)s: correct optiplanningExePath in paths.json"
+        why = "no program exists at %(file)s: correct optiplanningExePath in paths.json"
         code, details = OptiCode.OPTI_MODE_A_RUNNER_MISSING, {"program": str(paths.exe)}
         raise OrderProblem(code, why, details, file=paths.exe)
     return [str(paths.exe)]
@@ -70,7 +70,7 @@ def _macro_command(paths: Paths, text: str) -> list[str]:
     try:
         command = shlex.split(text)
     except ValueError as problem:
-        why = "KESIN_OPTIPLAN_MACRO_COMMAND cannot be taken apart: %(problem)s"
+        why = "KESIN_OPTIPLAN_MACRO_COMMAND cannot be parsed: %(problem)s"
         raise _runner_failed(Message(why, problem=problem)) from None
     macro = paths.exe.with_name(MACRO) if paths.exe else None
     if macro is None or not os.path.isfile(macro):  # noqa: PTH113 - as above
@@ -193,7 +193,7 @@ def _write_ticket(run_folder: Path, job_id: str, run: int) -> str:
             if "pid" not in (read_json(run_folder / RECORD) or {}):
                 program_child.write_json(run_folder / RECORD, _ticket(job_id, run, mark))
                 return mark
-    raise StillRunning("others start programs as often as this one ends them")
+    raise StillRunning("other processes start programs as often as this one ends them")
 
 
 def _ticket(job_id: str, run: int, mark: str) -> dict[str, Any]:

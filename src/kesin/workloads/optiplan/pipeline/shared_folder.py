@@ -82,9 +82,9 @@ def read_plain_file(path: Path, max_bytes: int = MAX_XML_BYTES) -> bytes:
     with _open_no_follow(path) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
-            raise UnusableFile("it is no plain file")
+            raise UnusableFile("it is not a regular file")
         if status.st_size > max_bytes:
-            why = "it has %(n)s bytes, at most %(most)s are taken"
+            why = "it has %(n)s bytes, at most %(most)s are accepted"
             raise UnusableFile(why, n=status.st_size, most=max_bytes)
         content = bytearray()
         while chunk := file.read(_CHUNK_BYTES):
@@ -98,7 +98,7 @@ def _open_no_follow(path: Path) -> BinaryIO:
     try:
         return open(path, "rb", opener=lambda name, flags: os.open(name, flags | _NO_FOLLOW))
     except IsADirectoryError:
-        raise UnusableFile("it is no plain file") from None
+        raise UnusableFile("it is not a regular file") from None
     except OSError as problem:
         if problem.errno == errno.ELOOP:
             raise UnusableFile("it is a link") from None

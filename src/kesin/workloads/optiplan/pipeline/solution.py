@@ -204,7 +204,7 @@ def _read_file(path: Path) -> bytes:
         except FileNotFoundError:
             if not path.parent.is_dir():
                 raise
-            why = "%(file)s has gone from the folder it was found in: have it made again"
+            why = "%(file)s has gone from the folder it was found in: make it again"
             code, name = OptiCode.OPTI_RUNNER_FAILED, path.name
             raise OrderProblem(code, why, {"file": name}, file=name) from None
 
@@ -237,7 +237,7 @@ class _SolutionReader:
         self._depth -= 1
 
     def doctype(self, *_: object) -> NoReturn:
-        raise _ForbiddenXml("it has a DTD, which is never taken")
+        raise _ForbiddenXml("it has a DTD, which is never accepted")
 
     def close(self) -> None:
         """Do nothing: the parser requires the method."""
@@ -278,7 +278,7 @@ def _check_schema(path: Path, data: bytes, xsd: Path) -> None:
     if not schema.validate(etree.fromstring(data, etree.XMLParser(**HARDENED_PARSER))):
         first = schema.error_log[0]
         name = _error_name(first.type)
-        why = Message("it is not as %(xsd)s wants it: %(problem)s", xsd=xsd.name, problem=name)
+        why = Message("it does not match %(xsd)s: %(problem)s", xsd=xsd.name, problem=name)
         _raise_invalid(path, why, first.line)
 
 

@@ -28,7 +28,7 @@ log = Logger("kesin.optiplan")
 
 Awaited = Literal["runner", "slot", "program", "xml", "machine", "folder", "settings", "operator"]
 _NORMAL: Final[dict[str, tuple[Awaited, Message]]] = {
-    **dict.fromkeys(("NEW", "OPTI_DONE"), ("runner", Message("a runner that takes it"))),
+    **dict.fromkeys(("NEW", "OPTI_DONE"), ("runner", Message("a runner that claims it"))),
     "OPTI_IMPORTED": ("slot", Message("the optimiser, which does one order at a time")),
     "OPTI_RUNNING": ("program", Message("the optimiser's program to end")),
     "XML_READY": ("machine", Message("the machine to take its files")),

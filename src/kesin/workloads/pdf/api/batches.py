@@ -39,7 +39,7 @@ _CONTENT: Final[dict[str, Any]] = {
 }
 _REQUEST_BODY: Final = {"requestBody": {"required": True, "content": _CONTENT}}
 _CREATE_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
-    200: {"model": BatchResponse, "description": "The batch there is already"},
+    200: {"model": BatchResponse, "description": "The existing batch"},
     202: {"model": BatchResponse, "description": "A new batch"},
 }
 
@@ -93,7 +93,7 @@ def batch_router(loader: PdfServiceLoader) -> APIRouter:
         current = _find_owned(batches, actor, batch_id)
         if not cancelled:
             status = current.status.value
-            raise RequestConflict(f"it is over: {status}", details={"status": status})
+            raise RequestConflict(f"it has ended: {status}", details={"status": status})
         return json_response(_body(batches, current))
 
     @router.get("/pdf/batches/{batch_id}", response_model=schemas.BatchWhole)
@@ -158,7 +158,7 @@ def _fields(batches: PdfBatchStore, batch: PdfBatch) -> dict[str, Any]:
 def _batch_file(batch: PdfBatch) -> download.Download | Problem:
     if batch.status is BatchStatus.FAILED:
         code = batch.error_code or "UNKNOWN"
-        why = batch.error_message or "no file came of it"
+        why = batch.error_message or "it produced no file"
         return RequestConflict(why, code=code, details={"error_code": code})
     if not batch.has_file:
         return download.file_expired()

@@ -31,11 +31,11 @@ def download_responses(kind: str, media_types: Iterable[str], waiting: type) -> 
     content = dict.fromkeys(media_types, file)
     responses = {
         200: {"content": content, "description": f"The {kind}"},
-        202: {"model": waiting, "description": "Not yet; Retry-After says when"},
-        206: {"content": content, "description": "The part that was asked for"},
-        304: {"description": "The one you have is it"},
-        410: {"description": "It is not there any more"},
-        416: {"description": "It has no such part"},
+        202: {"model": waiting, "description": "Not ready yet; Retry-After says when to ask again"},
+        206: {"content": content, "description": "The requested range"},
+        304: {"description": "Not modified: your copy is current"},
+        410: {"description": "It no longer exists"},
+        416: {"description": "The range is outside the file"},
     }
     return {"response_class": Response, "responses": responses}
 
@@ -62,7 +62,7 @@ def job_download(job: PdfJob) -> Download | Problem:
     if job.status is PdfJobStatus.FAILED:
         code = (job.error_code or PdfErrorCode.UNKNOWN).value
         details = {"error_code": code, "job_id": job.job_id}
-        why = job.public_message or "no PDF came of it"
+        why = job.public_message or "it produced no PDF"
         return RequestConflict(why, code=code, details=details)
     if job.status is PdfJobStatus.EXPIRED:
         return file_expired()
@@ -72,7 +72,7 @@ def job_download(job: PdfJob) -> Download | Problem:
 
 
 def file_expired() -> FileGone:
-    return FileGone("its time is over: ask for it again", code="expired")
+    return FileGone("it has expired: request it again", code="expired")
 
 
 def storage_down() -> Unavailable:
@@ -91,9 +91,9 @@ def download_response(
     try:
         return _file_response(artifacts, download, request, headers)
     except (base.NotStored, base.BadKey) as problem:
-        code, why = ARTIFACT_GONE, "the PDF is not there any more: ask for it again"
+        code, why = ARTIFACT_GONE, "the PDF no longer exists: request it again"
         if isinstance(problem, ArtifactDamaged):
-            code, why = ARTIFACT_DAMAGED, "the PDF was damaged where it is kept: ask for it again"
+            code, why = ARTIFACT_DAMAGED, "the stored PDF is damaged: request it again"
         return problem_response(FileGone(why, code=code), **headers)
     except base.StorageError:
         return problem_response(storage_down(), retry_after=str(RETRY_AFTER_S), **headers)

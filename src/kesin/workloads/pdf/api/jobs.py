@@ -60,10 +60,10 @@ _CREATE_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "model": PdfJobResponse,
         "content": {**_PDF, **_HTML},
-        "description": "The job there is already; with `wait` its PDF; or the HTML instead of it",
+        "description": "The existing job; with `wait` its PDF, or the HTML instead",
     },
     202: {"model": PdfJobResponse, "description": "A new job, or one that is not ready in time"},
-    410: {"description": "It came to an end while it was waited for"},
+    410: {"description": "It ended during the wait"},
 }
 
 

@@ -30,13 +30,13 @@ class SecretBody(BaseModel):
 class DeliveryBody(BaseModel):
     """A webhook, promised, sent or given up."""
 
-    id: str = Field(description="the webhook-id that the receiver sees on every try")
+    id: str = Field(description="the webhook-id that the receiver sees on every attempt")
     kind: str | None
-    subject: str | None = Field(description="the job or batch it tells of")
+    subject: str | None = Field(description="the job or batch that it reports")
     host: str | None = Field(description="of the address; the rest of it may be a secret")
     state: str
     attempts: int
-    next_at: str | None = Field(description="of one that is tried again")
+    next_at: str | None = Field(description="of one that is retried")
     error: str | None
     error_message: str | None
 
@@ -81,7 +81,7 @@ def webhook_router(loader: PdfServiceLoader) -> APIRouter:
 
         if not queue.act("resend", actor=by, ids=[webhook_id], in_transaction=audit).moved:
             raise RequestConflict(
-                "only a webhook that was given up is sent again", code="WEBHOOK_NOT_FAILED"
+                "only a failed webhook can be sent again", code="WEBHOOK_NOT_FAILED"
             )
         return _delivery_body(find_owned(queue, actor, webhook_id, "webhook"))
 

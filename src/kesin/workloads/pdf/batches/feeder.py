@@ -34,9 +34,9 @@ UNREADABLE: Final = "UNREADABLE"
 _ROWS_PREFIX: Final = "rows:"
 _MESSAGES: Final = {
     CANCELLED: "its job was cancelled",
-    EXPIRED: "its job waited for too long",
-    ARTIFACT_GONE: "its PDF is not there any more, each time it was made",
-    BAD_ROW: "its variables cannot be kept",
+    EXPIRED: "its job waited too long",
+    ARTIFACT_GONE: "its PDF disappeared every time it was rendered",
+    BAD_ROW: "its variables cannot be stored",
     UNREADABLE: "its PDF cannot be read",
 }
 

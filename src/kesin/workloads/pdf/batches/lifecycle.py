@@ -61,7 +61,7 @@ def batch_lifecycle(ttl_hours: int | None = None) -> Lifecycle:
             moves.release("running", "queued"),
             moves.attempt_cap("queued", "failed"),
             moves.recover(
-                "running", "queued", doc="The worker died: the next one goes on where it stopped."
+                "running", "queued", doc="The worker died: the next one continues where it stopped."
             ),
             moves.recover_spent("running", "failed"),
             moves.expire("queued", "expired", ttl_s),

@@ -39,8 +39,8 @@ class OutputTooLarge(ValueError):
 
     def __init__(self, max_bytes: int) -> None:
         super().__init__(
-            f"the file would have more than {max_bytes // (1024 * 1024)} MiB: send the rows in"
-            " several batches, or fetch each PDF by itself"
+            f"the file would have more than {max_bytes // (1024 * 1024)} MiB: send the rows in "
+            "several batches, or fetch each PDF on its own"
         )
 
 

@@ -101,14 +101,14 @@ def read_csv(body: bytes, schema: Schema, ignored: frozenset[str] = frozenset())
         text = body.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
         line = body.count(b"\n", 0, problem.start) + 1
-        raise Invalid(f"line {line} is no UTF-8", code="not_utf8") from None
+        raise Invalid(f"line {line} is not UTF-8", code="not_utf8") from None
     first = next((line for line in text.split("\n") if line.strip(" ,;\r")), text)
     delimiter = separator(first, ",;")
     lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
         return _parse_table(lines, schema, ignored, decimal_comma=delimiter == ";")
     except csv.Error as problem:
-        raise Invalid(f"line {lines.line_num} is no CSV: {problem}", code="not_csv") from None
+        raise Invalid(f"line {lines.line_num} is not a CSV: {problem}", code="not_csv") from None
 
 
 def _parse_table(
@@ -156,7 +156,7 @@ def _parse_header(cells: Sequence[str]) -> list[Column]:
         if not all(path):
             raise Invalid(f"{name[:80]!r} names no variable", code="bad_column")
         if len(path) > _MAX_DEPTH:
-            raise Invalid("a column lies too deep", code="bad_column")
+            raise Invalid("a column is nested too deeply", code="bad_column")
         paths.append(path)
     named = Counter(path for path in paths if path)
     for path in (path for path, times in named.items() if times > 1):
@@ -164,7 +164,7 @@ def _parse_header(cells: Sequence[str]) -> list[Column]:
     for path in sorted(named):
         if any(path[:depth] in named for depth in range(1, len(path))):
             name = ".".join(path)[:80]
-            raise Invalid(f"{name!r} lies in a column that is there itself", code="bad_column")
+            raise Invalid(f"{name!r} is in a column that has its own value", code="bad_column")
     return paths
 
 

@@ -35,7 +35,7 @@ def parse_order(tools: PdfServices, body: bytes, content_type: str, query: CsvQu
             request = BatchRequest.model_validate_json(body)
         else:
             raise Problem(
-                f"rows come as application/json or text/csv, not as {media_type[:100]!r}",
+                f"rows must be sent as application/json or text/csv, not as {media_type[:100]!r}",
                 code="unsupported_type",
             )
     except ValidationError as problem:  # in the form of all routes, which do not repeat the input

@@ -25,7 +25,7 @@ SIZES_MM: Final[dict[Format, tuple[float, float]]] = {
 Conformance = Literal["pdf/a-3a", "pdf/a-3b", "pdf/ua-1"]
 LEVELS: Final[dict[str, str]] = {"pdf/a-3a": "A", "pdf/a-3b": "B"}
 ARCHIVES_ONLY: Final = (
-    "WeasyPrint makes PDF/A-3a or PDF/A-3b; Chromium makes the others, and several"
+    "WeasyPrint makes PDF/A-3a or PDF/A-3b; Chromium makes the others, and several at once"
 )
 TAGGED: Final = frozenset({"pdf/a-3a", "pdf/ua-1"})  # these need the structure of the document
 
@@ -154,7 +154,7 @@ def parse_page_ranges(text: str) -> list[tuple[int, int | None]]:
     for part in map(str.strip, text.split(",")):
         match = _RANGE.fullmatch(part)
         if match is None or part == "-":
-            raise _page_range_error(text, f"{part!r} is no page or range of pages")
+            raise _page_range_error(text, f"{part!r} is not a page or range of pages")
         first = int(match[1] or match[2] or 1)
         last = int(match[1]) if match[1] else int(match[3]) if match[3] else None
         if first < 1 or (last is not None and last < first):

@@ -47,11 +47,11 @@ _FLAGS: Final = (
     "--font-render-hinting=none",  # paper has no pixels: a headless shell would shift letters
 )
 _ROOT_HINT: Final = (
-    "it refuses its sandbox to root; run as another user, or set KESIN_PDF_SANDBOX to auto"
+    "it refuses to run its sandbox as root; run as another user, or set KESIN_PDF_SANDBOX to auto"
 )
 _HINTS: Final = {  # by a part of what the browser or its driver says
     "No usable sandbox|new namespace": "its sandbox cannot be made here; install the package"
-    " chromium-sandbox, or let it make namespaces (in a unit of systemd: RestrictNamespaces=user"
+    " chromium-sandbox, or let it create namespaces (in a unit of systemd: RestrictNamespaces=user"
     " pid net)",
     "Socket path too long": "the name of the temporary folder is too long for its socket; set"
     " TMPDIR to a shorter one",
@@ -304,7 +304,7 @@ class WarmBrowser:
         session, self._session = self._session, None
         if session is None:
             return
-        session.mark_lost("the page was given up")
+        session.mark_lost("the page was abandoned")
         if session.navigated.done():  # closing would finish it
             await self._ends_in_time(session.page.goto(BLANK), CLOSE_CONTEXT_S)
         if not await self._ends_in_time(session.context.close(), CLOSE_CONTEXT_S):
@@ -315,7 +315,7 @@ class WarmBrowser:
         browser, self._browser = self._browser, None
         session, self._session = self._session, None
         if session is not None:
-            session.mark_lost("the browser was given up")
+            session.mark_lost("the browser was abandoned")
         closed = browser is None or await self._ends_in_time(browser.close(), CLOSE_BROWSER_S)
         if self.mark:
             browser_process.kill_marked(self.mark)  # none is left if it closed

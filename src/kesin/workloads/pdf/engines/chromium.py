@@ -202,7 +202,7 @@ class ChromiumEngine(WarmEngine):
         if problem is None:
             return timed_out
         if bad_paper:
-            return TemplateError("it cannot be printed so: %(problem)s", problem=message)
+            return TemplateError("it cannot be printed like this: %(problem)s", problem=message)
         details = {"step": timed_out.details["step"]}
         return RenderFailed(PdfErrorCode.UNKNOWN, message, details=details)
 

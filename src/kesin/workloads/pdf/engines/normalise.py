@@ -65,7 +65,7 @@ def normalise_pdf(
     except RecursionError:
         raise TemplateError("the document is nested too deeply") from None
     except _DAMAGED as problem:
-        why = "no PDF came out: %(problem)s"
+        why = "no PDF was produced: %(problem)s"
         raise RenderFailed(PdfErrorCode.UNKNOWN, why, problem=problem) from problem
     return out.getvalue(), pages, missing
 

@@ -88,13 +88,13 @@ def check_structure(pdf: pikepdf.Pdf, title: str) -> None:
     level = 0
     for tag in [each for top in _read_tags(root) for each in top.walk()]:
         if tag.kind == "Figure" and not (tag.element.get("/Alt") or "/ActualText" in tag.element):
-            raise _inaccessible("7.3-1", "a picture has no text in its place: give it an alt")
+            raise _inaccessible("7.3-1", "a picture has no alternative text: give it an alt")
         if tag.kind == "H":
-            raise _inaccessible("7.4.4-3", "headings have the levels 1 to 6")
+            raise _inaccessible("7.4.4-3", "headings must have the levels 1 to 6")
         if tag.kind[:1] == "H" and tag.kind[1:].isdigit():
             level, before = int(tag.kind[1:]), level
             if level > before + 1:
-                raise _inaccessible("7.4.2-1", "headings begin with h1 and leave out no level")
+                raise _inaccessible("7.4.2-1", "headings must start with h1 and skip no level")
 
 
 def _check_tables_and_lists(root: Any) -> None:
@@ -104,7 +104,7 @@ def _check_tables_and_lists(root: Any) -> None:
             if (allowed and kid.kind not in allowed) or (
                 tag.kind not in _PARENTS.get(kid.kind, {tag.kind})
             ):
-                raise _inaccessible("7.2", "a table or list has parts that do not belong there")
+                raise _inaccessible("7.2", "a table or list contains misplaced elements")
         if tag.kind == "Table" and not _is_regular(tag):
             raise _inaccessible("7.2-42", "the rows of a table differ in their number of columns")
 

@@ -119,7 +119,7 @@ def _handle_request(head: dict[str, Any], html: bytes) -> tuple[dict[str, Any], 
     except RenderFailed as problem:
         return failure_head(problem), b""
     except MemoryError:
-        message = "the document needs more memory than there is for one"
+        message = "the document needs more memory than one document may use"
         return {"code": PdfErrorCode.TEMPLATE_ERROR, "message": message}, b""
     except Exception as problem:  # noqa: BLE001 - the parent reports every error
         message = f"{type(problem).__name__}: {problem}"[:_MAX_WARNING_LENGTH]

@@ -59,7 +59,7 @@ def open_heartbeats(store: Store) -> SqlHeartbeatStore | RedisHeartbeatStore:
     from kesin.store.redis.store import RedisStore
 
     if not isinstance(home, RedisStore):
-        raise TypeError("workers are heard of in SQLite, PostgreSQL or Redis")
+        raise TypeError("heartbeats are kept in SQLite, PostgreSQL or Redis")
     return RedisHeartbeatStore(home)
 
 

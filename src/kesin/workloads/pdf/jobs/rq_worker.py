@@ -47,7 +47,7 @@ class RenderMessage(RqJob):
         args = self.args
         ours = self.func_name == TASK and not self.instance and not self.kwargs
         if not ours or len(args) != 1 or not is_id(args[0]) or self.render is None:
-            raise ValueError("the message is not one of ours")
+            raise ValueError("the message is not from Kesin")
         self.render(args[0])
 
     def send_webhooks(self, *_: Any, **__: Any) -> None:
@@ -59,7 +59,7 @@ class PdfRqWorker(PdfWorker):
 
     def __init__(self, queue: Queue, renderer: PdfRenderWorker) -> None:
         if not isinstance(queue.store, RedisStore):
-            raise TypeError("RQ carries jobs that live in Redis")
+            raise TypeError("RQ runs jobs that are kept in Redis")
         super().__init__(queue, renderer)
         self.url = queue.store.url
 

@@ -70,9 +70,9 @@ def _check_json(value: Any, depth: int) -> None:
             _check_json(inner, depth + 1)
     elif isinstance(value, float):
         if not math.isfinite(value):
-            raise TemplateError("NaN and Infinity are no JSON")
+            raise TemplateError("NaN and Infinity are not JSON")
     elif value is not None and not isinstance(value, str | int | bool):
-        raise TemplateError("a %(kind)s is no JSON value", kind=type(value).__name__)
+        raise TemplateError("a %(kind)s is not a JSON value", kind=type(value).__name__)
 
 
 class PdfJobStatus(StrEnum):

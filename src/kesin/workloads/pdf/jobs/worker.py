@@ -112,7 +112,7 @@ class PdfRenderWorker:
         warnings = list(rendered.warnings)
         requested_hash = job.payload.get("template_hash")
         if requested_hash and requested_hash != self.library.get(job.template_name).content_hash:
-            warnings.append("the template was changed after this was asked for")
+            warnings.append("the template was changed after this PDF was requested")
         return {
             **{fact: getattr(rendered, fact) for fact in ("engine", "pages", "sha256")},
             "artifact_key": key,
@@ -226,7 +226,7 @@ def parse_paper(payload: Mapping[str, Any]) -> Paper:
     try:
         return Paper(**options)
     except TypeError:
-        raise TemplateError("no such paper") from None
+        raise TemplateError("there is no such paper format") from None
 
 
 def _default_engines(config: PdfRenderConfig) -> EngineFactory:

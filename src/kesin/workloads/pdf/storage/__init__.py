@@ -42,7 +42,7 @@ def _split_address(url: str) -> SplitResult:
     try:
         return urlsplit(url)
     except ValueError:
-        raise StorageMisconfigured("the address of the storage cannot be read as one") from None
+        raise StorageMisconfigured("the address of the storage is not valid") from None
 
 
 def _open_folder(path: str) -> StorageBackend:
@@ -106,4 +106,4 @@ def backup_files(settings: Settings) -> Iterator[BackupFile | str]:
         folder = unquote(urlsplit(address).path) if "://" in address else address
         yield BackupFile("artifacts", Path(folder))
     if settings.pdf_templates is not None:
-        yield f"templates in {settings.pdf_templates}: keep them where your programs are kept"
+        yield f"templates in {settings.pdf_templates}: keep them with the source of your programs"

@@ -60,7 +60,7 @@ def _digest(storage: base.StorageBackend, key: str) -> str:
         digest.update(chunk)
         at += len(chunk)
     if at < size:
-        raise base.StorageDown(f"{key} was not read to its end: {at} of {size} bytes")
+        raise base.StorageDown(f"{key} was not read completely: {at} of {size} bytes")
     return digest.hexdigest()
 
 

@@ -39,7 +39,7 @@ class KeyTaken(StorageError):
     """Other bytes are stored under this key."""
 
     def __init__(self, key: str) -> None:
-        super().__init__(f"{key!r} holds something else already: put it under a new key")
+        super().__init__(f"{key!r} already holds other data: use a new key")
         self.key = key
 
 
@@ -117,7 +117,7 @@ def check_key(key: str) -> str:
     if not is_key(key):
         shown = key[:_MAX_SHOWN] + ("…" if len(key) > _MAX_SHOWN else "")
         raise BadKey(
-            f"{shown!r} is no key: up to 16 segments, with '/' between them, of 1…128 letters, "
+            f"{shown!r} is not a key: up to 16 segments, with '/' between them, of 1…128 letters, "
             "digits and '._=@-' that begin with a letter or a digit, "
             f"{MAX_KEY_LENGTH} characters in all"
         )

@@ -129,7 +129,7 @@ class LocalStorage(base.StorageBackend):
         with self._translated_errors():
             if path.resolve().is_relative_to(self._base):
                 return path
-        raise base.BadKey(f"{key!r} leads out of the storage: a link stands in its way")
+        raise base.BadKey(f"{key!r} leads out of the storage: its path contains a link")
 
     def _require_folder(self) -> None:
         try:
@@ -137,7 +137,7 @@ class LocalStorage(base.StorageBackend):
         except _ABSENT_ERRORS:
             raise StorageDown(
                 f"the folder {self._base} is not the one that was opened (it has no {MARKER}): "
-                "mount its disk, or restart to begin a new one"
+                "mount its disk, or restart to create a new one"
             ) from None
 
     @contextmanager
@@ -153,7 +153,7 @@ class LocalStorage(base.StorageBackend):
                 raise base.NotStored(key) from None
         except (OSError, RuntimeError) as error:  # the second is pathlib's for a loop of links
             reason = getattr(error, "strerror", str(error)) or type(error).__name__
-            raise StorageDown(f"the folder {self._base} does not serve: {reason}") from error
+            raise StorageDown(f"the folder {self._base} does not work: {reason}") from error
 
 
 def _describe(key: str, status: os.stat_result) -> StoredObject:

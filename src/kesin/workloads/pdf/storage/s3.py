@@ -150,7 +150,7 @@ class S3Storage(base.StorageBackend):
                 next(iter(obstore.list(self._store, key)), None)  # fails if the bucket is missing
                 raise base.NotStored(key) from None
         except (BaseError, OSError) as error:
-            raise base.StorageDown(f"{self._name} does not serve: {_first_line(error)}") from error
+            raise base.StorageDown(f"{self._name} does not work: {_first_line(error)}") from error
 
 
 def _describe(meta: ObjectMeta) -> base.StoredObject:

@@ -247,7 +247,7 @@ def _is_own(problem: RenderFailed) -> bool:
 
 def _load_template(name: str, folder: Path, shared: Mapping[str, bytes]) -> PdfTemplate:
     if not _NAME.fullmatch(name):
-        reason = "a name has 1…64 of a-z, 0-9, '_' and '-', a letter or a digit first"
+        reason = "a name has 1…64 of a-z, 0-9, '_' and '-', and begins with a letter or digit"
         raise template_failure(name, reason)
     files = _read_files(folder)
     schema = _parse_json(name, files, "schema.json")
@@ -289,7 +289,7 @@ def _parse_json(name: str, files: Mapping[str, bytes], file: str) -> dict[str, A
     except KeyError:
         raise template_failure(name, f"{file} is missing") from None
     except (ValueError, RecursionError) as problem:
-        raise template_failure(name, f"{file} is no JSON: {problem}") from None
+        raise template_failure(name, f"{file} is not JSON: {problem}") from None
     if not isinstance(content, dict):
         raise template_failure(name, f"{file} must hold an object")
     return content
@@ -300,7 +300,7 @@ def _load_schema(template: PdfTemplate) -> VariableSchema:
     try:
         schema = VariableSchema(template.schema)
     except ValueError as problem:
-        raise template_failure(template.name, f"schema.json is no schema: {problem}") from None
+        raise template_failure(template.name, f"schema.json is not a schema: {problem}") from None
     for file, sample in template.samples.items():
         for invalid in schema.find_problems(sample):
             raise template_failure(template.name, f"{file}: {invalid.path} {invalid.message}")
@@ -342,11 +342,11 @@ def read_further_fonts(folder: Path, settings: Settings) -> dict[str, bytes]:
         total = sum(map(len, fonts.values()))
         for why, size, most in (
             ("it has more than %(most)s KiB", len(data) / 1024, settings.pdf_font_kib),
-            ("it is one more than the %(most)s allowed", len(fonts), settings.pdf_max_fonts),
+            ("at most %(most)s are allowed", len(fonts), settings.pdf_max_fonts),
             ("with it, all exceed %(most)s KiB", total / 1024, settings.pdf_all_fonts_kib),
         ):
             if size > most:
                 raise template_failure(name, Message(why, most=most))
         if data[:8] != _TRUETYPE or int.from_bytes(data[8:12]) != len(data):
-            raise template_failure(name, "it is no whole woff2 file with TrueType outlines")
+            raise template_failure(name, "it is not a complete woff2 file with TrueType outlines")
     return fonts

@@ -119,7 +119,7 @@ def is_readable_picture(text: str) -> bool:
 
 def _require_at_most(pixels: int, most: int, subject: str) -> None:
     if pixels > most:
-        why = "%(what)s more pixels than the %(most)s million that are allowed"
+        why = "%(what)s more than the allowed %(most)s million pixels"
         allowed = f"{most / 1_000_000:g}"
         raise RenderFailed(PICTURES_TOO_LARGE, why, what=Message(subject), most=allowed)
 

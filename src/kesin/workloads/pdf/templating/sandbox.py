@@ -27,10 +27,10 @@ _MAX_POWER: Final = 16
 _UNSAFE_FILTERS: Final = ("safe", "urlize", "pprint")
 _UNWANTED_GLOBALS: Final = ("lipsum", "cycler")
 _REASONS: Final[dict[type[Exception], str]] = {
-    SecurityError: "it asks for what templates may not touch",
-    TemplateNotFound: "it includes a file that is not there",
-    OverflowError: "it counts too far",
-    RecursionError: "it includes itself without end",
+    SecurityError: "it uses something that templates may not access",
+    TemplateNotFound: "it includes a file that does not exist",
+    OverflowError: "a loop or number in it is too large",
+    RecursionError: "it includes itself endlessly",
 }
 
 

@@ -104,7 +104,7 @@ def _draw_piece(item: Object, board_length: float, board_width: float, unit: flo
     x, y = float(item["x_mm"]), float(item["y_mm"])
     length, width = float(item["length_mm"]), float(item["width_mm"])
     if x + length > board_length + 0.01 or y + width > board_width + 0.01:
-        raise Unprintable("a part or an offcut does not lie on its board")
+        raise Unprintable("a part or an offcut is not on its board")
     upright = width > length * 1.25
     along, across = (width, length) if upright else (length, width)
     label = str(item.get("label", ""))

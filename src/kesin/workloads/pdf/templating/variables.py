@@ -231,7 +231,7 @@ def _message(rule: str, expected: object) -> str:
         return Message("must be data:image/png;base64,… (or jpeg, gif, webp)")
     if rule in _EXPECTED:
         return Message(_EXPECTED[rule], expected=expected)
-    return Message("does not keep to %(rule)s", rule=rule)
+    return Message("does not follow %(rule)s", rule=rule)
 
 
 def _is_iban(text: str) -> bool:

@@ -101,7 +101,7 @@ def deliver(
     # A shorter pause would use up the attempts.
     if status not in _BUSY or pause_s is None or pause_s * SECOND_US <= delay_us:
         return Failed("HOOK_BAD_ANSWER", message)
-    why = "it answered %(status)s and asked for a pause of %(n)s s"
+    why = "the receiver returned %(status)s and requested a pause of %(n)s s"
     later = partial(Act, "later", code="HOOK_BAD_ANSWER", category=Category.TRANSIENT)
     return later(message=Message(why, status=status, n=pause_s), run_in_s=pause_s)
 

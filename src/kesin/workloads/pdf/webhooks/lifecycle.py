@@ -39,16 +39,14 @@ def webhook_lifecycle() -> Lifecycle:
             State("failed", resting=True),
         ),
         moves=(
-            moves.enqueue(
-                "waiting", doc="With a time far away: by then somebody looks why nothing has ended."
-            ),
+            moves.enqueue("waiting", doc="Checked again at a distant time if nothing has ended."),
             Move(
                 "ready",
                 ("waiting",),
                 "pending",
                 by=("producer",),
                 run_at="now",
-                doc="What it tells of has ended.",
+                doc="The job that it reports has ended.",
             ),
             moves.claim(("waiting", "pending"), "sending"),
             moves.complete("sending", "delivered", name="deliver"),
@@ -58,7 +56,7 @@ def webhook_lifecycle() -> Lifecycle:
                 "sending", "pending", "input", name="later", doc="The receiver named a time."
             ),
             moves.retry_spent(
-                "sending", "failed", name="later", doc="It named one after the last attempt."
+                "sending", "failed", name="later", doc="The same, when no attempt is left."
             ),
             moves.fail(
                 "sending",
@@ -70,12 +68,10 @@ def webhook_lifecycle() -> Lifecycle:
             moves.recover(
                 "sending",
                 "pending",
-                doc="Whoever sent it died: it may arrive twice, under the same id.",
+                doc="The worker died while sending: it may arrive twice, under the same id.",
             ),
             moves.recover_spent("sending", "failed"),
-            moves.requeue(
-                "failed", "pending", name="resend", doc="Try it again with a full budget."
-            ),
+            moves.requeue("failed", "pending", name="resend", doc="Retry with all attempts."),
             moves.cancel(("waiting", "pending"), "failed", by=("operator",), error=CANCELLED),
             moves.prune(("delivered", "failed"), days=KEEP_DAYS),
         ),

@@ -167,7 +167,7 @@ class WebhookSender:
         if subscription is None:
             return Failed("SUBJECT_GONE", "this webhook has no job")
         if not self.webhooks.allows(subscription.url):
-            return Failed("HOOK_REFUSED", "its address is not one of those that may be told here")
+            return Failed("HOOK_REFUSED", "its address is not an allowed webhook address")
         subject = subjects.get(subscription.subject)
         status, ready_at = self._subject_status(delivery, subject)
         if status in UNFINISHED:
