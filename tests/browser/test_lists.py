@@ -267,7 +267,7 @@ def test_a_banner_says_that_nothing_answers_and_actions_wait(
     outage(page, watcher)
     banner = page.locator("#offline")
     expect(banner).to_be_visible()
-    expect(banner).to_contain_text(re.compile(r"The service has not answered since \d+:\d\d:\d\d"))
+    expect(banner).to_contain_text(re.compile(r"The service has not responded since \d+:\d\d:\d\d"))
     expect(banner).to_contain_text(re.compile(r"Next try in \d+ s\.|Trying…"))
     expect(retry).to_have_attribute("aria-disabled", "true")
     expect(retry).to_have_attribute("title", re.compile("wait until it is back"))

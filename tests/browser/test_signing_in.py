@@ -80,7 +80,7 @@ def test_an_unreachable_service_is_reported_and_the_page_recovers(signed_in, ser
     page.locator(f"#row-{chosen} input").check()
     expect(page.locator("[data-fresh]")).not_to_have_class(re.compile("stale"))
     served.stop()
-    expect(page.locator("#offline")).to_contain_text("The service has not answered since")
+    expect(page.locator("#offline")).to_contain_text("The service has not responded since")
     expect(page.locator("[data-fresh]")).to_have_class(re.compile("stale"))
     world = served.start_again()
     late = world.failed(key="late")

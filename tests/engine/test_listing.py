@@ -62,7 +62,7 @@ def test_a_title_that_is_no_format_of_fields_is_refused_by_name(store, title, wo
         (("to", "email"), "masked: 'email'"),
         (("customer.name",), "masked: 'customer.name'"),
         (("login.userToken",), "masked: 'login.userToken'"),
-        (("to.",), "no field of a payload: 'to.'"),
+        (("to.",), "no payload field: 'to.'"),
         (("0",), "'0'"),
         (('to"',), "no field"),
         ("to", "a list of at most 8"),

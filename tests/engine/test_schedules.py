@@ -170,8 +170,8 @@ def test_a_job_of_a_schedule_can_be_made_at_once(reports):
     ("change", "why"),
     [
         ({"cron": "0 0 30 2 *"}, "'0 0 30 2 \\*' is not a cron expression that ever matches"),
-        ({"cron": "every day"}, "no cron expression"),
-        ({"cron": 5}, "no cron expression"),
+        ({"cron": "every day"}, "not a cron expression"),
+        ({"cron": 5}, "not a cron expression"),
         ({"timezone": "Europe/Ankara"}, "there is no time zone 'Europe/Ankara'"),
         ({"timezone": "../etc/passwd"}, "there is no time zone"),
         ({"catch_up": 0}, "catch_up must be a whole number"),

@@ -262,7 +262,7 @@ def test_a_backup_that_cannot_succeed_is_refused_at_once(
     dump, entry = dump_for(new_database()), BackupFile("a", folder)
     (tmp_path / "taken").mkdir()
     for target, reason in (
-        ("taken", "a backup overwrites nothing"),
+        ("taken", "a backup never overwrites a file"),
         ("none/b", "there is no folder"),
         ("artifacts/b", "choose a place outside it"),
     ):

@@ -201,7 +201,7 @@ def test_a_moved_queue_keeps_working_and_may_be_moved_back(new_store):
     queue = pdf_queue(new)
     jobs = [job.id for job in queue.jobs().jobs]
     assert queue.act("cancel", ids=jobs, actor="op").moved == 5
-    with pytest.raises(CopyRefused, match="redis is further than sqlite-file"):
+    with pytest.raises(CopyRefused, match="redis is ahead of sqlite-file"):
         copy_pdf(old, new)
     queue.enqueue({"n": 5})
     after = contents(new.store, "pdf")
