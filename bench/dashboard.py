@@ -111,7 +111,7 @@ VISITS: dict[str, Visit] = {
     "PDFs": _opens("/dashboard/pdf?everybody=1"),
     "orders": _opens("/dashboard/optiplan"),
     "dialog: what 50 chosen jobs will do": _sheet,
-    "dialog: what all that match will do": _sheet_of_all,
+    "dialog: preview of all matching jobs": _sheet_of_all,
 }
 
 

@@ -242,7 +242,7 @@ def _memory(report: Report) -> None:
     )
     first = statistics.median(mib for _, mib in looks[:3])
     last = statistics.median(mib for _, mib in looks[-3:])
-    report.aim("memory, last three looks / first three", last / first, most=1.2)
+    report.aim("memory, last three samples / first three", last / first, most=1.2)
 
 
 def house_over(settings: Settings, store: Store) -> WorkloadContext:

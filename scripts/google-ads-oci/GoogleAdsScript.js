@@ -76,9 +76,9 @@ const CONSENTS = { granted: 'Granted', denied: 'Denied' };
 
 // One message a code, so that rows of a code can be reported in one call.
 const FAULTS = {
-  MISSING_CLICK_ID: 'None of gclid, wbraid, gbraid is there',
+  MISSING_CLICK_ID: 'gclid, wbraid and gbraid are missing',
   INVALID_CLICK_ID_FORMAT: 'Expected 6 to 512 letters, digits, _ or - as click id',
-  MISSING_TIME: 'There is no conversionTime',
+  MISSING_TIME: 'conversionTime is missing',
   INVALID_TIME_FORMAT: 'Expected yyyy-mm-dd HH:mm:ss±HH:mm, a real date and time',
   INVALID_CONVERSION_VALUE: 'Expected a number of 0 or more as conversionValue',
 };
@@ -104,13 +104,13 @@ function serveSite(settings, startedMs) {
   client.heartbeat(run);
   listActions(client);
   sendFigures(client);
-  Logger.log(`Done: ${run.exported} taken, ${run.acked} uploaded, ${run.failed} failed.`);
+  Logger.log(`Done: ${run.exported} claimed, ${run.acked} uploaded, ${run.failed} failed.`);
   if (run.uploadFailed || run.unreported > 0) {
     // Ends the run in an error, which Google shows in the script's history and mails.
     throw new Error(
       run.uploadFailed
-        ? 'Google Ads did not take the upload; its rows were reported and will be tried again'
-        : `Kesin did not hear of ${run.unreported} rows; it will take them back by itself`,
+        ? 'Google Ads did not accept the upload; its rows were reported and will be retried'
+        : `${run.unreported} rows could not be reported; Kesin recovers them automatically`,
     );
   }
 }
@@ -205,7 +205,7 @@ function uploadAll(client, engine, startedMs) {
   const run = { exported: 0, acked: 0, failed: 0, unreported: 0, uploadFailed: false };
   for (let page = 0; page < MOST_PAGES; page += 1) {
     if (Date.now() - startedMs >= BUDGET_MS) {
-      Logger.log('Time is up; the next run goes on.');
+      Logger.log('Time is up; the next run continues.');
       break;
     }
     const rows = client.export();
@@ -233,7 +233,7 @@ function report(client, result, run) {
       run.unreported += count;
       Logger.log(
         `${what} NOT DELIVERED for ${error.undelivered} of ${count} rows: ${error.message}. ` +
-          'Kesin will take them back and send them again under the same Order ID.',
+          'Kesin will recover them and send them again under the same Order ID.',
       );
     }
   };
@@ -279,7 +279,7 @@ function showPreview(client) {
   });
   const { queued = 0, skipped = 0, atLeast = false } = preview.counts;
   const number = atLeast ? `at least ${queued}` : queued;
-  Logger.log(`Preview: ${number} rows would go, ${skipped} would be skipped.`);
+  Logger.log(`Preview: ${number} rows would be sent, ${skipped} would be skipped.`);
   counts.forEach((times, line) => Logger.log(`Preview: ${times} × ${line}`));
   Logger.log('Preview: nothing was claimed, uploaded or acknowledged.');
 }
@@ -304,7 +304,7 @@ function readSettings() {
   }
   settings.baseUrl = settings.baseUrl.replace(/\/+$/, '');
   if (!/^https:\/\/[^/]/.test(settings.baseUrl) && !LOCAL.test(settings.baseUrl)) {
-    throw new Error('baseUrl must begin with https://, since the key travels with each request');
+    throw new Error('baseUrl must begin with https://, because each request has the key');
   }
   return settings;
 }
@@ -327,7 +327,7 @@ class QuantumClient {
       const answer = this.send('post', '/api/oci/v2/verify', { siteId: this.siteId }).body;
       this.token = (answer && (answer.sessionToken || answer.session_token)) || null;
     } catch (error) {
-      Logger.log(`No session token, going on with the key: ${error.message}`);
+      Logger.log(`No session token, continuing with the key: ${error.message}`);
     }
     return this.token !== null;
   }
@@ -399,7 +399,7 @@ class QuantumClient {
         const body = Object.assign({ siteId: this.siteId, queueIds: part }, more);
         const answer = this.send('post', path, body).body;
         if (!answer || answer.ok !== true) {
-          throw new Error(`POST ${path} was answered by something else than Kesin`);
+          throw new Error(`The response to POST ${path} is not from Kesin`);
         }
         const refused = answer.refused || [];
         if (refused.length > 0) {

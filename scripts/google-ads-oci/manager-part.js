@@ -21,7 +21,7 @@ function main() {
   const path = `/api/oci/manager/sites${starts}`; // an account that Google ends is asked for last
   const sites = new QuantumClient(settings, Date.now()).send('get', path).body;
   if (!Array.isArray(sites)) {
-    throw new Error('The answer is no list of sites; is baseUrl a Kesin server?');
+    throw new Error('The response is not a list of sites; is baseUrl a Kesin server?');
   }
   const sitesOf = {}; // by account
   sites.forEach(({ siteId, customerId }) => {

@@ -158,3 +158,15 @@ def test_no_page_is_too_long_to_read():
     assert {
         name_of(page) for page in lengths.keys() - GENERATED if lengths[page] > LINES_MAX
     } == set()
+
+
+def test_every_paragraph_list_and_table_begins_after_a_blank_line():
+    """The site shows a list or a table that follows a paragraph at once as part of its text."""
+    glued = set()
+    for page in PAGES:
+        text = re.sub(
+            r"^( *)```.*?^\1```", "```", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL
+        )
+        follows = re.search(r"^(?![-#|>< `0-9*]).+\n(?:\||- |1\. )", text, re.MULTILINE)
+        glued |= {name_of(page)} if follows or re.search(r"[.!?]  +[A-Z*]", text) else set()
+    assert glued == set()

@@ -98,7 +98,7 @@ def test_an_account_that_throws_stops_no_other_and_lets_others_go_first(agency):
         agency.run()
     assert agency.states(well) == {"COMPLETED": 2}
     assert agency.states(broken) == {"FAILED": 2}
-    assert "did not take the upload" in agency.heartbeat(broken)["error"]
+    assert "did not accept the upload" in agency.heartbeat(broken)["error"]
     log = " ".join(agency.script.logged)
     assert f"{agency.account_of[well.id]}: served {well.id}" in log
     assert f"{agency.account_of[broken.id]}: ERROR" in log

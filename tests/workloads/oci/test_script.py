@@ -287,7 +287,7 @@ def test_a_preview_changes_nothing(server, script):
     assert script.uploads == []
     assert [request.path for request in script.requests] == [VERIFY, EXPORT]
     assert script.requests[1].query["markAsExported"] == "false"
-    assert script.logged[0] == "Preview: 2 rows would go, 0 would be skipped."
+    assert script.logged[0] == "Preview: 2 rows would be sent, 0 would be skipped."
     assert script.logged[1].startswith("Preview: 1 × MISSING_CLICK_ID: ")
 
 
@@ -296,7 +296,7 @@ def test_a_preview_of_more_rows_than_an_export_takes_says_at_least(server, scrip
     script.preview = True
     script.rewrite = lambda body: {**body, "counts": {**body["counts"], "atLeast": True}}
     script.run()
-    assert script.logged[0] == "Preview: at least 2 rows would go, 0 would be skipped."
+    assert script.logged[0] == "Preview: at least 2 rows would be sent, 0 would be skipped."
 
 
 def test_a_preview_tells_each_warning_once(script):

@@ -35,7 +35,7 @@ def test_an_upload_that_throws_is_reported_and_never_acknowledged(server, script
     script.page_rows = 10
     script.rewrite = changed({"gclid": ""})
     script.apply_throws = "Bulk uploads are away; Cj0KCQ-click_000002 was not read"
-    with pytest.raises(ScriptFailed, match="did not take the upload"):
+    with pytest.raises(ScriptFailed, match="did not accept the upload"):
         script.run()
     assert script.requests_to(ACK) == []
     assert script.ids(ACK_FAILED) == [ids[:1], ids[1:10]]
@@ -103,7 +103,7 @@ def test_a_page_of_somebody_else_is_no_export(script):
 def test_a_page_of_somebody_else_is_no_receipt_for_an_ack(server, script, text):
     server.enqueue(sale())
     script.in_the_way[ACK] = [Reply(200, {}, text)]
-    with pytest.raises(ScriptFailed, match="did not hear of 1 rows"):
+    with pytest.raises(ScriptFailed, match="1 rows could not be reported"):
         script.run()
     assert server.states() == {"PROCESSING": 1}
 
@@ -136,7 +136,7 @@ def test_no_pause_reaches_beyond_the_end_of_the_run(server, script):
     server.enqueue(sale())
     script.apply_takes_ms = 29 * 60 * 1_000 - 1_000
     script.in_the_way[ACK] = [503]
-    with pytest.raises(ScriptFailed, match="did not hear of 1 rows"):
+    with pytest.raises(ScriptFailed, match="1 rows could not be reported"):
         script.run()
     assert script.sleeps == []
 
@@ -193,7 +193,7 @@ def test_an_ack_that_cannot_be_delivered_is_logged_and_ends_the_run(server, scri
     script.page_rows = 10
     script.rewrite = changed({"gclid": ""})
     script.in_the_way[ACK] = [NETWORK] * 5
-    with pytest.raises(ScriptFailed, match="did not hear of 9 rows"):
+    with pytest.raises(ScriptFailed, match="9 rows could not be reported"):
         script.run()
     assert any("ACK NOT DELIVERED for 9 of 9 rows" in line for line in script.logged)
     assert server.row(ids[0]).code == "MISSING_CLICK_ID"
@@ -204,7 +204,7 @@ def test_a_report_that_cannot_be_delivered_loses_no_ack_and_no_other_report(serv
     ids = server.enqueue(*sales(3))
     script.rewrite = changed({"gclid": ""}, {"conversionValue": -1})
     script.in_the_way[ACK_FAILED] = [400]
-    with pytest.raises(ScriptFailed, match="did not hear of 1 rows"):
+    with pytest.raises(ScriptFailed, match="1 rows could not be reported"):
         script.run()
     states = [row.state for row in server.rows(ids)]
     assert states == ["PROCESSING", "FAILED", "COMPLETED"]
