@@ -200,7 +200,7 @@ def test_the_right_action_for_all_97_is_reached_within_five_clicks(signed_in, ju
     assert too_wide(tab) == []
     assert judged(judge, tab, "main", light=True) == []
     tab.get_by_role("textbox", name="to", exact=True).first.fill("ali@example.org")
-    tab.get_by_role("button", name="Enqueue what is corrected").click()
+    tab.get_by_role("button", name="Enqueue corrected jobs").click()
     expect(tab.locator("#result")).to_contain_text("1 corrected job is enqueued")
     expect(tab.get_by_role("textbox", name="to", exact=True)).to_have_count(14)
     tab.close()

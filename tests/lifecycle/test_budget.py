@@ -53,13 +53,13 @@ def test_a_backoff_without_delays_is_refused():
 
 @pytest.mark.parametrize("delay", [-1, MAX_DELAY_S + 1])
 def test_a_delay_out_of_range_is_refused_with_its_value(delay):
-    with pytest.raises(ValueError, match=rf"a delay must lie in 0…{MAX_DELAY_S} s, got {delay}$"):
+    with pytest.raises(ValueError, match=rf"a delay must be in 0…{MAX_DELAY_S} s, got {delay}$"):
         Backoff((1, delay))
 
 
 @pytest.mark.parametrize("jitter", [-1, DAY_S + 1])
 def test_a_jitter_out_of_range_is_refused_with_its_value(jitter):
-    with pytest.raises(ValueError, match=rf"jitter_s must lie in 0…\d+, got {jitter}$"):
+    with pytest.raises(ValueError, match=rf"jitter_s must be in 0…\d+, got {jitter}$"):
         Backoff((1,), jitter_s=jitter)
 
 

@@ -82,15 +82,15 @@ REFUSALS = {
     ),
     "no slot at all": (
         lambda: small(states=with_state(slots=0)),
-        "small.aside slots must lie in 1…10000, got 0",
+        "small.aside slots must be in 1…10000, got 0",
     ),
     "fewer slots than none": (
         lambda: small(states=with_state(slots=-1)),
-        "small.aside slots must lie in 1…10000, got -1",
+        "small.aside slots must be in 1…10000, got -1",
     ),
     "more slots than a claim can count": (
         lambda: small(states=with_state(slots=10_001)),
-        "small.aside slots must lie in 1…10000, got 10001",
+        "small.aside slots must be in 1…10000, got 10001",
     ),
     "slots of nothing": (
         lambda: small(states=with_state(slots=2, slots_per="worker")),

@@ -176,10 +176,10 @@ def test_a_finished_job_expires_by_its_finish_and_is_not_stamped_again():
 
 
 WRONG = [
-    ({"concurrency": "3"}, "slots must lie in"),
-    ({"concurrency": True}, "slots must lie in"),
-    ({"concurrency": 0}, "slots must lie in 1…10000, got 0"),
-    ({"concurrency": 0, "per": "tenant"}, "slots must lie in 1…10000, got 0"),
+    ({"concurrency": "3"}, "slots must be in"),
+    ({"concurrency": True}, "slots must be in"),
+    ({"concurrency": 0}, "slots must be in 1…10000, got 0"),
+    ({"concurrency": 0, "per": "tenant"}, "slots must be in 1…10000, got 0"),
     ({"rate": 5}, "rate is a number of jobs and of seconds, got 5"),
     ({"rate": (1,)}, "rate is a number of jobs and of seconds"),
     ({"rate": ("100", 60)}, "a rate is 1…10000 claims"),

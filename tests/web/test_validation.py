@@ -12,7 +12,7 @@ from tests.web.dashboard.turkish import catalogue
 
 
 def refuse(_text: str) -> str:
-    raise ValueError(Message("a form holds at most %(most)s fields", most=3))
+    raise ValueError(Message("a form may have at most %(most)s fields", most=3))
 
 
 class Sent(BaseModel):

@@ -79,7 +79,7 @@ def delay_us(delay: object, field_name: str = "delay_s") -> int:
         raise BadInput(
             code,
             field_name,
-            "%(field)s must lie in 0…%(most)s, got %(n)s",
+            "%(field)s must be in 0…%(most)s, got %(n)s",
             field=field_name,
             most=MAX_DELAY_S,
             n=repr(delay),

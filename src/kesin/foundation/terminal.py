@@ -147,12 +147,12 @@ def bars(
         return
     from rich import progress as rich
 
-    count = rich.DownloadColumn() if of_bytes else rich.MofNCompleteColumn()
+    count = rich.DownloadColumn() if of_bytes else "{task.completed:,.0f}{task.fields[of]}"
     columns = ("{task.description}", rich.BarColumn(), count, rich.TimeRemainingColumn())
     with rich.Progress(*columns, console=console(stderr=True), transient=True) as progress:
 
         def bar(what: str, total: int | None) -> Advance:
-            task = progress.add_task(what, total=total)
+            task = progress.add_task(what, total=total, of=f" of {total:,}" if total else "")
             return lambda more: progress.advance(task, more)
 
         yield bar

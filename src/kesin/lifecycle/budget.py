@@ -41,9 +41,9 @@ class Backoff:
             raise ValueError("a backoff needs at least one delay, got none")
         for delay in self.delays_s:
             if not 0 <= delay <= MAX_DELAY_S:
-                raise ValueError(f"a delay must lie in 0…{MAX_DELAY_S} s, got {delay}")
+                raise ValueError(f"a delay must be in 0…{MAX_DELAY_S} s, got {delay}")
         if not 0 <= self.jitter_s <= MAX_JITTER_S:
-            raise ValueError(f"jitter_s must lie in 0…{MAX_JITTER_S}, got {self.jitter_s}")
+            raise ValueError(f"jitter_s must be in 0…{MAX_JITTER_S}, got {self.jitter_s}")
 
     def delay_us(self, count: int, salt: int) -> int:
         """The delay in microseconds after ``count`` earlier attempts or retries, with jitter."""

@@ -92,7 +92,7 @@ def _check_states(lifecycle: Lifecycle) -> None:
 def _check_slots(where: str, state: State) -> None:
     slots = state.slots
     if slots is not None and not (_is_count(slots) and 0 < slots <= MAX_SLOTS):
-        _refuse(where, f"slots must lie in 1…{MAX_SLOTS}, got {slots!r}")
+        _refuse(where, f"slots must be in 1…{MAX_SLOTS}, got {slots!r}")
     if state.slots_per not in ("queue", "tenant"):
         _refuse(where, f"slots_per is 'queue' or 'tenant', got {state.slots_per!r}")
     if state.exclusive and (slots or state.per_tenant):

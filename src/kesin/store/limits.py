@@ -49,7 +49,7 @@ def check_queue_name(queue: str, *, reserved: tuple[str, ...] = ()) -> None:
 def check_page(limit: int, cursor: str | None) -> None:
     """Refuse a page of no jobs or too many, and a cursor that no page gave."""
     if not 1 <= limit <= MAX_PAGE:
-        raise StoreError("a page holds 1…%(most)s jobs, got %(n)s", most=MAX_PAGE, n=limit)
+        raise StoreError("a page has 1…%(most)s jobs, got %(n)s", most=MAX_PAGE, n=limit)
     if cursor is not None and not is_id(cursor):
         raise StoreError(
             "%(cursor)s is not a cursor: take it from the previous page", cursor=repr(cursor)

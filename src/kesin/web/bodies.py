@@ -82,7 +82,7 @@ def check_values(body: bytes) -> None:
         return
     containers = body.count(b"[") + body.count(b"{")
     if containers > MAX_CONTAINERS or body.count(b",") > MAX_VALUES:
-        raise TooLarge("a request holds at most %(most)s values", most=MAX_VALUES)
+        raise TooLarge("a request may have at most %(most)s values", most=MAX_VALUES)
 
 
 class LargeBodyRoute(APIRoute):
@@ -143,7 +143,7 @@ async def read_form(request: Request, *, max_bytes: int, max_fields: int) -> dic
     """The fields with all their values; raises TooLarge."""
     body = await request.body()
     if len(body) > max_bytes:
-        raise TooLarge("a form holds at most %(most)s bytes", most=max_bytes)
+        raise TooLarge("a form may have at most %(most)s bytes", most=max_bytes)
     if is_large(body):
         return await run_in_threadpool(_parse_fields, body, max_fields)
     return _parse_fields(body, max_fields)
@@ -154,7 +154,7 @@ def _parse_fields(body: bytes, max_fields: int) -> dict[str, list[str]]:
     try:
         return parse_qs(text, keep_blank_values=True, max_num_fields=max_fields)
     except ValueError:
-        raise TooLarge("a form holds at most %(most)s fields", most=max_fields) from None
+        raise TooLarge("a form may have at most %(most)s fields", most=max_fields) from None
 
 
 def first_value(fields: Mapping[str, Sequence[str]], name: str) -> str:

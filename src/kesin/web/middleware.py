@@ -293,4 +293,4 @@ def store_unavailable(problem: Exception) -> Unavailable:
 
 
 def _too_large(limit: int) -> TooLarge:
-    return TooLarge("a request holds at most %(most)s bytes", most=limit)
+    return TooLarge("a request may have at most %(most)s bytes", most=limit)

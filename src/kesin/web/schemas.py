@@ -32,7 +32,7 @@ _RFC_3339 = re.compile(
 
 def _check_storable(text: str) -> str:
     if storable(text) != text:
-        raise ValueError("holds characters that cannot be stored")
+        raise ValueError("contains characters that cannot be stored")
     return text
 
 
@@ -49,7 +49,7 @@ def _check_years(at: datetime) -> datetime:
     except OverflowError:  # in UTC it is before the year 1 or after 9999
         in_range = False
     if not in_range:
-        raise ValueError("a time lies in the years 1970…9999")
+        raise ValueError("a time must be in the years 1970…9999")
     return at
 
 

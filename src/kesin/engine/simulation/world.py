@@ -168,7 +168,7 @@ class World:
             ticked = after.next_at == next_at and added <= wanted <= held
             if not ticked and (not died or added or after != before):
                 with self.checker.recording():
-                    break_promise("tick", f"{sorted(added)} came of the ticks {sorted(wanted)}")
+                    break_promise("tick", f"{sorted(added)} came from the ticks {sorted(wanted)}")
 
     # Workers
 

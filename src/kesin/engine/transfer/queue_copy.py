@@ -176,8 +176,8 @@ class QueueCopy:
         if foreign_count:
             raise CopyRefused(
                 f"{self.target.name} has jobs of {self.queue} that {self.source.name} does not"
-                f" have: {foreign_count}, like {example}. They are left there: stop what enqueues"
-                " there, and copy into an empty store"
+                f" have: {foreign_count}, like {example}. They are left there: stop the programs "
+                "that enqueue there, and copy into an empty store"
             )
 
     @contextmanager
@@ -228,7 +228,7 @@ class QueueCopy:
                 return
         raise CopyRefused(
             f"the queue {self.queue} keeps changing after {MAX_PASSES} passes:"
-            " stop what enqueues into it, and run this again"
+            " stop the programs that enqueue into it, and run this again"
         )
 
     def has_source_moved(self) -> bool:

@@ -129,7 +129,7 @@ def _read_variables(data: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as problem:
         raise Invalid(f"{data} is not JSON: {problem}") from None
     if not isinstance(variables, dict):
-        raise Invalid(f"{data} must hold an object: variables by name")
+        raise Invalid(f"{data} must contain an object: variables by name")
     return variables
 
 

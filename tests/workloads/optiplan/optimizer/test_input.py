@@ -158,7 +158,7 @@ def test_no_parts_no_sheet_no_workbook_no_file(tmp_path):
     ("text", "message"),
     [
         ("{", "b.json: cannot be read as JSON"),
-        ("[]", "b.json: must hold a JSON object"),
+        ("[]", "b.json: must contain a JSON object"),
         ('{"plate": 1}', "b.json: unknown keys plate"),
         ('{"plate_w_mm": 1}', "belong together"),
         ('{"kerf_mm": true}', "b.json: kerf_mm must be a number"),

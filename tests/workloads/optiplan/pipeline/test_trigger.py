@@ -62,7 +62,7 @@ def test_the_macro_is_opened_by_the_configured_command(installed: Paths):
 
 def test_a_macro_that_is_not_there_is_missed(installed: Paths, tmp_path: Path):
     for paths in (installed, built_in(tmp_path)):
-        with pytest.raises(OrderProblem, match=r"RunOptiPlanning\.xls must lie beside") as caught:
+        with pytest.raises(OrderProblem, match=r"RunOptiPlanning\.xls must be next to") as caught:
             build_launch("B", paths, FILES, "excel {macro}")
         assert caught.value.code == OptiCode.OPTI_MODE_B_MACRO_MISSING
 

@@ -62,7 +62,7 @@ def _parse_multipart(body: bytes, content_type: str) -> Upload:
     delimiter = b"\r\n--" + boundary.encode()
     parts = (b"\r\n" + body).split(delimiter)
     if len(parts) > MAX_PARTS:
-        raise TooLarge("a form with a file holds at most %(most)s fields", most=MAX_PARTS)
+        raise TooLarge("a form with a file may have at most %(most)s fields", most=MAX_PARTS)
     if len(parts) < 2 or not parts[-1].startswith(b"--"):  # noqa: PLR2004  # the preamble and the end
         raise Invalid(_CUT_SHORT, code="cut_short")
     fields: dict[str, str] = {}

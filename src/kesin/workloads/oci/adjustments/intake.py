@@ -185,7 +185,7 @@ def _parse_at(given: Any, site: SiteContext) -> datetime | None:
     with _named("INVALID_TIME_FORMAT", "adjustedAt", why):
         at = parse_time(given, site.zone)
     if at.timestamp() > site.queue.now() / SECOND_US + MAX_FUTURE_S:
-        raise Unsendable("TIME_IN_FUTURE", "adjustedAt", "adjustedAt lies in the future")
+        raise Unsendable("TIME_IN_FUTURE", "adjustedAt", "adjustedAt is in the future")
     return at
 
 

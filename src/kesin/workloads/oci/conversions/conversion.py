@@ -316,7 +316,7 @@ def parse_value(raw: Any, currency: str) -> Decimal:
         why = Message("conversionValue must be an unambiguous number, such as 1500.75")
         raise Unsendable(code, field, why) from None
     if not value.is_finite() or not 0 <= value <= MAX_VALUE:
-        raise Unsendable(code, field, "conversionValue must lie in 0…%(most)s", most=MAX_VALUE)
+        raise Unsendable(code, field, "conversionValue must be in 0…%(most)s", most=MAX_VALUE)
     return value.quantize(Decimal(1).scaleb(-DECIMALS.get(currency, 2)), ROUND_HALF_UP)
 
 
@@ -363,7 +363,7 @@ def _refuse_masked(row: Row) -> None:
 def _check_age(at: datetime, now_us: int, lookback_days: int | None = None) -> None:
     seconds = now_us / SECOND_US - at.timestamp()
     if seconds < -MAX_FUTURE_S:
-        why = "the conversion lies more than %(n)s h in the future"
+        why = "the conversion is more than %(n)s h in the future"
         raise Unsendable("TIME_IN_FUTURE", "conversionTime", why, n=MAX_FUTURE_S // 3_600)
     if seconds >= CLICK_LIFETIME_DAYS * DAY_S:
         raise Unsendable("EXPIRED", "conversionTime", TOO_OLD)
@@ -398,7 +398,7 @@ def _parse_revision(value: Any) -> int:
     if isinstance(value, str) and (digits := value.strip()).isdecimal():
         value = int(digits) if len(digits) < 4 else 0  # noqa: PLR2004
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_REVISION:
-        why = "revision must lie in 1…%(most)s"
+        why = "revision must be in 1…%(most)s"
         raise Unsendable("INVALID_REVISION", "revision", why, most=MAX_REVISION)
     return value
 

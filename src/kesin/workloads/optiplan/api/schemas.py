@@ -142,7 +142,7 @@ class Approval(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
     confirm: bool = Field(
-        default=False, description="approve it though it waits for its XML and is not ready"
+        default=False, description="approve it even though it waits for its XML and is not ready"
     )
 
 

@@ -84,7 +84,7 @@ def _read_json_order(file: Path, data: bytes, order_id: str | None, phone: str |
     except (ValueError, RecursionError) as problem:
         raise Invalid(f"{file} is not JSON: {problem}") from None
     if not isinstance(body, dict):
-        raise Invalid(f"{file} must hold an object: an order")
+        raise Invalid(f"{file} must contain an object: an order")
     body = {"order_id": order_id or file.stem, **body}
     if order_id is not None and body["order_id"] != order_id:
         raise Invalid(f"{file} is the order {body['order_id']!r}, and --order-id says {order_id!r}")

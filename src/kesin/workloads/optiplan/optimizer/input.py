@@ -46,7 +46,7 @@ class PlanDefaults:
         """Read the values from the workload's ``rules.json``."""
         plate_size = rules.get("defaultPlateSize") or {}
         if not isinstance(plate_size, Mapping):
-            raise Unplannable("rules: defaultPlateSize must hold width_mm and height_mm")
+            raise Unplannable("rules: defaultPlateSize must have width_mm and height_mm")
         width, height = plate_size.get("width_mm"), plate_size.get("height_mm")
         return cls(
             plate_w_mm=_parse_number("rules: width_mm", width) if plate_size else None,
@@ -104,7 +104,8 @@ def _read_cells(path: Path) -> list[list[Any]]:
         column = next((n for n, tag in enumerate(TAGS) if tags[n : n + 1] != [tag]), len(TAGS))
         expected = TAGS[column] if column < len(TAGS) else "nothing"
         raise Unplannable(
-            f"{path.name}: row 1 must hold the 12 tags; column {column + 1} should be {expected},"
+            f"{path.name}: row 1 must contain the 12 tags; column {column + 1} should be "
+            f"{expected},"
             f" is {tags[column] if column < len(tags) else 'empty'}"
         )
     if len(rows) > MAX_ROWS + FIRST_DATA_ROW - 1:
@@ -131,7 +132,7 @@ def read_json(file: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as problem:
         raise Unplannable(f"{file.name}: cannot be read as JSON ({problem})") from problem
     if not isinstance(content, dict):
-        raise Unplannable(f"{file.name}: must hold a JSON object")
+        raise Unplannable(f"{file.name}: must contain a JSON object")
     return content
 
 

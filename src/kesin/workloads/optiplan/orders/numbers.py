@@ -43,7 +43,7 @@ class InBounds:
         """Return the exact number; raises ValueError if it is none or out of bounds."""
         number = parse_number(value)
         if not Decimal(self.low) <= number <= Decimal(self.high):
-            why = "must lie in %(low)s…%(high)s, got %(given)s"
+            why = "must be in %(low)s…%(high)s, got %(given)s"
             raise MessageError(why, low=self.low, high=self.high, given=format_value(value))
         return number
 

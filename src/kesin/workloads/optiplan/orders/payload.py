@@ -41,8 +41,8 @@ _MESSAGES: Final = {
     "string_type": "must be text, got %(given)s",
     "string_too_long": "must be at most %(max_length)s characters long",
     "literal_error": "must be %(expected)s, got %(given)s",
-    "too_short": "must hold at least %(min_length)s",
-    "too_long": "must hold at most %(max_length)s",
+    "too_short": "must have at least %(min_length)s",
+    "too_long": "must have at most %(max_length)s",
     "tuple_type": "must be a list, got %(given)s",
     "dict_type": "must be an object with fields, got %(given)s",
     "model_type": "must be an object with fields, got %(given)s",
@@ -167,7 +167,7 @@ def validate_payload(body: Any) -> Payload | list[FieldProblem]:
         return [FieldProblem((), Message(_MESSAGES["model_type"], given=format_value(body)))]
     count = len(body["parts"]) if isinstance(body.get("parts"), list) else 1
     if not 1 <= count <= MAX_PARTS:  # before each part is validated
-        message = Message("must hold 1…%(most)s parts, got %(n)s", most=MAX_PARTS, n=count)
+        message = Message("must have 1…%(most)s parts, got %(n)s", most=MAX_PARTS, n=count)
         return [FieldProblem(("parts",), message)]
     try:
         return Payload.model_validate(body)

@@ -75,7 +75,7 @@ def _macro_command(paths: Paths, text: str) -> list[str]:
     macro = paths.exe.with_name(MACRO) if paths.exe else None
     if macro is None or not os.path.isfile(macro):  # noqa: PTH113 - as above
         where = paths.exe or Message("OptiPlanning, which is not set up")
-        why, details = "%(file)s must lie beside %(where)s", {"macro": macro and str(macro)}
+        why, details = "%(file)s must be next to %(where)s", {"macro": macro and str(macro)}
         code = OptiCode.OPTI_MODE_B_MACRO_MISSING
         raise OrderProblem(code, why, details, file=MACRO, where=where)
     if not command:

@@ -43,7 +43,7 @@ def read_template(path: Path) -> bytes:
     if row is None:
         raise _template_problem(path, Message("there is no sheet named %(sheet)s", sheet=SHEET))
     if len(row) != len(TAGS):
-        why = "row 1 must hold %(n)s tags, it holds %(m)s"
+        why = "row 1 must contain %(n)s tags, it has %(m)s"
         raise _template_problem(path, Message(why, n=len(TAGS), m=len(row)))
     for number, (cell, tag) in enumerate(zip(row, TAGS, strict=True), 1):
         if cell != tag:

@@ -88,7 +88,7 @@ def _find_unstorable_rows(order: BatchOrder, queue: Queue) -> dict[int, str]:
         try:
             queue.payload_text(request.body)
             if not is_storable(request.body):
-                reasons[number] = "holds characters that cannot be stored"
+                reasons[number] = "contains characters that cannot be stored"
         except BadInput as problem:
             reasons[number] = str(problem)
     return reasons

@@ -63,7 +63,7 @@ def _check_json(value: Any, depth: int) -> None:
         raise TemplateError("values nest deeper than %(n)s", n=MAX_DEPTH)
     if isinstance(value, Mapping):
         if not all(isinstance(name, str) for name in value):
-            raise TemplateError("names of variables are text")
+            raise TemplateError("variable names must be text")
         value = list(value.values())
     if isinstance(value, list | tuple):
         for inner in value:

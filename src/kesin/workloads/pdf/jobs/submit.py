@@ -98,7 +98,7 @@ def check_variables(library: TemplateLibrary, name: str, variables: Mapping[str,
     if problems:
         raise _invalid_variables((wrong.path, wrong.message, wrong.rule) for wrong in problems)
     if not is_storable(variables):
-        raise _invalid_variables([("", "holds characters that cannot be stored", "text")])
+        raise _invalid_variables([("", "contains characters that cannot be stored", "text")])
 
 
 def template_error(message: str, details: errors.Details = None) -> Problem:

@@ -291,7 +291,7 @@ def _parse_json(name: str, files: Mapping[str, bytes], file: str) -> dict[str, A
     except (ValueError, RecursionError) as problem:
         raise template_failure(name, f"{file} is not JSON: {problem}") from None
     if not isinstance(content, dict):
-        raise template_failure(name, f"{file} must hold an object")
+        raise template_failure(name, f"{file} must contain an object")
     return content
 
 
