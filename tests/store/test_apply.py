@@ -127,7 +127,9 @@ def test_an_action_that_a_role_does_not_have_is_refused(task):
         ("nonsense", "worker"),
         ("", "operator"),
     ):
-        with pytest.raises(StoreError, match=f"no call a {role} can make on the queue 'task'"):
+        with pytest.raises(
+            StoreError, match=f"not an action that the {role} can take on the queue 'task'"
+        ):
             task.apply(action, [job], role=role)
     assert task.snapshot() == before
 

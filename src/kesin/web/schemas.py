@@ -40,7 +40,7 @@ def _check_rfc_3339(at: object) -> object:
     """Reject numbers: whether they are seconds or milliseconds would be a guess."""
     if isinstance(at, datetime) or (isinstance(at, str) and _RFC_3339.fullmatch(at)):
         return at
-    raise ValueError("a time is written like 2026-12-31T23:59:59Z, with its zone")
+    raise ValueError("a time must be written like 2026-12-31T23:59:59Z, with its zone")
 
 
 def _check_years(at: datetime) -> datetime:

@@ -136,7 +136,7 @@ def test_the_layout_of_the_keys_has_a_version(redis_store):
 
 
 def test_what_is_no_address_is_told(tmp_path):
-    with pytest.raises(StoreError, match="no address of a Redis server"):
+    with pytest.raises(StoreError, match="not the address of a Redis server"):
         RedisStore("nowhere")
     with (
         closing(RedisStore(f"unix://{tmp_path}/none", listen=False)) as store,

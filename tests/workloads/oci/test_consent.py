@@ -227,7 +227,9 @@ def test_no_operator_sends_a_refused_row_or_makes_a_failure_of_it(site: OwnSite)
         for clear in (False, True):
             done = site.act(action, [row["id"]], clearErrors=clear)
             assert (done["affected"], done["already"]) == (0, action == "MARK_FAILED")
-            assert all("no retry sends it" in refused["reason"] for refused in done["refused"])
+            assert all(
+                "a retry does not send it" in refused["reason"] for refused in done["refused"]
+            )
     site.wait(91 * 86_400)
     site.sweep()
     assert (site.state(row["id"]), site.job(row["id"]).error_code) == ("FAILED", "CONSENT_DENIED")

@@ -245,7 +245,7 @@ def test_a_person_sees_what_would_be_exported_and_claims_nothing(site: OwnSite):
     cookie = site.oci.cookie("boss")
     assert len(ok(site.request_export(cookie))["items"]) == 1
     response = site.request_export(cookie, markAsExported="true")
-    assert refused(response, 403)["message"].startswith("only a key claims rows")
+    assert refused(response, 403)["message"].startswith("only a key can claim rows")
     assert site.states(ids) == ["QUEUED"]
 
 

@@ -222,7 +222,7 @@ def test_the_script_is_played_against_a_running_server(kesin, server, tmp_path, 
     how = ("--runs", 2, "--crash", "after-export", "--limit", 10, "--seed", 5)
     played = kesin(*words, "--key-file", "key", *how, "--fail-share", 0.5)
     assert played.code == 0
-    assert "never went to Google" in played.err
+    assert "never sent to Google" in played.err
     assert "crashed after-export" in played.lines[1]
     monkeypatch.setenv("SCRIPT_KEY", server.key)
     nothing = kesin(*words, "--key-env", "SCRIPT_KEY", "--json")
@@ -240,7 +240,7 @@ def test_what_would_harm_or_makes_no_sense_is_refused(oci, tmp_path):
     here = (*base, "--url", "http://127.0.0.1:9")
     other = oci(*base, "--url", "https://kesin.example.com", "--key-file", "key")
     assert other.code == 2
-    assert "never went to Google" in other.err
+    assert "never sent to Google" in other.err
     for words, message in (
         (here, "--key-file or --key-env"),
         ((*here, "--key-file", "key", "--key-env", "X"), "--key-file or --key-env"),

@@ -116,11 +116,11 @@ def test_a_paused_site_hands_out_nothing(server):
 
 def test_refusals_of_the_server_say_what_to_do(server, service):
     stranger = service()
-    with pytest.raises(Problem, match=r"answered 401: .*wrong, over or revoked"):
+    with pytest.raises(Problem, match=r"answered 401: .*wrong, expired or revoked"):
         ScriptSimulator(
             over_http(server.base_url, "no-key"), server.site_id, rng=random.Random(1)
         ).run()
-    with pytest.raises(Problem, match=r"answered 403: .*oci:script of this very site"):
+    with pytest.raises(Problem, match=r"answered 403: .*oci:script for this site"):
         ScriptSimulator(
             over_http(server.base_url, server.key), stranger.site_id, rng=random.Random(1)
         ).run()
@@ -154,7 +154,7 @@ def test_a_server_that_is_none_is_told_apart(server):
     ],
 )
 def test_what_is_no_address_is_refused(url):
-    with pytest.raises(Invalid, match="no address of a server"):
+    with pytest.raises(Invalid, match="not an address of a server"):
         checked_url(url)
 
 

@@ -144,7 +144,7 @@ def test_a_time_in_the_future_is_rejected_with_the_tolerance(site: OwnSite):
     results = site.post([site.row(n, conversionTime=site.oci.ago(-n * 1_800)) for n in (1, 3)])
     assert outcomes(results) == ["queued", "rejected"]
     assert results[1]["code"] == "TIME_IN_FUTURE"
-    assert results[1]["message"] == "the conversion lies more than 1 h in the future"
+    assert results[1]["message"] == "the conversion is more than 1 h in the future"
 
 
 # Duplicates

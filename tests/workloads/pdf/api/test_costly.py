@@ -93,7 +93,7 @@ def test_a_large_picture_in_the_variables_is_refused_with_its_path(costly, call)
         body = {"template_name": "sound", "rows": [{"x": BOMB}]}
         answer = costly.client.post("/pdf/batches", json=body, headers=costly.owner())
     assert answer.status_code == 422
-    assert "/x a picture has more pixels than the 25 million" in answer.text
+    assert "/x a picture has more than the allowed 25 million pixels" in answer.text
 
 
 def test_large_pictures_that_the_template_puts_together_fail_the_job_at_once(costly):
@@ -102,7 +102,7 @@ def test_large_pictures_that_the_template_puts_together_fail_the_job_at_once(cos
     job_id = costly.done(me, request("logos", x=x))
     job = costly.get(me, job_id).json()
     assert (job["status"], job["error_code"], job["retry_count"]) == ("failed", "TEMPLATE_ERROR", 0)
-    assert "more pixels than the 60 million" in job["error_message"]
+    assert "more than the allowed 60 million pixels" in job["error_message"]
     assert costly.seen(job_id).internal_code == "PICTURES_TOO_LARGE"
     assert preview(costly, "logos", x=x).status_code == 422
 

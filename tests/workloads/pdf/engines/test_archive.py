@@ -162,7 +162,7 @@ def test_what_takes_too_long_to_check_is_refused(chromium, weasyprint, monkeypat
     monkeypatch.setattr(archive, "MAX_CONFORMING_OBJECTS", 10)
     for engine in (chromium, weasyprint):
         render(engine, page("<p>x"), Paper())
-        with pytest.raises(RenderFailed, match="10 are allowed: split") as caught:
+        with pytest.raises(RenderFailed, match="limit 10") as caught:
             render(engine, page("<p>x"), ARCHIVE)
         assert caught.value.code == "TEMPLATE_ERROR"
 

@@ -142,7 +142,7 @@ class TestFontLimits:
     def test_there_may_be_so_many(self, folder: Path):
         for name in ("a", "b", "c"):
             (folder / f"{name}.woff2").write_bytes(SYMBOLS)
-        why = "template fonts/c.woff2: it is one more than the 2 allowed"
+        why = "template fonts/c.woff2: at most 2 are allowed"
         assert refusal(folder, pdf_max_fonts=2).message == why
         assert load_pdf_templates(Settings(pdf_fonts=folder, pdf_max_fonts=3))
 

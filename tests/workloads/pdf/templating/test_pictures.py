@@ -68,20 +68,20 @@ def test_a_picture_of_each_kind_is_measured(kind):
     ],
 )
 def test_a_large_picture_is_found_however_it_is_spelled(page):
-    assert "more pixels than the 25 million" in refusal(f"<html>{page}</html>")
+    assert "more than the allowed 25 million pixels" in refusal(f"<html>{page}</html>")
 
 
 def test_different_pictures_are_counted_together():
     sides = (4_600, 4_700, 4_800)
     pages = [f'<img src="{png(side, pixels=False)}">' for side in sides]
     LIMITS.check("".join(pages[:2] * 2))
-    assert "the document have more pixels than the 60 million" in refusal("".join(pages))
+    assert "the document have more than the allowed 60 million pixels" in refusal("".join(pages))
 
 
 def test_a_gif_is_as_large_as_its_first_frame():
     frame = struct.pack("<BHHHHB", 0x2C, 0, 0, 20_000, 20_000, 0)
     screen = b"GIF89a" + struct.pack("<HHBBB", 1, 1, 0x80, 0, 0) + bytes(6)
-    assert "more pixels" in refusal(in_base64("image/gif", screen + frame + b"\x02\0;"))
+    assert "million pixels" in refusal(in_base64("image/gif", screen + frame + b"\x02\0;"))
 
 
 @pytest.mark.parametrize(

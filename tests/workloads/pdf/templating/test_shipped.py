@@ -226,7 +226,7 @@ class TestCuttingPlan:
     def test_a_part_off_its_board_is_an_error(self):
         part = {"label": "A", "x_mm": 1500, "y_mm": 0, "length_mm": 501, "width_mm": 10}
         boards = [{"length_mm": 2000, "width_mm": 1000, "parts": [part]}]
-        with pytest.raises(RenderFailed, match="does not lie on its board"):
+        with pytest.raises(RenderFailed, match="is not on its board"):
             page("cutting_plan", boards=boards)
 
     def test_tiny_parts_have_no_label_and_lean_ones_stand(self):
