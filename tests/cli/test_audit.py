@@ -112,9 +112,11 @@ def test_an_export_to_a_file_is_renamed_when_complete(kesin, worked, tmp_path):
     assert not (tmp_path / "events.ndjson.part").exists()
 
 
-def test_on_a_terminal_there_is_a_progress_bar(kesin, fill, programs):
-    fill("task", 600)
-    assert "replaying" in programs.on_terminal("audit", "verify").out
+def test_on_a_terminal_there_is_a_progress_bar_with_grouped_numbers(kesin, fill, programs):
+    fill("task", 1_200)
+    shown = programs.on_terminal("audit", "verify").out
+    assert "replaying" in shown
+    assert "1,200 of 1,200" in shown
 
 
 def test_a_single_queue_can_be_verified(kesin, fill):

@@ -64,7 +64,7 @@ def test_a_title_that_is_no_format_of_fields_is_refused_by_name(store, title, wo
         (("login.userToken",), "masked: 'login.userToken'"),
         (("to.",), "no payload field: 'to.'"),
         (("0",), "'0'"),
-        (('to"',), "no field"),
+        (('to"',), "no payload field"),
         ("to", "a list of at most 8"),
         (tuple(f"f{n}" for n in range(9)), "a list of at most 8"),
     ],

@@ -118,7 +118,7 @@ def test_a_server_without_room_takes_nothing_and_breaks_nothing(redis_store):
     job = task.create_job()
     redis_store.client.config_set("maxmemory", "1mb")
     try:
-        with pytest.raises(StoreUnreachable, match="for the moment"):
+        with pytest.raises(StoreUnreachable, match="at the moment"):
             task.create_job(key="too much")
         assert task.state(job) == "ready"
     finally:
@@ -177,7 +177,7 @@ def test_a_server_without_room_lets_a_transaction_go(redis_store):
     with suppress(StoreUnreachable), redis_store.transaction():
         task.create_job(key="undone")
         redis_store.client.config_set("maxmemory", "1mb")
-        with pytest.raises(StoreUnreachable, match="for the moment") as refused:
+        with pytest.raises(StoreUnreachable, match="at the moment") as refused:
             task.create_job(key="too much")
         raise refused.value
     redis_store.client.config_set("maxmemory", "0")

@@ -189,7 +189,7 @@ def test_credentials_are_kept_tried_and_dropped(oci, kesin, tmp_path, monkeypatc
         assert google.recorded == {}
     for answer in (stored, good, bad):
         assert "the-client-secret" not in answer.out + answer.err
-    assert oci(*words, "--drop").out == "dropped the credentials of north\n"
+    assert oci(*words, "--drop").out == "deleted the credentials of north\n"
     gone = oci(*words, "--drop")
     assert (gone.code, gone.err) == (1, "kesin: there are no credentials of north\n")
 
@@ -246,7 +246,7 @@ def test_what_would_harm_or_makes_no_sense_is_refused(oci, tmp_path):
         ((*here, "--key-file", "key", "--key-env", "X"), "--key-file or --key-env"),
         ((*here, "--key-file", "key", "--crash", "at-noon"), "after-export"),
         ((*here, "--key-file", "key", *["--crash", "before-ack"] * 2), "--runs 2"),
-        ((*base, "--url", "here", "--key-file", "key"), "no address"),
+        ((*base, "--url", "here", "--key-file", "key"), "not an address"),
     ):
         answer = oci(*words)
         assert answer.code == 2

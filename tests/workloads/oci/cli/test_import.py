@@ -119,7 +119,7 @@ def test_what_cannot_be_read_is_told(oci, tmp_path):
     (tmp_path / "c.csv").write_text("name;gclid\nx;y\n")
     assert "must name the columns" in oci("import", "c.csv", "--site", "north").err
     (tmp_path / "d.json").write_text('[{"externalId": ')
-    assert "no JSON" in oci("import", "d.json", "--site", "north").err
+    assert "not JSON" in oci("import", "d.json", "--site", "north").err
     (tmp_path / "e.csv").write_text("")
     assert oci("import", "e.csv", "--site", "north").out.startswith("0 rows for north")
 
@@ -184,7 +184,7 @@ def test_a_dry_run_shows_how_a_file_is_read_and_changes_nothing(oci, tmp_path):
     for text in ("Windows-1254", "Google Click ID → gclid", "dd.mm.yyyy", "Satış", "1257.50 TRY"):
         assert text in answer.out
     assert "Cj0KCQiA_0" not in answer.out
-    assert "line 4, row 3 (A-2): INVALID_CONVERSION_VALUE, '1.500' reads two" in answer.err
+    assert "line 4, row 3 (A-2): INVALID_CONVERSION_VALUE, '1.500' is ambiguous" in answer.err
     assert "3 rows for north, once imported: queued 2, duplicate 0, corrected 0" in answer.out
     shown = oci("import", "a.csv", "--site", "north", "--dry-run", "--json").json
     assert shown["file"]["encoding"] == "Windows-1254"

@@ -178,7 +178,7 @@ def test_an_amount_may_be_spelled_in_turkish_or_english():
     ],
 )
 def test_an_ambiguous_amount_is_refused(given: str):
-    with pytest.raises(Unsendable, match="reads one way"):
+    with pytest.raises(Unsendable, match="unambiguous number"):
         parse_value(given, "TRY")
 
 

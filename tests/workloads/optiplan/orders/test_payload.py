@@ -163,7 +163,7 @@ def test_an_order_has_one_to_a_thousand_parts():
     assert len(payload(*[part()] * MAX_PARTS).parts) == MAX_PARTS
     for count in (0, MAX_PARTS + 1, 100_000):
         body = {**order(), "parts": [part()] * count}
-        assert wrong(body) == {"parts": f"must hold 1…1000 parts, got {count}"}
+        assert wrong(body) == {"parts": f"must have 1…1000 parts, got {count}"}
 
 
 @pytest.mark.parametrize("parts", [None, {}, "x", 5])

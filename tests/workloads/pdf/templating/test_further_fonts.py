@@ -160,7 +160,7 @@ class TestFontLimits:
 
 
 def test_a_missing_folder_is_named_with_its_setting(tmp_path: Path):
-    with pytest.raises(Unavailable, match=r"there is no folder .*none: look at KESIN_PDF_FONTS"):
+    with pytest.raises(Unavailable, match=r"there is no folder .*none: check KESIN_PDF_FONTS"):
         load_pdf_templates(Settings(pdf_fonts=tmp_path / "none"))
 
 
