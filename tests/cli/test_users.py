@@ -147,7 +147,7 @@ BAD = {
     "a password of no user": (("passwd", "can"), 1, "there is no user 'can'"),
     "no change": (("set", "ayse"), 2, "nothing to change"),
     "sites and none": (("set", "ayse", "--site", "s", "--no-sites"), 2, "cannot be combined"),
-    "queues and none": (("set", "ayse", "--queue", "oci", "--no-queues"), 2, "not go together"),
+    "queues and none": (("set", "ayse", "--queue", "oci", "--no-queues"), 2, "cannot be combined"),
 }
 
 

@@ -83,7 +83,7 @@ class NewJob:
     def _after(self, queue: Queue) -> tuple[str, ...]:
         named = isinstance(self.after, list | tuple | set | frozenset)
         if not named or not all(isinstance(parent, str) for parent in self.after):
-            raise BadInput("bad_after", "after", "after is a list of ids of jobs")
+            raise BadInput("bad_after", "after", "after must be a list of job ids")
         parents = tuple(dict.fromkeys(self.after))
         if not parents:
             return ()

@@ -226,7 +226,7 @@ def test_a_killed_backup_or_restore_leaves_nothing_incomplete(
     for steps in (0, 3):  # among the files, and in the database
         assert killed(steps, "backup", address, target, folder)
         assert not target.exists()
-        with pytest.raises(BackupRefused, match=r"b\.part is there"):
+        with pytest.raises(BackupRefused, match=r"b\.part exists"):
             write_backup(dump_for(address), target)
         shutil.rmtree(part)
     assert not killed(1_000, "backup", address, target, folder)

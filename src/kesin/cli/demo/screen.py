@@ -38,7 +38,7 @@ def print_sign_in(address: str, passwords: Mapping[str, str]) -> None:
 def print_tour(context: DemoContext, parts: Iterable[DemoPart], pids: list[int]) -> None:
     print_title("A tour: open these pages, in any order")
     pages = f"{context.address}/dashboard"
-    more = ": new work keeps coming in" if context.pace.goes_on else ""
+    more = ": new jobs keep arriving" if context.pace.goes_on else ""
     stops = [TourStop("The overview", pages, f"The numbers change while you watch{more}.")]
     stops += chain.from_iterable(part.tour(pages) for part in parts)
     if pids:

@@ -37,7 +37,7 @@ async def enqueue_within(
     fetch = await _fetcher(given)
     found = tuple(await fetch(WHICH_DATABASE, ()) or ())
     if found != callers.database and not await asyncio.to_thread(callers.leads_here, found):
-        raise StoreError("within: the connection leads to another database than the queue")
+        raise StoreError("within: the connection is to another database, not the queue's")
     places = [f"CAST({{{place}}} AS {kind})" for place, kind in enumerate(_TYPES)]
     places[6] = f"to_timestamp({places[6]} / 1000000.0)"
     values = (queue, job.payload, job.dedup_key, job.once, job.tenant, job.priority)

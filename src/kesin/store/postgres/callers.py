@@ -71,6 +71,6 @@ class Callers:
             if not self.leads_here(callers.execute(WHICH_DATABASE).fetchone()):
                 if idle:
                     connection.rollback()  # the look began a transaction
-                raise StoreError("within: the connection leads to another database than the queue")
+                raise StoreError("within: the connection is to another database, not the queue's")
             self._known.add(connection)
         return callers

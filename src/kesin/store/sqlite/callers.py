@@ -50,7 +50,7 @@ def _begin(connection: sqlite3.Connection, callers: CallersSqlite, path: str) ->
     """Begin a transaction, unless the connection is in one; whether it was begun."""
     file = callers.execute("PRAGMA database_list").fetchone()[2]
     if not file or not Path(path).exists() or not Path(path).samefile(file):
-        raise StoreError("within: the connection leads to another database than the queue")
+        raise StoreError("within: the connection is to another database, not the queue's")
     if not connection.in_transaction:
         by_itself = getattr(connection, "autocommit", False) is True  # since Python 3.12
         if by_itself or connection.isolation_level is None:

@@ -100,7 +100,7 @@ UNMET = {
     "within: this queue is not in an SQL database, which alone can do that": "for programs",
     "within: only a queue in PostgreSQL takes an asynchronous connection": "for programs",
     "within: an asynchronous connection takes neither stamps nor a note": "for programs",
-    "within: the connection leads to another database than the queue": "for programs",
+    "within: the connection is to another database, not the queue's": "for programs",
     "within: the queue {} has a clock of its own, and an asynchronous connection takes the"
     " database's time: use queue.enqueue(…, within=…) with a synchronous connection, or open the"
     " queue without clock=…": "for programs",

@@ -344,7 +344,7 @@ def test_the_numbers_of_waiting_and_of_ended_runs_are_limited(many, monkeypatch)
     for _ in range(MAX_WAITING):
         made.start(AYSE, many.name, "requeue", Filter(), 5)
     assert [one.state for one in made.of(AYSE, many.name)] == ["waiting"] * MAX_WAITING
-    with pytest.raises(RequestConflict, match="waiting already"):
+    with pytest.raises(RequestConflict, match="already waiting"):
         made.start(AYSE, many.name, "requeue", Filter(), 5)
     assert all(isinstance(one, QueuedRun) for one in made._waiting)
     for order in made._waiting:

@@ -173,10 +173,10 @@ def test_links_and_folders_and_pipes_are_no_solutions(xml: Path, tmp_path: Path)
     assert "link" in refused(xml).message
     xml.unlink()
     os.mkfifo(xml)
-    assert "no plain file" in refused(xml).message
+    assert "not a regular file" in refused(xml).message
     xml.unlink()
     xml.mkdir()
-    assert "no plain file" in refused(xml).message
+    assert "not a regular file" in refused(xml).message
 
 
 def test_a_file_that_is_gone_can_be_made_again_and_a_share_that_is_away_waited_for(xml: Path):

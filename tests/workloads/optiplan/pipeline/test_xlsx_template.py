@@ -100,8 +100,8 @@ def test_the_sheet_has_exactly_its_name(tmp_path: Path, title: str):
         ("A1", " [P_CODE_MAT]", "cell 1"),
         ("A1", "[p_code_mat]", "cell 1"),
         ("B1", 5, "cell 2 must be [P_LENGTH], it is 5"),
-        ("L1", None, "it holds 11"),
-        ("M1", "[P_MORE]", "it holds 13"),
+        ("L1", None, "it has 11"),
+        ("M1", "[P_MORE]", "it has 13"),
     ],
 )
 def test_the_tags_are_exactly_these(tmp_path: Path, cell: str, value: Any, expected: str):
@@ -112,7 +112,7 @@ def test_the_tags_are_exactly_these(tmp_path: Path, cell: str, value: Any, expec
 
 
 def test_tags_below_the_first_row_do_not_count(tmp_path: Path):
-    assert "it holds 0" in reason_of(tmp_path, changed(lambda sheet: sheet.insert_rows(1)))
+    assert "it has 0" in reason_of(tmp_path, changed(lambda sheet: sheet.insert_rows(1)))
 
 
 def test_a_chart_in_the_sheets_place_is_reported(tmp_path: Path):

@@ -114,7 +114,7 @@ def test_owners_see_the_state_of_their_webhooks(office, routes, receiver):
         "attempts": 1,
         "next_at": iso(job.run_at),
         "error": "HOOK_BAD_ANSWER",
-        "error_message": "it answered 500",
+        "error_message": "it returned 500",
     }
     assert (newest["id"], newest["state"], newest["next_at"]) == (waiting, "waiting", None)
 

@@ -31,7 +31,7 @@ def test_a_server_that_is_stopped_is_down_not_empty_and_comes_back():
         storage.put_bytes(KEY, b"x", PDF)
         server.kill()
         for call in operations_of(storage):
-            with pytest.raises(StorageDown, match=r"s3://artifacts does not serve"):
+            with pytest.raises(StorageDown, match=r"s3://artifacts does not work"):
                 call()
         server.start()
         assert storage.exists(KEY) is True

@@ -63,7 +63,7 @@ def read_order(
         return read_order_list(workshop, file.name, data, **names, defaults=defaults)
     except BadOrderList as problem:
         lines = [f"  {visible(str(row_problem))}" for row_problem in problem.problems]
-        raise Invalid("\n".join([f"{file}: nothing was made", *lines])) from None
+        raise Invalid("\n".join([f"{file}: nothing was created", *lines])) from None
 
 
 def read_file(file: Path) -> bytes:

@@ -94,7 +94,7 @@ def deliver(
     if status in _SUCCESS:
         elapsed_ms = round((clock.monotonic() - started) * 1_000)
         return Done({"status": status, "ms": elapsed_ms, "attempt": delivery.attempt_count})
-    message = Message("it answered %(status)s", status=status)
+    message = Message("it returned %(status)s", status=status)
     if status == http.HTTPStatus.GONE:
         return Failed("HOOK_GONE", message)
     delay_us = RETRY_DELAYS.delay_us(delay_index(RETRY_DELAYS, delivery), delivery.salt)
