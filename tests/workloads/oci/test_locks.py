@@ -102,7 +102,7 @@ def test_lock_3_only_a_reset_with_clear_errors_clears_them(
 def test_lock_3_completed_is_never_touched(site: OwnSite):
     job_id = site.row_in("COMPLETED")
     before = site.job(job_id)
-    refusal = {"id": job_id, "reason": "it is COMPLETED already"}
+    refusal = {"id": job_id, "reason": "it is already COMPLETED"}
     for action in ("RETRY_SELECTED", "RESET_TO_QUEUED", "MARK_FAILED"):
         body = site.act(action, [job_id])
         assert (body["affected"], body["refused"]) == (0, [refusal])

@@ -241,7 +241,7 @@ def test_a_late_failure_is_refused_with_the_state_and_downgrades_nothing(site: O
     job_id = requeue(site) if state == "QUEUED" else site.row_in(state)
     before = site.job(job_id)
     body = site.ack_failed([job_id], errorCategory="TRANSIENT")
-    assert body["refused"] == [{"id": f"seal_{job_id}", "reason": f"it is {state} already"}]
+    assert body["refused"] == [{"id": f"seal_{job_id}", "reason": f"it is already {state}"}]
     assert (body["updated"], site.job(job_id)) == (0, before)
 
 

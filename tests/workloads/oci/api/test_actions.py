@@ -32,7 +32,7 @@ def test_sending_a_row_back_renews_its_budget_and_notes_the_reason(site: OwnSite
 def test_a_row_reset_in_processing_is_claimed_by_nobody(site: OwnSite):
     job_id = site.row_in("PROCESSING")
     assert site.act("RETRY_SELECTED", [job_id])["refused"] == [
-        {"id": job_id, "reason": "it is PROCESSING already"}
+        {"id": job_id, "reason": "it is already PROCESSING"}
     ]
     assert site.act("RESET_TO_QUEUED", [job_id]) == MOVED_ONE
     job = site.job(job_id)
@@ -163,7 +163,7 @@ def test_a_dry_run_says_what_would_move_by_state_and_reason_and_moves_nothing(
     assert site.jobs() == before
     planned = [
         {"state": "PROCESSING", "rows": 1},
-        {"state": "COMPLETED", "reason": "it is COMPLETED already", "rows": 1},
+        {"state": "COMPLETED", "reason": "it is already COMPLETED", "rows": 1},
         {"state": "FAILED", "reason": "already", "rows": 1},
         {"reason": UNKNOWN, "rows": 1},
     ]

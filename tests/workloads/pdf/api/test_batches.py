@@ -54,7 +54,7 @@ def test_a_merged_file_is_not_promised_to_conform(bindery):
     assert bindery.post(rows, options=options, output="zip").status_code == 202
     response = bindery.post(rows, options=options, output="merged")
     assert response.status_code == 422
-    assert "ask for zip" in error_of(response)["details"]["fields"][0]["message"]
+    assert "request a zip" in error_of(response)["details"]["fields"][0]["message"]
 
 
 def test_wrong_names_and_templates_are_refused(bindery):
