@@ -92,7 +92,7 @@ def test_what_is_wrong_with_a_rule_stands_at_its_field(shop):
     assert errors["v/trimByThickness/1/thickness"] == "is repeated"
     assert errors["v/backingThicknesses/0/thickness"] == "must not be empty"
     assert {one for one in errors if f'href="#e-{one}"' in answer.text} == set(errors)
-    assert ">Trims 2 · Board thickness</a> is there twice" in answer.text
+    assert ">Trims 2 · Board thickness</a> is repeated" in answer.text
     assert 'value="much"' in answer.text
     turkish = shop.client.post(
         f"{PAGE}/rules", data=typed, headers=shop.cookie("can") | {"accept-language": "tr"}
