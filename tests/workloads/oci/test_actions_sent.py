@@ -224,7 +224,7 @@ def test_a_check_compares_the_actions_with_googles(make_api: Callable[..., ApiSi
     checks = found(api)
     wrong = {name for name, (fine, advice) in checks.items() if not fine and advice}
     assert wrong == {
-        "no action is the default",
+        "there is no default action",
         "not enabled in Google Ads",
         "different in Google Ads",
     }

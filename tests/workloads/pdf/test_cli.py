@@ -84,7 +84,7 @@ def test_a_wrong_template_or_file_is_one_sentence_and_nothing_is_written(pdf: Pd
     for template, data, text, problem in (
         ("invoice", "-", '{"number": 7}', "/buyer: is missing"),
         ("nope", "-", "{}", "no template"),
-        ("invoice", "-", "[", "no JSON"),
+        ("invoice", "-", "[", "not JSON"),
         ("invoice", "-", "[]", "must contain an object"),
         ("invoice", "no.json", "", "cannot be read"),
     ):

@@ -160,7 +160,7 @@ def _parse_header(cells: Sequence[str]) -> list[Column]:
         paths.append(path)
     named = Counter(path for path in paths if path)
     for path in (path for path, times in named.items() if times > 1):
-        raise Invalid(f"the column {'.'.join(path)[:80]!r} is there twice", code="column_twice")
+        raise Invalid(f"the column {'.'.join(path)[:80]!r} is repeated", code="column_twice")
     for path in sorted(named):
         if any(path[:depth] in named for depth in range(1, len(path))):
             name = ".".join(path)[:80]
