@@ -225,7 +225,7 @@ def test_an_action_is_left_with_escape_or_previewed_done_and_reported(signed_in,
     call.evaluate("field => { field.value = 'explode' }")
     dialog_button(page, "Retry 2 jobs").click()
     alert = dialog.get_by_role("alert")
-    expect(alert).to_contain_text("The request failed")
+    expect(alert).to_contain_text("The action failed")
     expect(alert).to_contain_text("explode")
     assert alert.evaluate(
         "one => { const at = one.getBoundingClientRect();"

@@ -268,7 +268,7 @@ def test_a_banner_says_that_nothing_answers_and_actions_wait(
     banner = page.locator("#offline")
     expect(banner).to_be_visible()
     expect(banner).to_contain_text(re.compile(r"The service has not responded since \d+:\d\d:\d\d"))
-    expect(banner).to_contain_text(re.compile(r"Next try in \d+ s\.|Trying…"))
+    expect(banner).to_contain_text(re.compile(r"Next attempt in \d+ s\.|Trying…"))
     expect(retry).to_have_attribute("aria-disabled", "true")
     expect(retry).to_have_attribute("title", re.compile("wait until it is back"))
     retry.click(force=True)
@@ -296,7 +296,7 @@ def test_the_tries_come_later_and_later(signed_in, world: World, watcher):
     spans = []
     following = page.locator("#offline [data-next]")
     for _ in range(3):
-        expect(following).to_have_text(re.compile("Next try in"))
+        expect(following).to_have_text(re.compile("Next attempt in"))
         found = re.search(r"\d+", following.inner_text())
         assert found
         spans.append(int(found[0]))

@@ -133,7 +133,7 @@ def test_a_result_that_cannot_be_meant_fails_the_job_and_says_what_to_write(
 
 def test_an_unknown_category_of_an_action_is_refused(queue: Queue):
     job_id = queue.enqueue(1).id
-    with pytest.raises(BadInput, match="a category is one of"):
+    with pytest.raises(BadInput, match="a category must be one of"):
         queue.act("cancel", ids=[job_id], actor="op", code="X", category="never")
 
 
@@ -170,5 +170,5 @@ def test_old_names_work_for_one_more_release_and_warn(queue: Queue):
 def test_a_declaration_takes_the_name_of_a_category_too():
     assert Code("X", "AUTH") == Code("X", Category.AUTH)  # type: ignore[arg-type]
     assert Fixed("X", "AUTH", "x").category is Category.AUTH  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="a category is one of"):
+    with pytest.raises(ValueError, match="a category must be one of"):
         Code("X", "auth")  # type: ignore[arg-type]

@@ -71,7 +71,7 @@ def the_store(disk: SmallDisk, folder: Path) -> None:
             lambda: open_store(folder / "another.db"),
         ):
             trouble = refused(call)
-            assert (trouble.code, "room" in trouble.remedy) == (code, True), str(trouble)
+            assert (trouble.code, "space" in trouble.remedy) == (code, True), str(trouble)
         assert queue.stats().states == before
         check_promise(store, "work", queue.lifecycle, answered_ids, at_rest=False)
         disk.free()
