@@ -12,7 +12,6 @@ from unittest.mock import patch
 
 import pytest
 import structlog
-from argon2 import PasswordHasher
 from typer.testing import CliRunner
 
 from kesin.cli import app
@@ -20,7 +19,6 @@ from kesin.engine.queue import Queue, apply_changes
 from kesin.engine.replay import verify
 from kesin.engine.sweeper import Sweeper
 from kesin.engine.worker import Worker
-from kesin.foundation import passwords
 from kesin.foundation.clock import ManualClock
 from kesin.foundation.settings import Settings
 from kesin.lifecycle.model import Change, Job
@@ -32,12 +30,12 @@ from kesin.web.service import Service
 from tests.faults.conftest import fill
 from tests.faults.promise import check_promise
 from tests.faults.small_disk import SmallDisk, make_read_only
+from tests.quick_hashes import quick_hashes
 from tests.web.conftest import ROOT, World, error_of
 from tests.workloads.optiplan.floor import PHONE, Floor
 from tests.workloads.pdf.front import front_over
 
 LEASE_S = 60
-QUICK = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 
 
 def refused(call: Callable[[], object]) -> StoreTrouble:
@@ -262,7 +260,7 @@ def main(kind: str, place: str) -> None:
     for part in (the_store, the_service, the_pdfs, the_workshop):
         folder = disk.folder / part.__name__
         folder.mkdir()
-        with patch.object(passwords, "_hasher", lambda: QUICK):
+        with quick_hashes():
             part(disk, folder)
 
 

@@ -17,7 +17,6 @@ from typing import Any
 import psycopg
 import pytest
 import structlog
-from argon2 import PasswordHasher
 from fastapi import FastAPI
 from httpx._transports import default as transports
 from jinja2 import Environment, FileSystemBytecodeCache
@@ -46,6 +45,7 @@ from kesin.web.app import create_app
 from kesin.web.dashboard.frame import templates
 from kesin.web.service import Service
 from kesin.workloads import built_in
+from tests.quick_hashes import quick_hashes
 from tests.redis_server import RedisServer
 from tests.web.client import ADDRESS, Client
 from tests.web.lifecycle_cache import make_once, workloads
@@ -220,13 +220,8 @@ def error_of(answer: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _quick_hashes() -> Iterator[None]:
-    """Hash passwords with cheap parameters."""
-    with pytest.MonkeyPatch.context() as patch:
-        quick = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
-        patch.setattr(passwords, "_hasher", lambda: quick)
-        passwords.unmatched_hash.cache_clear()
+    with quick_hashes():
         yield
-    passwords.unmatched_hash.cache_clear()
 
 
 @pytest.fixture(autouse=True)

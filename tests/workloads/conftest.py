@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 import structlog
-from argon2 import PasswordHasher
 from structlog.testing import capture_logs
 
-from kesin.foundation import passwords
+from tests.quick_hashes import quick_hashes
 
 COURIER = Path(__file__).parents[2] / "examples" / "courier"
 sys.path.append(str(COURIER))
@@ -23,13 +22,8 @@ with warnings.catch_warnings():  # it asks for httpx2 and works with httpx
 
 @pytest.fixture(scope="package", autouse=True)
 def _quick_hashes() -> Iterator[None]:
-    """Hash passwords with cheap parameters."""
-    with pytest.MonkeyPatch.context() as patch:
-        quick = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
-        patch.setattr(passwords, "_hasher", lambda: quick)
-        passwords.unmatched_hash.cache_clear()
+    with quick_hashes():
         yield
-    passwords.unmatched_hash.cache_clear()
 
 
 @pytest.fixture

@@ -4,13 +4,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from argon2 import PasswordHasher
 
 from kesin.engine.access.accounts import Accounts
-from kesin.foundation import passwords
 from kesin.foundation.clock import ManualClock
 from kesin.foundation.permissions import system_actor
 from kesin.store.directory import Directory
+from tests.quick_hashes import quick_hashes
 from tests.store.conftest import opened
 
 TABLES = ("site", "person", "session", "api_key", "audit", "secret")
@@ -28,13 +27,8 @@ def store(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _quick_hashes() -> Iterator[None]:
-    """Hash passwords with the cheapest parameters of argon2."""
-    quick = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(passwords, "_hasher", lambda: quick)
-        passwords.unmatched_hash.cache_clear()
+    with quick_hashes():
         yield
-    passwords.unmatched_hash.cache_clear()
 
 
 @pytest.fixture
