@@ -39,6 +39,7 @@ SHELL = ("sh", "bash", "shell", "console")
 RUN = re.compile(r"(KESIN_\w+=\S+ )*(kesin |python examples/)")
 SERVER = re.compile(r"export KESIN_DATABASE_URL=(\S+)")
 FILE = re.compile(r"# (\w+\.py)\n")
+FOREVER, ONCE = ").run()\n", ").drain()\n"  # a worker that a reader stops with Ctrl-C
 
 
 def is_run(page: Path, block: Block) -> bool:
@@ -100,13 +101,18 @@ def test_the_code_of_a_page_prints_what_it_shows(page, tmp_path, monkeypatch, re
 
 
 def run_python(page: Path, block: Block, names: dict[str, Any]) -> str:
-    """Run a block with the names of those before it; one that names its file is written there."""
+    """Run a block with the names of those before it, and the tests that it defines.
+
+    A block that names its file is written there.
+    """
     if named := FILE.match(block.text):
         Path(named[1]).write_text(block.text, "utf-8")
     text = "\n" * (block.line - 1) + block.text  # so that a traceback names the line of the page
     printed = StringIO()
     with capture_logs(), redirect_stdout(printed):
-        exec(compile(text, str(page), "exec"), names)
+        exec(compile(text.replace(FOREVER, ONCE), str(page), "exec"), names)
+        for name in re.findall(r"^def (test_\w+)\(\)", block.text, re.MULTILINE):
+            names[name]()
     return printed.getvalue()
 
 
