@@ -129,7 +129,8 @@ def test_kesin_is_installed_as_the_quick_start_says(built, target, tmp_path, whe
     """The short form installs the wheel of the other tests, once, in an environment without pip."""
     venv, install = commands_of(VENV)
     install_more = install.replace("[web]", "[web,postgres]")
-    assert all(f"`{install_more}`" in (ROOT / page).read_text("utf-8") for page, _ in (VENV, VENV_TR))
+    pages = [(ROOT / page).read_text("utf-8") for page, _ in (VENV, VENV_TR)]
+    assert all(f"`{install_more}`" in page for page in pages)
     assert {"web", "postgres"} <= EXTRAS.keys()
     if built == "here":
         venv = venv.replace("-m venv ", "-m venv --without-pip ")
