@@ -1,6 +1,7 @@
 """The pages about PDFs and cutting orders agree with the code: filters, codes, rules, pictures."""
 
 import re
+from inspect import signature
 from typing import Any
 
 from PIL import Image
@@ -12,6 +13,7 @@ from kesin.workloads.pdf.storage import open_storage
 from kesin.workloads.pdf.templating.filters import FILTERS
 from kesin.workloads.pdf.templating.library import TemplateLibrary
 from kesin.workloads.pdf.templating.sandbox import Sandbox
+from kesin.workloads.pdf.templating.totals import TEMPLATE_FUNCTIONS
 from kesin.workloads.pdf.webhooks.delivery import derive_secret, signature_headers
 from tests.docs.pages import DOCS, PAGES, blocks, links, matches
 
@@ -33,6 +35,15 @@ def test_every_filter_of_templates_is_shown_with_its_output():
     for source, shown in lines:
         printed = Sandbox({"line": source}).render("line", {}).replace("\u00a0", " ")
         assert matches(shown, printed), f"{source} prints {printed}"
+
+
+def test_every_function_of_totals_is_listed_with_its_arguments():
+    section = PDF_TEXT.partition("### Totals")[2].partition("\n### ")[0]
+    listed = dict(re.findall(r"^\| `(\w+)\((.*?)\)` \|", section, re.MULTILINE))
+    assert listed == {
+        name: ", ".join(signature(function).parameters)
+        for name, function in TEMPLATE_FUNCTIONS.items()
+    }
 
 
 def test_every_template_has_a_picture_on_the_page_and_no_picture_is_left_over():
