@@ -25,7 +25,7 @@ from kesin.store.directory import Directory
 from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter
 from kesin.workloads.common.api_client import ApiResponse, Send
-from kesin.workloads.oci.cli.script_simulator import ScriptSimulator
+from kesin.workloads.oci.cli.script_simulator import Crash, ScriptSimulator
 from kesin.workloads.oci.conversions.ingest import ingest
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from kesin.workloads.oci.script import AckReport, ack, ack_failed, export
@@ -51,9 +51,9 @@ def sell(store: Store, clock: ManualClock) -> None:
     send = _doors(site)
     script = ScriptSimulator(send, site.id, rng=chance, fail_share=0.06, limit=PAGE)
     thrower = ScriptSimulator(send, site.id, rng=chance, upload_error_share=1, limit=PAGE)
-    script.run("after-export")
+    script.run(Crash.AFTER_EXPORT)
     _wait(house, clock, LEASE_S)
-    script.run("before-ack")
+    script.run(Crash.BEFORE_ACK)
     _wait(house, clock, LEASE_S)
     thrower.run()
     _wait(house, clock, PAUSE_S)

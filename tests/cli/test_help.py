@@ -74,7 +74,7 @@ def test_every_command_that_asks_takes_yes_in_short_too():
               if "--yes" in param.opts}  # fmt: skip
     of_kesin = {("jobs", "act"), ("lifecycle", "retire"), ("store", "copy")}
     of_kesin |= {("site", "import"), ("site", "remove")}
-    assert asking.keys() == {*of_kesin, ("oci", "import")}
+    assert asking.keys() == {*of_kesin, ("oci", "import"), ("oci", "simulate-script")}
     assert all("-y" in spellings for spellings in asking.values())
 
 

@@ -13,9 +13,11 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
+
+from kesin.foundation.problems import Invalid
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,6 +46,16 @@ def option(metavar: str, meaning: str, *names: str, **settings: Any) -> Any:
 def flag(names: str, meaning: str) -> Any:
     """An option without a value."""
     return typer.Option(names, help=meaning)
+
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+
+
+def confirm(question: str, why: str) -> None:
+    """Ask whether to go on; without a terminal, require --yes."""
+    if not sys.stdin.isatty():
+        raise Invalid(f"{why}: add --yes")
+    typer.confirm(question, abort=True, err=True)
 
 
 def on_terminal() -> bool:

@@ -1,18 +1,15 @@
 """Arguments and options that several commands take."""
 
-import sys
 from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
-import typer
-
-from kesin.cli.support.errors import UsageError, check_choice
-from kesin.foundation.terminal import argument, flag, option
+from kesin.cli.support.errors import check_choice
+from kesin.foundation.terminal import Yes, argument, confirm, flag, option
 from kesin.lifecycle.errors import Category
 from kesin.store.records import Definition, Filter
 from kesin.workloads import lifecycles, workloads
 
-__all__ = ["argument", "flag", "option"]  # from where the commands of workloads have them
+__all__ = ["Yes", "argument", "confirm", "flag", "option"]  # which workloads have too
 
 
 def complete_queues(incomplete: str) -> list[str]:
@@ -54,14 +51,6 @@ TextPart = Annotated[
     option("TEXT", "An id, a key, a searched field, a title or part of an error message."),
 ]
 Key = Annotated[str | None, option("KEY", "Only with exactly this key.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
-
-
-def confirm(question: str, why: str) -> None:
-    """Ask whether to go on; without a terminal, require --yes."""
-    if not sys.stdin.isatty():
-        raise UsageError(f"{why}: add --yes")
-    typer.confirm(question, abort=True, err=True)
 
 
 class FilterOptions(NamedTuple):

@@ -59,7 +59,7 @@ PACES: Final[Mapping[demo.Pace, ScriptPace]] = {
 
 Turn = Crash | Literal["throws"] | None
 MISHAPS: Final[Mapping[int, Turn]] = {
-    1: "after-export", 3: "before-ack", 6: "throws", 8: "after-upload",
+    1: Crash.AFTER_EXPORT, 3: Crash.BEFORE_ACK, 6: "throws", 8: Crash.AFTER_UPLOAD,
 }  # fmt: skip
 TURNS: Final[Sequence[Turn]] = [MISHAPS.get(run) for run in range(11)]
 

@@ -220,18 +220,29 @@ def test_the_script_is_played_against_a_running_server(kesin, server, tmp_path, 
     (tmp_path / "key").write_text(server.key)
     words = ("oci", "simulate-script", "--site", server.site_id, "--url", server.base_url)
     how = ("--runs", 2, "--crash", "after-export", "--limit", 10, "--seed", 5)
-    played = kesin(*words, "--key-file", "key", *how, "--fail-share", 0.5)
+    played = kesin(*words, "--key-file", "key", *how, "--fail-share", 0.5, "--yes")
     assert played.code == 0
-    assert "never sent to Google" in played.err
     assert "crashed after-export" in played.lines[1]
     monkeypatch.setenv("SCRIPT_KEY", server.key)
-    nothing = kesin(*words, "--key-env", "SCRIPT_KEY", "--json")
+    nothing = kesin(*words, "--key-env", "SCRIPT_KEY", "--json", "--yes")
     assert nothing.json["runs"][0]["exported"] == 0
     states = server.states()
     assert states["PROCESSING"] == 10
     assert states["COMPLETED"] + states["FAILED"] == 20
     assert states["FAILED"] > 0
     assert server.key not in played.out + played.err
+
+
+def test_the_simulated_script_takes_nothing_before_it_is_confirmed(kesin, server, monkeypatch):  # noqa: F811
+    server.enqueue(*sales(3))
+    monkeypatch.setenv("SCRIPT_KEY", server.key)
+    site = ("--site", server.site_id, "--url", server.base_url)
+    refused = kesin("oci", "simulate-script", *site, "--key-env", "SCRIPT_KEY")
+    assert refused.code == 2
+    assert f"the site {server.site_id} at {server.base_url}" in refused.err
+    assert "never sent to Google" in refused.err
+    assert "add --yes" in refused.err
+    assert server.states() == {"QUEUED": 3}
 
 
 def test_what_would_harm_or_makes_no_sense_is_refused(oci, tmp_path):
@@ -254,7 +265,7 @@ def test_what_would_harm_or_makes_no_sense_is_refused(oci, tmp_path):
     for words, message in (
         ((*here, "--key-env", "NOT_THERE"), "no key in the variable NOT_THERE"),
         ((*here, "--key-file", "no"), "No such file"),
-        ((*here, "--key-file", "key"), "is `kesin serve` running?"),
+        ((*here, "--key-file", "key", "--yes"), "is `kesin serve` running?"),
     ):
         answer = oci(*words)
         assert answer.code == 1

@@ -7,7 +7,7 @@ import pytest
 from kesin.foundation.problems import Invalid, Problem, Unavailable
 from kesin.workloads.common.api_client import ApiResponse, checked_url, is_loopback, over_http
 from kesin.workloads.oci.cli.script_simulator import (
-    CRASH_POINTS,
+    Crash,
     ScriptRun,
     ScriptSimulator,
 )
@@ -62,17 +62,17 @@ def test_an_upload_that_throws_fails_all_its_rows_for_now_and_ends_the_run(serve
 
 
 def test_every_crash_is_mended_by_the_clock_and_the_next_run(server):
-    for number, crash in enumerate(CRASH_POINTS):
+    for number, crash in enumerate(Crash):
         server.enqueue(*(sale(10 * number + n) for n in range(5)))
         script = simulate(server)
         crashed = script.run(crash)
         assert (crashed.exported, crashed.acked, crashed.crashed) == (5, 0, crash)
         assert server.states()["PROCESSING"] == 5
-        assert len(script.uploaded) == (0 if crash == "after-export" else 5)
+        assert len(script.uploaded) == (0 if crash == Crash.AFTER_EXPORT else 5)
         server.pass_time(LEASE_S)
         server.sweep()
         assert script.run() == ScriptRun(exported=5, acked=5)
-        assert script.repeated == len(script.uploaded) - 5 * (crash == "after-export")
+        assert script.repeated == len(script.uploaded) - 5 * (crash == Crash.AFTER_EXPORT)
     assert server.states() == {"COMPLETED": 15}
 
 
@@ -98,7 +98,7 @@ def test_the_same_seed_plays_the_same_and_another_does_not():
 def test_a_row_that_could_be_sent_can_be_sent_again(server):
     server.enqueue(*(sale(n) for n in range(40)))
     script = simulate(server, fail_share=0.3)
-    first = script.run("before-ack")
+    first = script.run(Crash.BEFORE_ACK)
     assert first.failed > 0
     assert server.states() == {"FAILED": first.failed, "PROCESSING": 40 - first.failed}
     server.pass_time(LEASE_S)

@@ -49,9 +49,7 @@ def import_conversions(
     file_format: FormatOption = None,
     ignore_columns: IgnoreColumnsOption = None,
     dry_run: Annotated[bool, flag("--dry-run", "Only show what the import would change.")] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Import without a preview and a question.")
-    ] = False,
+    yes: terminal.Yes = False,
     as_json: JsonOption = False,
 ) -> None:
     """Import conversions from a file.
@@ -60,10 +58,10 @@ def import_conversions(
     nothing, except that a row that failed because of its data is corrected if the data changed.
     Columns or fields: externalId, gclid (or wbraid, gbraid), conversionName, conversionTime,
     conversionValue, conversionCurrency; or the names of Google's template. On a terminal, it
-    first shows how the file is read and what would change, and asks. A bad row does not stop the
-    others. Exits with 1 if any row was rejected. A CSV with other columns is refused unless
-    --ignore-columns names them. JSON, and CSV from standard input, are read into memory: for
-    millions of rows use a CSV file or NDJSON.
+    first shows how the file is read and what would change, and asks, unless --yes is there. A bad
+    row does not stop the others. Exits with 1 if any row was rejected. A CSV with other columns is
+    refused unless --ignore-columns names them. JSON, and CSV from standard input, are read into
+    memory: for millions of rows use a CSV file or NDJSON.
     """
     with parsing.open_source(file, file_format) as source, open_site(site, "oci.import") as found:
         read = partial(_process_file, found, source, ignored=column_names(ignore_columns))

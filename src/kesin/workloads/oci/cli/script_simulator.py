@@ -5,13 +5,14 @@ import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import Annotated, Any, Final
 from urllib.parse import quote
 
 from kesin.foundation.problems import Invalid, Problem
-from kesin.foundation.terminal import flag, option, print_table, say, say_json, warn
+from kesin.foundation.terminal import Yes, confirm, flag, option, print_table, say, say_json
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.errors import Category
 from kesin.workloads.common.api_client import ApiResponse, Send, checked_url, is_loopback, over_http
@@ -19,9 +20,15 @@ from kesin.workloads.common.cli import JsonOption
 from kesin.workloads.oci.cli.site import SiteOption
 from kesin.workloads.oci.script import MAX_EXPORT_ROWS
 
-Crash = Literal["after-export", "after-upload", "before-ack"]
 
-CRASH_POINTS: Final[tuple[Crash, ...]] = get_args(Crash)
+class Crash(StrEnum):
+    """Where a run of the script ends before its time."""
+
+    AFTER_EXPORT = "after-export"
+    AFTER_UPLOAD = "after-upload"
+    BEFORE_ACK = "before-ack"
+
+
 VERSION: Final = "simulator"
 MAX_PAGES: Final = 10_000  # of a run, so that every loop ends
 MAX_RUNS: Final = 1_000
@@ -97,17 +104,17 @@ class ScriptSimulator:
             return True
         ran.exported += len(rows)
         ran.crashed = crash  # on its first page, if at all
-        if crash == "after-export":
+        if crash == Crash.AFTER_EXPORT:
             return True
         sent, faults, threw = self._upload(rows)
-        if crash == "after-upload":
+        if crash == Crash.AFTER_UPLOAD:
             return True
         for (code, category), ids in faults.items():
             message = _FAULTS.get(code, "simulated: Google did not accept the upload")
             report = {"errorCode": code, "errorMessage": message, "errorCategory": category}
             ran.refused += self._report("/api/oci/ack-failed", ids, report)
             ran.failed += len(ids)
-        if crash == "before-ack":
+        if crash == Crash.BEFORE_ACK:
             return True
         if sent:
             ran.refused += self._report("/api/oci/ack", sent, {})
@@ -177,13 +184,14 @@ def simulate_script(
     key_file: Annotated[Path | None, option("FILE", _KEY_FILE, dir_okay=False)] = None,
     key_env: Annotated[str | None, option("NAME", _KEY_ENV)] = None,
     runs: Annotated[int, option("N", "The number of runs.", min=1, max=MAX_RUNS)] = 1,
-    crash: Annotated[list[str] | None, option("|".join(CRASH_POINTS), _CRASH)] = None,
+    crash: Annotated[list[Crash] | None, option("|".join(Crash), _CRASH)] = None,
     fail_share: Annotated[float, _share("The share of rows to report as failed.")] = 0.1,
     upload_error_share: Annotated[float, _share("The share of uploads that fail.")] = 0.0,
     seed: Annotated[int, option("N", "The same seed gives the same runs.")] = 1,
     limit: Annotated[
         int, option("N", "Rows in an export.", min=1, max=MAX_EXPORT_ROWS)
     ] = MAX_EXPORT_ROWS,
+    yes: Yes = False,
     yes_really: Annotated[bool, flag("--yes-really", "Allow a server on another machine.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -196,11 +204,13 @@ def simulate_script(
     base = checked_url(url)
     if not is_loopback(base) and not yes_really:
         raise Invalid(f"{base} is another machine, and {_HARM}; --yes-really allows it")
-    crashes = [_parse_crash(word) for word in crash or ()]
+    crashes = crash or []
     if len(crashes) > runs:
         raise Invalid(f"{len(crashes)} crashes need as many runs: --runs {len(crashes)}")
     key = _read_key(key_file, key_env)
-    warn(f"this is not a script of Google's: {_HARM}")
+    if not (yes or yes_really):
+        what = f"the rows that wait on the site {site} at {base}"
+        confirm(f"Take and acknowledge {what}? This uploads nothing: {_HARM}.", f"{what}: {_HARM}")
     script = ScriptSimulator(over_http(base, key), site, rng=random.Random(seed), limit=limit)
     script.fail_share, script.upload_error_share = fail_share, upload_error_share
     completed = [script.run(crashes[n] if n < len(crashes) else None) for n in range(runs)]
@@ -217,14 +227,6 @@ def simulate_script(
         f"{len(script.uploaded)} conversions would be at Google, {script.repeated} of them sent "
         "more than once under the same orderId, which Google counts once"
     )
-
-
-def _parse_crash(word: str) -> Crash:
-    for point in CRASH_POINTS:
-        if point == word:
-            return point
-    *others, last = CRASH_POINTS
-    raise Invalid(f"a script dies {', '.join(others)} or {last}, not {word!r}")
 
 
 def _read_key(file: Path | None, variable: str | None) -> str:
