@@ -30,7 +30,7 @@ from kesin.workloads.oci.conversions.conversion import (
 from kesin.workloads.oci.conversions.corrections import fix_rows
 from kesin.workloads.oci.google.data_manager import event
 from kesin.workloads.oci.google.google_ads import click_conversion
-from kesin.workloads.oci.lifecycle import DECISIONS
+from kesin.workloads.oci.lifecycle import DECISIONS, WAITING
 from kesin.workloads.oci.operations import ACTIONS
 from kesin.workloads.oci.pages.control import (
     CHANGED,
@@ -53,34 +53,32 @@ FIXABLE: Final = tuple(
 
 
 def job_panel(ctx: PageContext, history: JobDetails) -> Panel:
-    """The request of the site's channel, and the responses so far."""
+    """The row as the site's channel sends it, if it was sent or waits, and the responses so far."""
     context = ctx.workload("oci")
     job = context.queue.job(history.job.id) or history.job  # a masked one cannot be sent
-    site = ctx.accounts.find_site(job.tenant)
-    channel = site.channel if site else "api"
+    record = ctx.accounts.find_site(job.tenant)
+    site = SiteContext(context, record) if record else None
+    shown: dict[str, Any] = {"channel": record.channel if record else "api", "job": job}
+    shown |= {"unsendable": "", "version": ctx.service.settings.oci_google_version}
     try:
-        rules = SiteContext(context, site).defaults if site else RowDefaults(job.tenant, None, "")
+        rules = site.defaults if site else RowDefaults(job.tenant, None, "")
         conversion = Conversion.from_payload(job.payload, rules)
     except Unsendable as problem:
-        request, unsendable = "", problem.message
+        shown["unsendable"] = problem.message
     else:
-        unsendable = ""
-        if channel == "data_manager":
+        if shown["channel"] == "data_manager":
             body: dict[str, Any] = {"events": [event(conversion)]}
+        elif site and site.channel == "script":
+            more = site.settings.script_columns
+            body = conversion.script_item(job.id, site.zone, more=more)
         else:
             action = f"customers/…/conversionActions/{conversion.action_id or '…'}"
             row = click_conversion(conversion, action)
             body = {"conversions": [row], "partialFailure": True}
-        request = pretty(context.commands.masking("oci").value(body))
-    version = ctx.service.settings.oci_google_version
-    lines = {
-        "data_manager": "POST https://datamanager.googleapis.com/v1/events:ingest",
-        "api": f"POST https://googleads.googleapis.com/{version}/customers/…:uploadClickConversions",
-    }
-    shown = {"line": lines.get(channel, ""), "asked": request, "unsendable": unsendable}
-    adjustments = siblings(SiteContext(context, site), [job.id])[job.id] if site else {}
-    more = {"adjustments": adjustments, "title": adjustment_title, "exchanges": _exchanges(history)}
-    return Panel("oci/panel.html", {**shown, **more})
+        shown["asked"] = pretty(context.commands.masking("oci").value(body))
+    adjustments = siblings(site, [job.id])[job.id] if site else {}
+    shown |= {"adjustments": adjustments, "title": adjustment_title, "waiting": WAITING}
+    return Panel("oci/panel.html", shown | {"exchanges": _exchanges(history)})
 
 
 def adjustment_panel(ctx: PageContext, history: JobDetails) -> Panel:
