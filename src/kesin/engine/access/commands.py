@@ -45,13 +45,14 @@ MAX_LISTED_OUTCOMES: Final = 1_000  # of a bulk action by filter; by ids, all ar
 class JobDetails:
     """A job with its events and notes, and the actions an operator may take.
 
-    ``revealed``: it has what is masked otherwise, and the audit log says that it was looked at.
+    ``masked``: it lacks what is private. ``revealed``: it has it, and the audit log says so.
     """
 
     job: Job
     events: list[Event]
     notes: list[Note]
     actions: tuple[str, ...]
+    masked: bool = False
     revealed: bool = False
 
 
@@ -194,7 +195,7 @@ class Commands:
         history = self.masking(job.queue).history(job, details.events, details.notes)
         masked = JobDetails(*history, details.actions)
         if not reveal or not actor.has("reveal") or details == masked:
-            return masked
+            return replace(masked, masked=details != masked)
         self.accounts.note(actor, "job.reveal", queue=job.queue, site=job.tenant, target=job.id)
         return replace(details, revealed=True)
 

@@ -215,6 +215,15 @@ def test_only_who_may_reveal_unmasks_a_payload_and_each_attempt_leaves_a_line(he
         assert not permitted or (line.queue, line.site, line.target) == ("task", "north", job_id)
 
 
+def test_a_job_without_private_values_offers_nothing_to_unmask(world):
+    plain, private = world.job(payload={"note": "hello"}), world.job(payload=PAYLOAD)
+    for role in ("admin", "viewer"):
+        assert "Personal data" not in read(world, plain, role)
+        assert "Personal data and secrets are masked." in read(world, private, role)
+    assert "/unmask" not in read(world, plain)
+    assert "/unmask" in read(world, private)
+
+
 def test_a_payload_is_shown_as_text_whatever_is_in_it(world):
     text = read(world, world.job(payload={"note": "<script>alert(1)</script>"}, key="<b>"))
     assert "<script>alert" not in text
@@ -229,12 +238,31 @@ def test_a_conversion_shows_what_is_sent_and_what_came_back(world):
     text = read(world, job_id)
     assert "req-7" in text
     assert "Fetched by the Google Ads script" in text
+    assert "conversionTime&#34;: &#34;2026-11-14 10:00:00+03:00" in text
+    assert "partialFailure" not in text  # which is of the API
     assert "Cj0KCQiA" not in text
     world.accounts.set_site(system_actor("t"), "north", channel="api")
     assert ":uploadClickConversions" in read(world, job_id)
     world.accounts.set_site(system_actor("t"), "north", channel="data_manager")
     assert "events:ingest" in read(world, job_id)
     world.accounts.set_site(system_actor("t"), "north", channel="script")
+
+
+def test_a_row_that_waits_for_the_script_is_not_fetched_and_a_rejected_one_was_never_sent(world):
+    queue = world.service.queues["oci"]
+    job_id = world.job(
+        "north", queue="oci", payload=CONVERSION, stamps={"conversion_at": queue.now()}
+    )
+    text = read(world, job_id)
+    assert "Not yet fetched by the Google Ads script" in text
+    assert "conversionTime&#34;: &#34;2026" in text
+    apply_changes(queue, "reject", [Change(job_id, error_code="EXPIRED")], actor="one")
+    for channel in ("api", "script"):
+        world.accounts.set_site(system_actor("t"), "north", channel=channel)
+        text = read(world, job_id)
+        assert "It was never sent" in text
+        assert "Fetched by" not in text
+        assert ":uploadClickConversions" not in text
 
 
 def test_an_order_shows_its_plan_and_files(world):

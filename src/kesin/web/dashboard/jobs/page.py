@@ -194,7 +194,7 @@ def _stable_values(
         "failure": current_error(ctx, job) if _is_stopped(lifecycle, job) else None,
         "corrections": corrections(queue, history),
         "bare": bare,
-        "may_unmask": ctx.actor.has("reveal"),
+        "masked": history.masked,
     }
 
 
