@@ -159,7 +159,7 @@ def test_an_unknown_value_is_not_shown_as_a_number(world):
     world.service._note_history()
     text = overview(world, "ece")
     assert "<dt>done in a day</dt><dd data-number>–</dd>" in text
-    assert "<dt>workers</dt><dd>–</dd>" in text
+    assert ">workers seen</dt><dd>–</dd>" in text
 
 
 def test_queues_without_work_fold_into_one_line_and_your_own_come_first(world):
@@ -207,7 +207,7 @@ def test_work_without_a_worker_is_reported(world):
     world.clock.advance(59)
     text = overview(world)
     assert "Nothing needs you." in text
-    assert "<dt>workers</dt><dd>1</dd>" in text
+    assert ">workers seen</dt><dd>1</dd>" in text
 
 
 def test_silent_workers_and_a_late_sweeper_are_reported(world, monkeypatch):
@@ -273,7 +273,7 @@ def test_jobs_that_wait_for_others_need_nobody(world):
 
 
 def test_a_card_shows_in_red_that_jobs_wait_without_a_worker(world):
-    red = 'class="bad" title="Jobs are waiting, and no worker is running."'
+    red = 'class="bad" title="Jobs are waiting, and no worker is seen."'
     assert red not in overview(world)
     world.job()
     assert red in overview(world)
