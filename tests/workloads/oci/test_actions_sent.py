@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kesin.foundation.clock import iso
 from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.google.connection_check import check_site
 from tests.workloads.oci.action_lists import (
@@ -214,7 +215,7 @@ def test_a_check_compares_the_actions_with_googles(make_api: Callable[..., ApiSi
     api = make_api(channel)
     at_google(api.google, LEAD, {"name": "Another", "id": "12"})
     give(api, SALE, LEAD)
-    assert found(api)["2 conversion actions, as Google Ads has them"] == (True, "")
+    assert found(api)["conversion actions as Google Ads has them"] == (True, "")
     give(
         api,
         {**SALE, "lookback_days": 60, "default": False},
@@ -230,6 +231,17 @@ def test_a_check_compares_the_actions_with_googles(make_api: Callable[..., ApiSi
     }
     api.google.listed_as["status"] = "REMOVED"
     assert found(api)["not enabled in Google Ads"][0] is False
+
+
+def test_a_check_of_a_script_site_says_where_its_list_is_from(api: ApiSite):
+    give(api, SALE)
+    api.change(channel="script")
+    entered = "conversion actions as they were entered, not yet reported by a script"
+    assert found(api)[entered] == (True, "")
+    posted(api, SALE_AT_GOOGLE)
+    hour = str(iso(api.place.queue.now()))[:13]
+    reported = f"conversion actions as the script last reported them, at {hour}"
+    assert found(api)[reported] == (True, "")
 
 
 def test_a_check_says_when_google_does_not_list_them_and_closes_the_breaker_all_the_same(

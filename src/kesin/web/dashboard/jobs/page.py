@@ -108,14 +108,10 @@ def _changing_values(ctx: PageContext, history: JobDetails, queue: Queue) -> dic
         "hidden": max(len(lines) - MAX_LINES, 0),
         "outlook": future,
         "progress": companions.progress,
-        "beside": [
-            (which, relatives, listed)
-            for which, relatives, listed in (
-                ("parents", companions.parents, before),
-                ("children", companions.children, after),
-            )
-            if relatives.jobs or relatives.hidden
-        ],
+        "beside": (
+            ("parents", companions.parents, before),
+            ("children", companions.children, after),
+        ),
         "waits": companions.parents,
         "waits_for": ctx.tell(pages.waits_for(job)),
         "stopped": pages.stopped(ctx, job) if due else "",

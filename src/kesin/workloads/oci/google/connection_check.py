@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final, cast
 
+from kesin.foundation.clock import iso
 from kesin.foundation.messages import Message
 from kesin.foundation.problems import Problem, Unavailable
 from kesin.lifecycle.errors import Category
@@ -114,10 +115,8 @@ def _check(site: SiteContext, channels: Mapping[str, Channel]) -> list[Finding]:
         code = credentials.code
         act = ADVICE.find(code, "AUTH").act
         return [Finding("credentials", ok=False, detail=credentials.message, advice=act, code=code)]
-    findings = [
-        Finding("credentials", ok=True, detail="sealed and readable"),
-        *channel.check(credentials),
-    ]
+    findings = [Finding("credentials", ok=True, detail="sealed and readable")]
+    findings += channel.check(credentials)
     if all(finding.ok for finding in findings) and breaking.read_breaker(site).kind == "AUTH":
         breaking.close_breaker(site)
         findings.append(Finding("breaker", ok=True, detail="was open, is now closed"))
@@ -166,6 +165,11 @@ def check_actions(site: SiteContext, channels: Mapping[str, Channel]) -> list[Fi
     if not given.actions:
         return []
     changes = ActionChanges((), gone=tuple(known.get("gone", ())))  # in the script's last list
+    how, at = "conversion actions as Google Ads has them: %(n)s", iso(known.get("at")) or ""
+    if site.channel == "script" and known.get("source") == "script":
+        how = "conversion actions as the script last reported them, at %(at)s: %(n)s"
+    elif site.channel == "script":
+        how = "conversion actions as they were entered, not yet reported by a script: %(n)s"
     try:
         changes = changes if site.channel == "script" else look_up_actions(site, channels)
     except Problem as problem:
@@ -175,6 +179,6 @@ def check_actions(site: SiteContext, channels: Mapping[str, Channel]) -> list[Fi
         found.append(Message("not enabled in Google Ads: %(names)s", names=names))
     if names := ", ".join(changes.changed):
         found.append(Message("different in Google Ads: %(names)s", names=names))
-    fine = Message("%(n)s conversion actions, as Google Ads has them", n=len(given.actions))
+    fine = Message.fill(how, {"n": len(given.actions), "at": f"{at[:16]}Z"})
     bad = [Finding("actions", ok=False, detail=why, advice=_ADVICE["settings"]) for why in found]
     return bad or [Finding("actions", ok=True, detail=fine)]
