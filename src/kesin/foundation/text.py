@@ -55,6 +55,11 @@ def decode_json(text: str | None) -> Any:
         return text
 
 
+def as_object(value: Any) -> dict[str, Any]:
+    """The JSON value if it is an object, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
 def is_deeper_than(value: Any, depth: int) -> bool:
     layer = [value]
     for _ in range(depth):

@@ -8,6 +8,7 @@ from kesin.engine.access.folding import fold_events
 from kesin.engine.queue import Queue
 from kesin.foundation.clock import iso
 from kesin.foundation.messages import decode_note
+from kesin.foundation.text import as_object
 from kesin.lifecycle.budget import MINUTE_S, SECOND_US
 from kesin.store.records import Event, Note
 from kesin.workloads.optiplan.api.schemas import OrderEventBody
@@ -55,7 +56,7 @@ def audit_events(
         event_type = _NOTE_TYPES.get(note.kind, note.kind)
         if event_type != "stale":
             message = _NOTE_MESSAGES.get(note.kind, note.kind)
-            lines.append((note.at, event_type, message, _decode_object(note.details)))
+            lines.append((note.at, event_type, message, as_object(decode_note(note.details))))
     lines.sort(key=lambda line: line[0])
     return [
         OrderEventBody.model_construct(
@@ -83,7 +84,7 @@ def _event_message(event: Event) -> str:
 
 
 def _event_details(event: Event, approved: int) -> dict[str, Any]:
-    details = _decode_object(event.note)
+    details = as_object(decode_note(event.note))
     if event.error_code and _tells_error(event):
         details["errorCode"] = event.error_code
     if event.move == "approve":
@@ -95,8 +96,3 @@ def _event_details(event: Event, approved: int) -> dict[str, Any]:
             "next_run_at": iso(event.run_at),
         }
     return details
-
-
-def _decode_object(text: str | None) -> dict[str, Any]:
-    value = decode_note(text)
-    return value if isinstance(value, dict) else {}

@@ -134,6 +134,24 @@ def test_retries_with_the_same_code_are_folded_and_others_are_not(world):
     assert stable  # a fold keeps its id, and so stays open, while more lines are added
 
 
+def test_a_job_whose_attempts_are_used_says_so_and_names_its_other_errors(world):
+    job_id, once = world.job(max_attempts=3), world.job(max_attempts=1)
+    for code in ("FLAKY", "FLAKY", "OTHER"):
+        Worker(world.task, lambda _, code=code: Failed(code, f"{code} again")).drain()
+        assert "no attempts left" not in part(read(world, job_id), "story") or code == "OTHER"
+        world.clock.time_us += 3600 * SECOND_US
+    page = read(world, job_id)
+    assert "All 3 attempts are used." in part(page, "outcome")
+    assert "Before, 2 attempts failed with FLAKY." in part(page, "outcome")
+    assert part(page, "story").count("no attempts left") == 1
+    only = part(read(world, once), "outcome")
+    assert "Its only attempt is used." in only
+    assert "Before" not in only
+    for_good = world.job(max_attempts=3)
+    Worker(world.task, lambda _: Failed("BAD", "it is bad", category=Category.VALIDATION)).drain()
+    assert "used" not in part(read(world, for_good), "outcome")
+
+
 def test_what_a_person_did_is_never_folded(world):
     job_id = world.job()
     for _ in range(3):

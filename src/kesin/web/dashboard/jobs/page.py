@@ -187,7 +187,7 @@ def _stable_values(
         "result": None if job.result_json is None else pretty(json_depth_limited(job.result)),
         "succeeded": state is not None and state.success,
         "has_panel": ctx.pages_of(job.queue).job_panel is not None,
-        "failure": current_error(ctx, job) if _is_stopped(lifecycle, job) else None,
+        "failure": current_error(ctx, history) if _is_stopped(lifecycle, job) else None,
         "corrections": corrections(queue, history),
         "bare": bare,
         "masked": history.masked,

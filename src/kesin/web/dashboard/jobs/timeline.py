@@ -5,7 +5,8 @@ And the differences between payloads: what a move that replaced a job's payload 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
@@ -14,8 +15,7 @@ from kesin.engine.access.folding import fold_events
 from kesin.engine.queue import Queue
 from kesin.foundation.messages import decode_note, recorded_message, recorded_traceback
 from kesin.foundation.text import canonical_json, decode_json
-from kesin.lifecycle.declare import Lifecycle
-from kesin.lifecycle.model import Job
+from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.store.declarations import COLUMN_BITS
 from kesin.store.records import Event
 from kesin.web.dashboard.frame.formatting import pretty
@@ -43,6 +43,8 @@ class RecordedError(NamedTuple):
     message: str
     advice: Mapping[str, str] | None  # what it means, who must act, how, and what is next
     traceback: str = ""
+    is_last: bool = False  # no attempt is left
+    others: Sequence[tuple[str, int]] = ()  # other codes that attempts ended with, and how often
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +59,13 @@ class TimelineLine:
     seq: int = 0
     before: str = ""
     state: str = ""
-    worker: str = ""
     attempt: int = 0
     lasted_us: int | None = None
     lasts: bool = False  # the state lasts until now
     failing: RecordedError | None = None
     reason: str = ""
     details: str = ""
-    doc: str = ""
+    move: Move | None = None
     count: int = 1  # how often the same happened in a row
     first_seq: int = 0  # of the oldest that is folded in: it stays while more are added
     folded: tuple[TimelineLine, ...] = ()  # newest first
@@ -81,7 +82,12 @@ def timeline(
     for run in reversed(fold_events(history.events, messages=False)):
         folded = []
         for event in run.events:
-            folded.append(_event_line(ctx, history, lifecycle, event, following, now, advised))
+            line = _event_line(ctx, history, lifecycle, event, advised)
+            state = lifecycle.state.get(event.to_state)
+            if following or not (state and (state.terminal or state.success)):
+                lasted_us = (following or now) - event.at
+                line = replace(line, lasted_us=lasted_us, lasts=following is None)
+            folded.append(line)
             following = event.at
         newest, oldest = folded[0], folded[-1]
         if run.count > 1:
@@ -104,22 +110,10 @@ def timeline(
     return lines
 
 
-def _event_line(  # noqa: PLR0917  # a line needs what is around it
-    ctx: PageContext,
-    history: JobDetails,
-    lifecycle: Lifecycle,
-    event: Event,
-    following: int | None,
-    now: int,
-    advised: set[str],
+def _event_line(
+    ctx: PageContext, history: JobDetails, lifecycle: Lifecycle, event: Event, advised: set[str]
 ) -> TimelineLine:
-    state = lifecycle.state.get(event.to_state)
-    over = following is None and bool(state and (state.terminal or state.success))
-    until = following if following is not None else now
     reason, details = _reason_and_details(decode_note(event.note))
-    named = (move for move in lifecycle.moves if move.name == event.move)
-    leaving = (move for move in named if not move.sources or event.from_state in move.sources)
-    move = next(leaving, None)
     return TimelineLine(
         at=event.at,
         name=event.move,
@@ -128,15 +122,21 @@ def _event_line(  # noqa: PLR0917  # a line needs what is around it
         seq=event.seq,
         before=event.from_state if event.from_state != event.to_state else "",
         state=event.to_state,
-        worker=event.worker or "",
         attempt=event.attempt - event.attempt_base,
-        lasted_us=None if over else until - event.at,
-        lasts=following is None and not over,
         failing=_failing(ctx, history, event, advised),
         reason=reason,
         details=details,
-        doc=ctx.say(move.doc) if move and move.doc else "",
+        move=_move_of(lifecycle, event),
     )
+
+
+def _move_of(lifecycle: Lifecycle, event: Event) -> Move | None:
+    """The declared move of an event, if the lifecycle still has it."""
+    for move in lifecycle.moves:
+        leaves = not move.sources or event.from_state in move.sources
+        if leaves and (move.name, move.target(event.from_state)) == (event.move, event.to_state):
+            return move
+    return None
 
 
 def _reason_and_details(details: Any) -> tuple[str, str]:
@@ -164,13 +164,20 @@ def _failing(
     return RecordedError(code, event.error_category or "", message, advice, traceback)
 
 
-def current_error(ctx: PageContext, job: Job) -> RecordedError | None:
-    """The error that the job has now, with its advice."""
+def current_error(ctx: PageContext, history: JobDetails) -> RecordedError | None:
+    """The error that the job has now, with its advice, and the other errors of its attempts."""
+    job = history.job
     if not job.error_code:
         return None
     message = recorded_message(job.error_message, job.note)
     advice = advice_on(ctx, job.queue, job.error_code)
-    return RecordedError(job.error_code, job.error_category or "", message, advice)
+    found = RecordedError(job.error_code, job.error_category or "", message, advice)
+    lifecycle = ctx.service.queues[job.queue].lifecycle
+    moves = [(event, _move_of(lifecycle, event)) for event in history.events]
+    is_last = any(move and move.guard("budget_spent") for _, move in moves[-1:])
+    codes = Counter(event.error_code for event, move in moves if move and move.error == "record")
+    others = [(code, n) for code, n in codes.items() if code and code != job.error_code]
+    return found._replace(is_last=is_last, others=others)
 
 
 def corrections(queue: Queue, history: JobDetails) -> list[PayloadCorrection]:

@@ -39,6 +39,7 @@ FormatOption = Annotated[
 ]
 _IGNORED: Final = "CSV columns to ignore, separated by commas; repeatable."
 IgnoreColumnsOption = Annotated[list[str] | None, option("NAMES", _IGNORED, "--ignore-columns")]
+_TAKEN: Final = "Google accepted the rows: restate their values instead of sending them again."
 ProcessRows = Callable[[SiteContext, Sequence[ParsedRow]], list[IngestResult]]
 
 
@@ -97,13 +98,7 @@ def enqueue_fix(
     again: Annotated[
         bool, flag("--again", "Send uploaded rows again even if nothing changed.")
     ] = False,
-    taken: Annotated[
-        bool,
-        flag(
-            "--taken",
-            "Google accepted the rows: restate their values instead of sending them again.",
-        ),
-    ] = False,
+    taken: Annotated[bool, flag("--taken", _TAKEN)] = False,
     reason: Annotated[
         str | None, option("TEXT", "The reason, stored in the history of each row.")
     ] = None,

@@ -8,7 +8,7 @@ from kesin.engine.access.commands import JobDetails
 from kesin.foundation.ids import is_id
 from kesin.foundation.messages import decode_note, recorded_message
 from kesin.foundation.problems import NotFound
-from kesin.foundation.text import decode_json
+from kesin.foundation.text import as_object, decode_json
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
 from kesin.web.dashboard.frame.formatting import pretty
@@ -95,7 +95,7 @@ def sale_link(ctx: PageContext, job: Job) -> Link | None:
 
 
 def _sale(ctx: PageContext, job: Job) -> Job | None:
-    sale = ctx.workload("oci").queue.job(str(_object(job.payload).get("conversionId")))
+    sale = ctx.workload("oci").queue.job(str(as_object(job.payload).get("conversionId")))
     return sale if sale and sale.tenant == job.tenant else None
 
 
@@ -128,7 +128,10 @@ def _exchanges(history: JobDetails) -> list[dict[str, Any]]:
     """The responses that the worker or the script recorded with their moves, newest first."""
     exchanges: list[dict[str, Any]] = []
     for moved in reversed(history.events):
-        note, result = _object(decode_note(moved.note)), _object(decode_json(moved.result))
+        note, result = (
+            as_object(decode_note(moved.note)),
+            as_object(decode_json(moved.result)),
+        )
         if not (note or result or moved.error_code) or not moved.from_state or "changed" in note:
             continue
         details = {name: value for name, value in (note | result).items() if name != "requestId"}
@@ -140,10 +143,6 @@ def _exchanges(history: JobDetails) -> list[dict[str, Any]]:
         if len(exchanges) == MAX_EXCHANGES:
             break
     return exchanges
-
-
-def _object(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 @router.get(f"{PATH}/rows/{{job_id}}/fix", response_class=HTMLResponse)

@@ -13,7 +13,7 @@ from kesin.engine.access.masking import MASK
 from kesin.engine.queue import Queue, apply_changes
 from kesin.foundation.logs import Logger
 from kesin.foundation.messages import note_json
-from kesin.foundation.text import canonical_json
+from kesin.foundation.text import as_object, canonical_json
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.model import Change, Job
@@ -317,8 +317,8 @@ class PdfJobStore:
 
 def pdf_title(data: Any) -> str:
     """The template and the values that tell a document from others, unless these are masked."""
-    body = _object(data)
-    variables = _object(_object(body.get("payload")).get("variables"))
+    body = as_object(data)
+    variables = as_object(as_object(body.get("payload")).get("variables"))
     telling = [field_of(variables, name) for name in TELLING_VARIABLES]
     plain = (value for value in (*telling, *variables.values()) if isinstance(value, str | int))
     texts = [str(value) for value in plain if value and MASK not in str(value)]
@@ -328,14 +328,14 @@ def pdf_title(data: Any) -> str:
 
 def parse_job(job: Job) -> PdfJob:
     """Convert a job of the queue; a job enqueued by other code may hold anything."""
-    body = _object(job.payload)
-    result = None if job.result is None else _object(job.result)
+    body = as_object(job.payload)
+    result = None if job.result is None else as_object(job.result)
     return PdfJob(
         job_id=job.id,
         job_key=job.dedup_key or "",
         status=PdfJobStatus(job.state),
         template_name=str(body.get("template", "")),
-        payload=_object(body.get("payload")),
+        payload=as_object(body.get("payload")),
         artifact_key=(result or {}).get("artifact_key"),
         error_code=public_code(job.error_code),
         retry_count=job.retry_count,
@@ -343,15 +343,11 @@ def parse_job(job: Job) -> PdfJob:
         started_at=None if job.stamp_1 is None else job.stamp_1 / SECOND_US,
         finished_at=None if job.finished_at is None else job.finished_at / SECOND_US,
         owner=job.tenant,
-        metadata=_object(body.get("manner")),
+        metadata=as_object(body.get("manner")),
         result=result,
         error_message=job.error_message,
         internal_code=job.error_code,
     )
-
-
-def _object(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def expire_jobs(queue: Queue, ttl_seconds: int | None = None) -> int:
