@@ -84,6 +84,7 @@ UNMET = {
     "conversions must be a list": "a page sends CSV",
     "this line is not JSON": "a page sends CSV",
     "name the site in siteId": "the address of a page names it",
+    "{}: add --yes": "a command says it",
     "give --format csv, ndjson or json for {}": "a command says it",
     "this is not JSON; for JSON lines give --format ndjson": "a command says it",
     "lease_seconds must be positive": "a page claims nothing",

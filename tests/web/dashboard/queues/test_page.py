@@ -278,6 +278,21 @@ def limits(tasks: TaskQueue, who: str = "ayse", **rules: Any) -> str:
     return " ".join(re.sub(r"<[^>]+>", " ", found[0]).split()) if found else ""
 
 
+def test_tenants_of_a_queue_of_no_workload_are_shown_where_they_tell_something(tasks):
+    def shown(path: str) -> str:
+        return str(tasks.client.get(path, headers=tasks.cookie("ayse")).text)
+
+    usual = tasks.job("default")
+    for path in (tasks.page, f"/dashboard/jobs/{usual}"):
+        assert "Tenant<" not in shown(path)
+        assert ">default<" not in shown(path)
+    other = tasks.job("north")
+    for path in (tasks.page, f"/dashboard/jobs/{other}"):
+        assert "Tenant<" in shown(path)
+        assert ">Site<" not in shown(path)
+        assert ">north<" in shown(path)
+
+
 def test_a_queue_without_limits_shows_none(tasks):
     assert limits(tasks) == ""
 
@@ -298,7 +313,7 @@ def test_who_sees_one_site_is_told_of_its_jobs_alone(tasks):
 
 
 def test_the_rate_is_said_in_words(tasks):
-    said = "Rate at most 5 jobs of a site start in 60 secs north: 2 of 5 may start now"
+    said = "Rate at most 5 jobs of a tenant start in 60 secs north: 2 of 5 may start now"
     assert limits(tasks, rate=(5, 60)) == f"{said} south: 2 of 5 may start now"
 
 

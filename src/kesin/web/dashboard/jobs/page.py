@@ -95,7 +95,7 @@ def _changing_values(ctx: PageContext, history: JobDetails, queue: Queue) -> dic
     explained = job.error_code if _is_stopped(lifecycle, job) else None
     lines = timeline(ctx, history, lifecycle, now, explained)
     state = lifecycle.state.get(job.state)
-    pages = ctx.pages_of(job.queue)
+    pages, workload = ctx.pages_of(job.queue), ctx.commands.workload(queue.name)
     own_stamps = [stamp for stamp in lifecycle.stamps if stamp not in BUILT_IN_STAMPS]
     return {
         "job": job,
@@ -118,7 +118,7 @@ def _changing_values(ctx: PageContext, history: JobDetails, queue: Queue) -> dic
         "waited": before[: min(companions.parents.pending, MAX_WAITED_NAMED)],
         "ahead": queue.store.count_ahead(job.queue, job.id, limit=MAX_AHEAD) if counted else None,
         "most_ahead": MAX_AHEAD,
-        "sited": ctx.commands.workload(queue.name).has_sites,
+        "sited": bool(workload.name) and workload.has_sites,
         "due_at": job.run_at if job.phase == READY else None,
         "stamps": {stamp: getattr(job, lifecycle.stamp_column(stamp)) for stamp in own_stamps},
         "flags": [flag for flag in lifecycle.flags if job.flags & lifecycle.flag_bit(flag)],

@@ -266,6 +266,7 @@ def _table(
     stats: QueueStats,
     listing: ShownRows,
 ) -> dict[str, Any]:
+    workload = ctx.commands.workload(queue.name)
     return {
         "queue": queue,
         "listing": listing,
@@ -274,7 +275,7 @@ def _table(
         "wanted": page_filter,
         "stats": stats,
         "family": state_groups(queue.lifecycle),
-        "sited": ctx.commands.workload(queue.name).has_sites,
+        "sited": bool(workload.name) and workload.has_sites,
         "operates": ctx.actor.has("operate"),
     }
 
