@@ -104,7 +104,9 @@ function serveSite(settings, startedMs) {
   client.heartbeat(run);
   listActions(client);
   sendFigures(client);
-  Logger.log(`Done: ${run.exported} claimed, ${run.acked} uploaded, ${run.failed} failed.`);
+  const counts = `${run.exported} claimed, ${run.acked} uploaded, ${run.failed} failed`;
+  const refused = run.refused > 0 ? ` Kesin refused the report on ${run.refused} of them.` : '';
+  Logger.log(`Done: ${counts}.${refused}`);
   if (run.uploadFailed || run.unreported > 0) {
     // Ends the run in an error, which Google shows in the script's history and mails.
     throw new Error(
@@ -202,7 +204,9 @@ function eachRow(query, use) {
 
 /** Page after page until nothing waits, time is up, or something is wrong beyond single rows. */
 function uploadAll(client, engine, startedMs) {
-  const run = { exported: 0, acked: 0, failed: 0, unreported: 0, uploadFailed: false };
+  const run = {
+    exported: 0, acked: 0, failed: 0, refused: 0, unreported: 0, uploadFailed: false,
+  };
   for (let page = 0; page < MOST_PAGES; page += 1) {
     if (Date.now() - startedMs >= BUDGET_MS) {
       Logger.log('Time is up; the next run continues.');
@@ -227,7 +231,7 @@ function uploadAll(client, engine, startedMs) {
 function report(client, result, run) {
   const deliver = (what, count, kind, send) => {
     try {
-      send();
+      run.refused += send();
       run[kind] += count;
     } catch (error) {
       run.unreported += count;
@@ -357,14 +361,14 @@ class QuantumClient {
     return `/api/oci/google-ads-export?siteId=${encodeURIComponent(this.siteId)}`;
   }
 
-  /** These rows were uploaded. */
+  /** These rows were uploaded. Returns how many of the reports were refused. */
   sendAck(queueIds) {
-    this.sendIds('/api/oci/ack', queueIds, {});
+    return this.sendIds('/api/oci/ack', queueIds, {});
   }
 
-  /** These rows were not, and why. */
+  /** These rows were not, and why. Returns how many of the reports were refused. */
   sendAckFailed(queueIds, errorCode, errorMessage, errorCategory) {
-    this.sendIds('/api/oci/ack-failed', queueIds, { errorCode, errorMessage, errorCategory });
+    return this.sendIds('/api/oci/ack-failed', queueIds, { errorCode, errorMessage, errorCategory });
   }
 
   /** The conversion actions of the account; returns what they changed in Kesin. */
@@ -393,6 +397,7 @@ class QuantumClient {
   sendIds(path, queueIds, more) {
     let failure = null;
     let undelivered = 0;
+    let refusals = 0;
     for (let from = 0; from < queueIds.length; from += ACK_IDS) {
       const part = queueIds.slice(from, from + ACK_IDS);
       try {
@@ -402,6 +407,7 @@ class QuantumClient {
           throw new Error(`The response to POST ${path} is not from Kesin`);
         }
         const refused = answer.refused || [];
+        refusals += refused.length;
         if (refused.length > 0) {
           const reasons = new Set(refused.map((one) => String(one.reason)));
           Logger.log(`${path}: ${refused.length} rows refused: ${Array.from(reasons).join(', ')}`);
@@ -415,6 +421,7 @@ class QuantumClient {
       failure.undelivered = undelivered;
       throw failure;
     }
+    return refusals;
   }
 
   /** One call, tried again on 429, 5xx and no answer; a token that ended is renewed once. */

@@ -134,6 +134,18 @@ def test_the_heartbeat_tells_the_version_and_what_was_done(server, script):
     assert beat == {"exported": 3, "acked": 2, "failed": 1}
 
 
+def test_a_run_says_how_many_of_its_reports_kesin_refused(server, script):
+    server.enqueue(*sales(2))
+    script.rewrite = changed({"id": "seal_unknown"})
+    script.run()
+    done = "Done: 2 claimed, 2 uploaded, 0 failed."
+    assert f"{done} Kesin refused the report on 1 of them." in script.logged
+    script.rewrite = changed()
+    server.enqueue(sale(9))
+    script.run()
+    assert "Done: 1 claimed, 1 uploaded, 0 failed." in script.logged
+
+
 def test_nothing_to_do_uploads_nothing(script):
     script.run()
     assert (script.uploads, script.requests_to(ACK)) == ([], [])
