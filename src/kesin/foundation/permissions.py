@@ -93,8 +93,8 @@ def system_actor(name: str) -> Actor:
     return Actor(name, frozenset({"admin"}), all_sites=True)
 
 
-def require(actor: Actor, permission: Permission) -> None:
-    """Raise Forbidden unless the actor has the permission."""
-    if not actor.has(permission):
-        needed = {"needs": permission}
-        raise Forbidden("this needs permission %(right)s", details=needed, right=repr(permission))
+def require(actor: Actor, *permissions: Permission) -> None:
+    """Raise Forbidden unless the actor has one of the permissions."""
+    if not any(map(actor.has, permissions)):
+        needed, names = {"needs": permissions[0]}, " / ".join(map(repr, permissions))
+        raise Forbidden("this needs permission %(right)s", details=needed, right=names)

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 from kesin.engine.queue import Queue, apply_changes
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.messages import Message
-from kesin.foundation.permissions import Actor, Permission
+from kesin.foundation.permissions import Actor, Permission, require
 from kesin.foundation.problems import Forbidden, Invalid, NotFound
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.budget import HOUR_S, SECOND_US
@@ -291,7 +291,8 @@ def require_site(
     if not name:
         raise Invalid("name the site in siteId", code="missing_site", details={"field": "siteId"})
     if not any(actor.has(right) for right in rights):
-        accounts.require(actor, rights[0], action, queue=WORKLOAD, site=name)
+        accounts.note(actor, action, allowed=False, queue=WORKLOAD, site=name)
+        require(actor, *rights)
     site = accounts.find_site(name)
     if site is not None and actor.sees(WORKLOAD, site.id):
         return SiteContext(context, site)

@@ -172,6 +172,14 @@ def test_a_preview_warns_of_rows_that_are_not_due(site: OwnSite):
     assert [one["code"] for one in ok(site.request_export())["warnings"]] == ["NOT_DUE"]
 
 
+def test_a_key_without_permission_is_told_each_that_would_do(site: OwnSite):
+    assert refused(site.request_export(site.producer), 403)["message"] == (
+        "this needs permission 'read' / 'oci:script'"
+    )
+    claim = site.request_export(site.producer, markAsExported="true")
+    assert refused(claim, 403)["message"] == "this needs permission 'oci:script'"
+
+
 def test_no_proxy_stores_a_preview_or_an_export(site: OwnSite):
     for params in ({}, {"markAsExported": "true"}):
         assert site.request_export(**params).headers["cache-control"] == "private, no-store"
