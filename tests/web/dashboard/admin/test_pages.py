@@ -235,6 +235,8 @@ def test_a_service_that_sweeps_says_when_it_does_so_again(make_world: MakeWorld)
     world.person("boss", "admin")
     text = get(world, "/dashboard/workers")
     assert "The last one ended 7 secs ago." in text
+    assert "No workers seen" in text
+    assert "Most workers of other programs are seen only while they hold a job." in text
     for stage in ("in 42 secs", "every 60 secs", "in 55 mins", "every 60 mins"):
         assert stage in text
     assert "beside this process" not in text
