@@ -6,14 +6,13 @@ all are exported from the start, so that a first failure shows as a rise from ze
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import accumulate
 from typing import Final
 
 from prometheus_client import core
 from prometheus_client.core import CounterMetricFamily, Metric
 
-from kesin.engine.queue import Queue
 from kesin.engine.workload import WorkloadContext
 from kesin.store.metadata import metadata_for
 from kesin.workloads.pdf.errors import PdfErrorCode
@@ -25,9 +24,8 @@ from kesin.workloads.pdf.jobs.submit import BACKPRESSURE_KEY, RESUME_SHARE
 PREFIX: Final = "ptf_admin_pdf_"
 
 
-def collect_metrics(context: WorkloadContext) -> Iterable[Metric]:
+def collect_metrics(context: WorkloadContext) -> Iterator[Metric]:
     queue = context.commands.queues["pdf"]
-    yield from collect_counters(queue)
     waiting = queue.stats().states[PdfJobStatus.QUEUED]
     yield _build_gauge("queue_depth", "Waiting jobs.", waiting)
     alive = len(workers_alive(queue.store, queue.now()))
@@ -36,10 +34,7 @@ def collect_metrics(context: WorkloadContext) -> Iterable[Metric]:
     active = metadata_for(queue.store).metadata_entry(WORKLOAD, "", BACKPRESSURE_KEY) is not None
     refused = active and waiting >= context.settings.pdf_max_queued * RESUME_SHARE
     yield _build_gauge("backpressure_active", "1 while new jobs are refused.", int(refused))
-
-
-def collect_counters(queue: Queue) -> Iterator[Metric]:
-    """Yield the metrics that only rise."""
+    # From here on, metrics that only rise.
     entered: Counter[str] = Counter()  # by state
     moved: Counter[str] = Counter()  # by move
     for flow in queue.store.move_counts(queue.name):

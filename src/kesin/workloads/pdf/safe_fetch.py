@@ -37,10 +37,6 @@ class FetchedResource:
     body: bytes
 
 
-def is_public_address(address: str) -> bool:
-    return is_public(ip_address(address.partition("%")[0]))
-
-
 def fetch(url: str, *, timeout_s: float = 10.0, public_only: bool = True) -> FetchedResource:
     """Fetch a URL; raises FetchRefused for everything but a plain 200."""
     try:
@@ -151,7 +147,7 @@ def _resolve(host: str, port: int, *, public_only: bool) -> list[str]:
     except UnicodeError as problem:  # a name that cannot be encoded for a query
         raise OSError(str(problem)) from None
     addresses = list(dict.fromkeys(str(entry[4][0]) for entry in resolved))
-    if public_only and not all(is_public_address(address) for address in addresses):
+    if public_only and not all(map(is_public, map(ip_address, addresses))):
         raise FetchRefused("its address is not a public one")
     return addresses[:MAX_ADDRESSES]
 

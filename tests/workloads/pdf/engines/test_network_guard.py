@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import partial
+from ipaddress import ip_address
 
 import pytest
 
@@ -9,8 +10,8 @@ from kesin.workloads.pdf.engines import network_guard
 from kesin.workloads.pdf.engines.base import Paper
 from kesin.workloads.pdf.engines.browser import ChromiumSettings
 from kesin.workloads.pdf.errors import RenderFailed
-from kesin.workloads.pdf.safe_fetch import FetchRefused, fetch, is_public_address
-from kesin.workloads.pdf.security import LIBRARY_CSP, csp_tag
+from kesin.workloads.pdf.safe_fetch import FetchRefused, fetch
+from kesin.workloads.pdf.security import LIBRARY_CSP, csp_tag, is_public
 from tests.workloads.pdf.documents import every_fetch, every_script, page, text
 from tests.workloads.pdf.engines_shared import SwitchableEngine, wait_idle
 from tests.workloads.pdf.listener import Listener, listening
@@ -143,7 +144,7 @@ def test_only_addresses_of_the_internet_are_public():
         "2002:7f00:1::", "2001:0:1::1", "2001:db8::1", "100::1", "::7f00:1", "fec0::1",
     ]  # fmt: skip
     outside = ["1.1.1.1", "2606:4700:4700::1111", "::ffff:1.1.1.1"]
-    assert [address for address in (*inside, *outside) if is_public_address(address)] == outside
+    assert [each for each in (*inside, *outside) if is_public(ip_address(each))] == outside
 
 
 @pytest.mark.parametrize(

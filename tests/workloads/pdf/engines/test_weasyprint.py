@@ -68,7 +68,7 @@ def test_options_that_it_does_not_support_are_warnings(engine):
     ],
 )
 def test_a_document_that_takes_too_long_is_ended(engine, monkeypatch, used_s, code):
-    pid = engine.child_pid
+    pid = engine._child.process.pid
     times = iter((1, 1 + used_s))
     monkeypatch.setattr(module, "cpu_seconds", lambda _: next(times))
     problem = failed(engine, page("<p>word</p>" * 20_000), timeout_s=0.5)
@@ -85,9 +85,9 @@ def test_a_process_that_dies_under_a_document_fails_it_and_is_replaced_without_o
     first, send = engine.render(page("x"), A4, timeout_s=30).sha256, ChildChannel.send
 
     def send_and_kill(channel, *message) -> None:
-        os.kill(engine.child_pid, signal.SIGSTOP)
+        os.kill(engine._child.process.pid, signal.SIGSTOP)
         send(channel, *message)
-        os.kill(engine.child_pid, signal.SIGKILL)
+        os.kill(engine._child.process.pid, signal.SIGKILL)
 
     monkeypatch.setattr(ChildChannel, "send", send_and_kill)
     problem = failed(engine, page("x"))
@@ -95,16 +95,16 @@ def test_a_process_that_dies_under_a_document_fails_it_and_is_replaced_without_o
     monkeypatch.undo()
     set_secrets(monkeypatch)
     assert engine.render(page("x"), A4, timeout_s=30).sha256 == first
-    assert_no_secrets([engine.child_pid])
+    assert_no_secrets([engine._child.process.pid])
 
 
 @pytest.mark.long  # in short: one that dies under a document
 def test_a_process_that_died_between_two_documents_is_replaced(engine):
-    pid = engine.child_pid
+    pid = engine._child.process.pid
     os.kill(pid, signal.SIGKILL)
     engine._child.process.wait(10)
     assert engine.render(page("x"), A4, timeout_s=30).pages == 1
-    assert engine.child_pid != pid
+    assert engine._child.process.pid != pid
 
 
 def test_the_same_document_gives_the_same_bytes(engine):

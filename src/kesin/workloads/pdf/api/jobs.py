@@ -118,7 +118,8 @@ def jobs_router(loader: PdfServiceLoader) -> APIRouter:
         require_access(context, actor, "list")
         queue, owner = loader.services.jobs.queue, None if actor.is_admin else actor.name
         page = common.read_page(queue, owner, status=status, limit=limit, cursor=cursor)
-        bodies = [job_body(store.parse_job(job)) for job in page.jobs]
+        build = schemas.PdfJobBody.model_construct  # trusted values
+        bodies = [build(**_fields(store.parse_job(job))) for job in page.jobs]
         return json_response(schemas.PdfJobPage(jobs=bodies, cursor=page.cursor))
 
     @router.get("/jobs/{job_id}", response_model=PdfJobStatusResponse)
@@ -197,10 +198,6 @@ def accepted_response(submitted: Submitted) -> Response:
     created_at = format_time(job.created_at)
     body = PdfJobResponse(job_id=job.job_id, status=job.status, created_at=created_at)
     return json_response(body, 202 if submitted.new else 200, location=f"/pdf/jobs/{job.job_id}")
-
-
-def job_body(job: PdfJob) -> schemas.PdfJobBody:
-    return schemas.PdfJobBody.model_construct(**_fields(job))  # trusted values
 
 
 def status_body(jobs: PdfJobStore, job: PdfJob) -> PdfJobStatusResponse:

@@ -42,11 +42,7 @@ def build_worker(context: WorkloadContext) -> BatchWorker:
 
 
 class BatchInterrupted(Exception):
-    """Processing of the batch ends early, with this result."""
-
-    def __init__(self, result: Act) -> None:
-        super().__init__(result.action)
-        self.result = result
+    """Processing of the batch ends early, with the action that it carries."""
 
 
 @dataclass(slots=True)
@@ -98,7 +94,8 @@ class BatchWorker(Worker):
             try:
                 return self._run_claimed(job, run)
             except BatchInterrupted as interruption:
-                return interruption.result
+                action: Act = interruption.args[0]
+                return action
             except feeder.BatchClaimLost:
                 return _RELEASE  # rejected by the store and logged
             except StorageDown as problem:

@@ -35,11 +35,6 @@ class WeasyPrintEngine(WarmEngine):
         super().__init__()
         self._child: Child | None = None
 
-    @property
-    def child_pid(self) -> int:
-        """The id of the child process; 0 without one."""
-        return self._child.process.pid if self._child is not None else 0
-
     def close(self) -> None:
         with self._lock:
             self._kill_child()

@@ -32,7 +32,6 @@ class NotStored(StorageError):
 
     def __init__(self, key: str) -> None:
         super().__init__(f"nothing is stored under {key!r}")
-        self.key = key
 
 
 class KeyTaken(StorageError):
@@ -40,7 +39,6 @@ class KeyTaken(StorageError):
 
     def __init__(self, key: str) -> None:
         super().__init__(f"{key!r} already holds other data: use a new key")
-        self.key = key
 
 
 class BadKey(StorageError, ValueError):
