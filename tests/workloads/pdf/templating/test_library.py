@@ -321,6 +321,17 @@ class TestRendering:
             assert problem.__cause__ is None, body
             assert problem.__suppress_context__, body
 
+    def test_a_misspelt_variable_is_missing_before_any_filter(self, library_of):
+        filters = ("money", "date", "round(2)", "tojson", "qr", "upper_tr", "money(sign=z)", "abs")
+        library = library_of([f"{{{{ x.nothing | {name} }}}}" for name in filters])
+        for number, name in enumerate(filters):
+            problem = refusal(library.render_html, f"t{number}", {"x": {}})
+            assert problem.message.endswith("line 1: 'nothing' is missing"), name
+        book = library_of(["{{ 5 | money(x.sign) }}{{ x.no | default(x.sign) }}"])
+        with pytest.raises(RenderFailed, match="'sign' is missing"):
+            book.render_html("t0", {"x": {}})
+        assert ">-<" in library_of([">{{ x.no | default('-') }}<"]).render_html("t0", {"x": {}})
+
     def test_another_templates_files_and_partials_can_be_included(self, folder):
         write(folder, "mine", PAGE.format("{% include 'partials/a.html' %}"))
         (folder / "partials").mkdir()

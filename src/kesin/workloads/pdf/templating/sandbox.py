@@ -6,13 +6,15 @@ with a blank is worse than none. A sandbox lives in a process with limits (see `
 
 import datetime as dt
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
+from functools import wraps
 from typing import Any, Final, NoReturn
 
 from jinja2 import BytecodeCache, FunctionLoader, StrictUndefined, Undefined, meta, nodes
 from jinja2.bccache import Bucket
 from jinja2.exceptions import SecurityError, TemplateNotFound, TemplateSyntaxError, UndefinedError
+from jinja2.filters import FILTERS as JINJA_FILTERS
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from kesin.foundation.messages import Message
@@ -31,6 +33,26 @@ _REASONS: Final[dict[type[Exception], str]] = {
     TemplateNotFound: "it includes a file that does not exist",
     OverflowError: "a loop or number in it is too large",
     RecursionError: "it includes itself endlessly",
+}
+
+
+def _naming_undefined(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a filter so that an undefined value is an error that has its name."""
+
+    @wraps(function)
+    def filtered(*values: Any, **options: Any) -> Any:
+        for value in (*values, *options.values()):
+            if isinstance(value, Undefined):
+                str(value)
+        return function(*values, **options)
+
+    return filtered
+
+
+_FILTERS: Final = {
+    name: function if name in {"default", "d"} else _naming_undefined(function)
+    for name, function in (JINJA_FILTERS | FILTERS).items()
+    if name not in _UNSAFE_FILTERS
 }
 
 
@@ -71,11 +93,9 @@ class Sandbox(ImmutableSandboxedEnvironment):
             lstrip_blocks=True,
         )
         self._sources = dict(sources)
-        for name in _UNSAFE_FILTERS:
-            del self.filters[name]
         for name in _UNWANTED_GLOBALS:
             del self.globals[name]
-        self.filters.update(FILTERS)
+        self.filters = dict(_FILTERS)
 
     def check_files(self, names: Iterable[str]) -> None:
         """Compile files and those they include.
