@@ -28,12 +28,16 @@ def test_a_changed_template_is_used_without_a_restart_if_it_can_be_used(request,
         assert shown_hash(world) == worker.library.get("card").content_hash == before
         check = next(one for one in run_checks(world.settings) if "card/template" in one.found)
         assert not check.ok
+        problem = shown_line(world)["problem"]
+        assert problem.startswith("template card/template.html, line 1: syntax error: ")
+        assert problem.endswith("; the version before this change is used")
         assert "The last change of a template has an error." in shown_page(world)
 
         _template(world).write_text(TEMPLATE + "<!-- mended -->")
         assert source.library() is not first
         after = shown_hash(world)
         assert after != before
+        assert shown_line(world)["problem"] is None
         assert worker.library.get("card").content_hash == after
 
 
@@ -66,9 +70,13 @@ def answer_with_picture(url: str) -> FetchedResource:
     return FetchedResource("image/png", base64.b64decode(uri.partition(",")[2]))
 
 
-def shown_hash(world: BatchWorld) -> str:
+def shown_line(world: BatchWorld) -> dict[str, str]:
     lines = world.client.get("/pdf/templates", headers=world.headers).json()
-    return str({line["name"]: line["content_hash"] for line in lines}["card"])
+    return {line["name"]: line for line in lines}["card"]
+
+
+def shown_hash(world: BatchWorld) -> str:
+    return shown_line(world)["content_hash"]
 
 
 def shown_page(world: BatchWorld) -> str:

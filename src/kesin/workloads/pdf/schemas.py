@@ -116,10 +116,9 @@ class PdfRenderOptions(StrictBody):
     @property
     def margins(self) -> tuple[float, float, float, float]:
         """Top, right, bottom, left."""
-        if isinstance(self.margin_mm, list):
-            top, right, bottom, left = self.margin_mm
-            return top, right, bottom, left
-        return (self.margin_mm,) * 4
+        given = self.margin_mm
+        top, right, bottom, left = given if isinstance(given, list) else [given] * 4
+        return top, right, bottom, left
 
     def paper(self) -> Paper:
         """Build the paper that these options describe; equal paper is equal however it is given."""
@@ -190,7 +189,7 @@ class TemplateLine(BaseModel):
     title: str
     description: str
     content_hash: str
-    problem: str | None = Field(description="why it cannot be filled in with its own sample")
+    problem: str | None = Field(description="why it, or its last change, cannot be used")
 
 
 class TemplateBody(TemplateLine):

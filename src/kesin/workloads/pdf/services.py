@@ -71,7 +71,7 @@ class TemplateSource:
         self._lock = threading.Lock()
         self._library: TemplateLibrary | None = None
         self._stamp: object = None
-        self.problem: RenderFailed | Unavailable | None = None  # why the last change is not in use
+        self.rejected: dict[str, RenderFailed | Unavailable] = {}  # why a change is not in use
 
     def library(self) -> TemplateLibrary:
         """Return the templates as they are now; while a change cannot be used, as they were."""
@@ -79,23 +79,26 @@ class TemplateSource:
             paths = self._settings.pdf_templates, self._settings.pdf_fonts
             stamp = [_folder_stamp(folder) for folder in paths]
             if self._library is None or stamp != self._stamp:
-                try:
-                    self._library, self.problem = self._load(), None
-                except (RenderFailed, Unavailable) as problem:
-                    if self._library is None:
-                        raise
-                    self.problem = problem
-                    log.warning("templates_not_loaded", why=str(problem))
+                self._library = self._load(self._library)
                 self._stamp = stamp
             return self._library
 
-    def _load(self) -> TemplateLibrary:
-        """Load the templates; raises RenderFailed if one that can be used now could not be."""
-        library = load_pdf_templates(self._settings)
-        for name, problem in library.broken.items():
-            if self._library is not None and name in self._library:
-                raise problem
-        return library
+    def _load(self, current: TemplateLibrary | None) -> TemplateLibrary:
+        """Load the templates, unless one that can be used now could not be any more."""
+        used = () if current is None else current.names
+        try:
+            library = load_pdf_templates(self._settings)
+        except (RenderFailed, Unavailable) as problem:
+            if current is None:
+                raise
+            self.rejected = dict.fromkeys(used, problem)
+        else:
+            self.rejected = {name: library.broken[name] for name in used if name in library.broken}
+            if current is None or not self.rejected:
+                return library
+        for name, why in self.rejected.items():
+            log.warning("template_not_loaded", template=name, why=str(why))
+        return current
 
 
 def _folder_stamp(folder: Path | None) -> object:

@@ -171,11 +171,11 @@ def test_a_changed_folder_is_noticed_and_one_that_is_refused_changes_nothing(fol
     assert source.library() is first
     (folder / "slab.ttf").write_bytes(b"x")
     assert source.library() is first
-    assert "fonts/slab.ttf" in str(source.problem)
+    assert "fonts/slab.ttf" in str(source.rejected["letter"])
     (folder / "slab.ttf").unlink()
     (folder / "slab-bold.woff2").write_bytes(REGULAR)
     assert "fonts/slab-bold.woff2" in source.library().fonts
-    assert source.problem is None
+    assert not source.rejected
 
 
 @pytest.mark.parametrize("name", ["chromium", "weasyprint"])

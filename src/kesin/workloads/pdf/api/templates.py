@@ -9,7 +9,7 @@ from kesin.web.dependencies import SignedInActor, json_response
 from kesin.workloads.pdf.api.common import DocumentRoute, require_access
 from kesin.workloads.pdf.jobs import submit
 from kesin.workloads.pdf.schemas import MAX_NAME_LENGTH, PreviewRequest, TemplateBody, TemplateLine
-from kesin.workloads.pdf.services import PdfServiceLoader, PdfServices
+from kesin.workloads.pdf.services import PdfServiceLoader
 
 TemplateName = Annotated[str, Path(min_length=1, max_length=MAX_NAME_LENGTH)]
 
@@ -24,15 +24,14 @@ def templates_router(loader: PdfServiceLoader) -> APIRouter:
         services = loader.services
         allowed = services.config.template_allowlist
         names = (name for name in services.library.names if name in allowed)
-        return [_template_line(services, name) for name in names]
+        return [_template_line(loader, name) for name in names]
 
     @router.get("/templates/{name}", response_model=TemplateBody)
     def show_template(actor: SignedInActor, name: TemplateName, lang: str = "") -> Response:
         """What a template takes: the JSON Schema of its variables, and a sample in `lang`."""
         require_access(loader.context, actor, "templates")
-        services = loader.services
-        template = submit.require_template(services, name)
-        line = _template_line(services, name).model_dump()
+        template = submit.require_template(loader.services, name)
+        line = _template_line(loader, name).model_dump()
         body = TemplateBody(**line, json_schema=template.schema, sample=template.sample_in(lang))
         return json_response(body)
 
@@ -54,8 +53,9 @@ def templates_router(loader: PdfServiceLoader) -> APIRouter:
     return router
 
 
-def _template_line(services: PdfServices, name: str) -> TemplateLine:
-    template, unusable = services.library.get(name), services.library.find_unusable()
+def _template_line(loader: PdfServiceLoader, name: str) -> TemplateLine:
+    library, rejected = loader.services.library, loader.templates.rejected
+    template, problem = library.get(name), (library.find_unusable() | rejected).get(name)
     facts = {fact: getattr(template, fact) for fact in ("title", "description", "content_hash")}
-    problem = unusable[name].message if name in unusable else None
-    return TemplateLine(name=name, problem=problem, **facts)
+    kept = "; the version before this change is used" if name in rejected else ""
+    return TemplateLine(name=name, problem=problem and f"{problem.message}{kept}", **facts)

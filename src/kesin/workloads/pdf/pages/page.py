@@ -94,7 +94,7 @@ def pdf_page(
     chosen = template or (names[0] if names else "")
     templates = [library.get(name) for name in names]
     values |= {"templates": templates, "chosen": None, "worded": localized_text, "broken": broken}
-    values["stale"] = workbench.templates.problem
+    values["stale"] = next(iter(workbench.templates.rejected.values()), None)
     if chosen and chosen not in broken:
         selected = submit.require_template(workbench.services, chosen)
         value = dict(selected.sample_in(ctx.language)) if start == "sample" else {}
@@ -195,7 +195,7 @@ def preview_pdf(ctx: Context, fields: WideForm) -> HTMLResponse:
     _, problems = form.checked(fields)
     if problems:
         return _problem_list(ctx, problems)
-    stale = form.workbench.templates.problem
+    stale = next(iter(form.workbench.templates.rejected.values()), None)
     return ctx.page("pdf/part_preview.html", path=PATH, stale=stale, oob=True)
 
 
