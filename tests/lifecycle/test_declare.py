@@ -77,8 +77,8 @@ def test_clock_moves_of_one_stage_stand_in_the_order_they_are_declared():
     [
         ("worker", ("claim", "succeed", "fail", "release")),
         ("clock", ("lose", "expire", "prune")),
-        ("producer", ("artifact_gone", "cancel")),
-        ("operator", ("cancel",)),
+        ("producer", ("artifact_gone", "cancel", "dismiss")),
+        ("operator", ("cancel", "dismiss")),
     ],
 )
 def test_a_role_may_ask_for_what_is_declared_for_it_in_declared_order(role, actions):

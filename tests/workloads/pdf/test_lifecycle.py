@@ -141,6 +141,18 @@ AGES = {
         given={"finished_at": PAST},
         path="artifact_gone: succeeded → expired",
     ),
+    "a dismissed failure keeps its error and its time": Row(
+        "dismiss",
+        "operator",
+        "failed",
+        given={"finished_at": PAST, **error("TEMPLATE_ERROR", "VALIDATION")},
+        path="dismiss: failed → expired",
+        kept=("finished_at", "error_code", "error_message"),
+    ),
+    **{
+        f"a {state} job is not dismissed": refused("dismiss", "producer", state, "state")
+        for state in ("queued", "succeeded", "expired")
+    },
     "cancel never touches a running job": refused(
         "cancel", "operator", "running", "state", **CLAIMED
     ),
@@ -153,8 +165,8 @@ def test_the_promises_of_a_pdf_job(row):
 
 
 def test_nobody_asks_for_a_requeue_alone():
-    assert PDF.actions_of("operator") == ("cancel",)
-    assert PDF.actions_of("producer") == ("artifact_gone", "cancel")
+    assert PDF.actions_of("operator") == ("cancel", "dismiss")
+    assert PDF.actions_of("producer") == ("artifact_gone", "cancel", "dismiss")
     assert "requeue" not in {*PDF.actions_of("worker"), *PDF.actions_of("clock")}
 
 

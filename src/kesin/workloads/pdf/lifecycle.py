@@ -13,6 +13,14 @@ RETRYABLE = ("BROWSER_LAUNCH_FAILED", "NAVIGATION_TIMEOUT", "WORKER_LOST", "ARTI
 RETRY_DELAYS = Backoff((0, 5), counts="retries")
 TTL_HOURS = 24
 KEEP_EXPIRED_DAYS = 7
+_CODES = {
+    Category.TRANSIENT: (*RETRYABLE, INTERRUPTED.code),
+    Category.VALIDATION: (
+        *("TEMPLATE_ERROR", "MISSING_GLYPHS", "NOT_CONFORMING"),
+        *("TEMPLATE_TOO_COSTLY", "PICTURES_TOO_LARGE"),
+    ),
+    Category.PERMANENT: ("UNSUPPORTED_PLATFORM", "UNKNOWN", "DOCUMENT_TOO_SLOW"),
+}
 
 
 def pdf_lifecycle(
@@ -54,26 +62,24 @@ def pdf_lifecycle(
                 error=WORKER_LOST,
                 then="requeue",
             ),
-            Move(
-                "requeue",
-                ("failed",),
+            moves.requeue(
+                "failed",
                 "queued",
                 by=("worker", "clock"),
                 when=(code_in(*RETRYABLE), retries_left(max_retries), budget_left),
+                attempt="keep",
                 retry="count",
                 run_at=RETRY_DELAYS,
-                unstamp=("finished_at",),
                 chained=True,
             ),
-            Move(
-                "resume",
-                ("failed",),
+            moves.requeue(
+                "failed",
                 "queued",
+                name="resume",
                 action="requeue",
                 by=("worker",),
                 when=(code_in(INTERRUPTED.code), budget_left),
-                run_at="now",
-                unstamp=("finished_at",),
+                attempt="keep",
                 chained=True,
             ),
             moves.expire("queued", "expired", ttl_s),
@@ -86,9 +92,19 @@ def pdf_lifecycle(
                 doc="Requested again while the file is missing: a new job takes over the key.",
             ),
             moves.cancel("queued", "expired"),
+            moves.cancel(
+                "failed", "expired", name="dismiss", stamp=(), doc="Nobody needs to act any more."
+            ),
             moves.prune("expired", days=KEEP_EXPIRED_DAYS),
         ),
-        errors=pdf_errors(),
+        # Every verdict is *fail*; *requeue* decides whether to retry.
+        errors=Taxonomy(
+            channels=("worker",),
+            rules=same_everywhere(("worker",), dict.fromkeys(Category, Verdict.FAIL)),
+            moves=((Verdict.FAIL, "fail"), (Verdict.COMPLETE, "succeed")),
+            codes=tuple(Code(name, category) for category in _CODES for name in _CODES[category]),
+            unknown=Category.PERMANENT,
+        ),
     )
 
 
@@ -104,31 +120,6 @@ def configured_ttl_hours() -> int:
         return load_settings().pdf_ttl_hours
     except BadSettings:
         return TTL_HOURS
-
-
-def pdf_errors() -> Taxonomy:
-    """Build the error taxonomy. Every verdict is *fail*; *requeue* decides whether to retry."""
-    return Taxonomy(
-        channels=("worker",),
-        rules=same_everywhere(("worker",), dict.fromkeys(Category, Verdict.FAIL)),
-        moves=((Verdict.FAIL, "fail"), (Verdict.COMPLETE, "succeed")),
-        codes=(
-            Code("BROWSER_LAUNCH_FAILED", Category.TRANSIENT),
-            Code("NAVIGATION_TIMEOUT", Category.TRANSIENT),
-            Code("WORKER_LOST", Category.TRANSIENT),
-            Code("INTERRUPTED", Category.TRANSIENT),
-            Code("ARTIFACT_WRITE_FAILED", Category.TRANSIENT),
-            Code("TEMPLATE_ERROR", Category.VALIDATION),
-            Code("UNSUPPORTED_PLATFORM", Category.PERMANENT),
-            Code("UNKNOWN", Category.PERMANENT),
-            Code("MISSING_GLYPHS", Category.VALIDATION),
-            Code("NOT_CONFORMING", Category.VALIDATION),
-            Code("TEMPLATE_TOO_COSTLY", Category.VALIDATION),
-            Code("PICTURES_TOO_LARGE", Category.VALIDATION),
-            Code("DOCUMENT_TOO_SLOW", Category.PERMANENT),
-        ),
-        unknown=Category.PERMANENT,
-    )
 
 
 def retried_errors(complete: str, *codes: Code) -> Taxonomy:

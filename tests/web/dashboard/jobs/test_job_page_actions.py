@@ -4,6 +4,7 @@ import html
 import json
 import re
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import pytest
 
@@ -13,9 +14,12 @@ from kesin.engine.worker import Worker
 from kesin.foundation.permissions import system_actor
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change
+from kesin.store.errors import StoreUnreachable
 from kesin.web.dashboard.frame.page import JobAction, WorkloadPages
 from kesin.workloads.optiplan.lifecycle import OptiplanLimits
+from kesin.workloads.pdf.jobs import submit
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
+from kesin.workloads.pdf.jobs.store import PdfJobStatus
 from kesin.workloads.pdf.services import load_pdf_templates, open_job_store
 from tests.web.conftest import World
 from tests.web.dashboard.jobs.test_page import CONVERSION, create_pdf, read, uploaded
@@ -222,6 +226,35 @@ def test_a_pdf_that_failed_is_made_again_for_its_owner(world):
     assert (again.owner, again.payload["variables"]) == ("user:nur", dict(good))
     assert "queued again as a new job" in answer.text
     assert "exists already" in world.client.post(path, headers=admin).text
+
+
+@pytest.mark.parametrize("exists", [False, True], ids=["a new job", "one that exists"])
+def test_a_failed_pdf_that_is_made_again_needs_nobody_and_links_to_the_new_job(world, exists):
+    context, queue = world.service.workload_context("pdf"), world.service.queues["pdf"]
+    jobs, sample = open_job_store(context), load_pdf_templates(context.settings).get("invoice")
+    variables = dict(sample.sample) | {"number": f"again {exists}"}
+    values = {"variables": variables, "template_hash": sample.content_hash}
+    failed = jobs.create_job("invoice", values, owner="user:nur").job_id
+    jobs.update_status(failed, PdfJobStatus.RUNNING)
+    jobs.update_status(failed, PdfJobStatus.FAILED, error_code="TEMPLATE_ERROR")
+    assert labels(world, failed) == [("Make it again", "first"), ("Dismiss", "ends")]
+    existing = jobs.create_job("invoice", values, owner="user:nur").job_id if exists else ""
+    Heartbeat(world.store, "one", now=queue.now).beat()
+    admin = world.cookie(world.known("the-admin", "admin", all_sites=True))
+    path = f"/dashboard/pdf/jobs/{failed}/again"
+
+    before = queue.stats().total
+    with patch.object(submit, "apply_changes", side_effect=StoreUnreachable("gone")):
+        assert world.client.post(path, headers=admin).status_code == 503
+    assert queue.stats().total == before  # neither a new job nor a dismissed one
+    [new] = re.findall(
+        r'href="/dashboard/jobs/([^"]+)"', world.client.post(path, headers=admin).text
+    )
+    assert not exists or new == existing
+    event = queue.events(failed)[-1]
+    assert (event.move, event.actor, event.to_state) == ("dismiss", "user:the-admin", "expired")
+    page = world.client.get(f"/dashboard/jobs/{failed}", headers=admin).text
+    assert f'It was made again. <a href="/dashboard/jobs/{new}">' in page
 
 
 # Readers, and whatever a workload says

@@ -135,6 +135,7 @@ class RenderRequest:
     owner: str = DEFAULT_OWNER
     metadata: Mapping[str, Any] = field(default_factory=dict)  # the rest: see PdfJob.metadata
     fail_safe: FailSafePolicy = FailSafePolicy.STRICT
+    settles: tuple[str, str] | None = None  # a failed job that this makes again, and who asks
 
     @cached_property
     def key(self) -> str:

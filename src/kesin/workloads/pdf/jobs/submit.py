@@ -45,6 +45,7 @@ BACKPRESSURE_KEY: Final = "back-pressure"
 RESUME_SHARE: Final = 0.8  # of the limit, below which back-pressure ends
 FALLBACK_HEADER: Final = "X-Pdf-Fallback"
 CANCEL_MOVE: Final = "cancel"
+MADE_AGAIN: Final = "madeAgainAs"  # in the note of a dismissed failure
 
 
 def build_render_request(services: PdfServices, body: PdfJobRequest, owner: str) -> RenderRequest:
@@ -175,13 +176,17 @@ def handle_unavailable(policy: FailSafePolicy, html: str | None) -> Response:
     return problem_response(render_unavailable(), retry_after=str(UNAVAILABLE_RETRY_S))
 
 
-def repeat_request(services: PdfServices, job: PdfJob) -> RenderRequest:
-    """The request of a job again, with its template as it is now; raises Problem."""
+def repeat_request(services: PdfServices, job: PdfJob, actor: Actor) -> RenderRequest:
+    """The request of a job again, with its template as it is now; raises Problem.
+
+    A failure is dismissed with it: the job that serves the request takes its place.
+    """
     template = check_template(services, job.template_name)
     check_variables(services.library, job.template_name, job.payload.get("variables", {}))
     payload = job.payload | {"template_hash": template.content_hash}
     metadata = {**(job.metadata or {}), "webhook_url": None, "batch": None}
-    return RenderRequest(job.template_name, payload, job.owner, metadata)
+    settles = (job.job_id, actor.name) if job.status == "failed" else None
+    return RenderRequest(job.template_name, payload, job.owner, metadata, settles=settles)
 
 
 def submit_request(services: PdfServices, request: RenderRequest, max_queued: int) -> Submitted:
@@ -209,7 +214,7 @@ def find_job(
     if existing is None:
         return None
     if ask_storage or existing.status in UNFINISHED:
-        _subscribe_webhook(services, request, existing.job_id)
+        _follow_up(services, request, existing.job_id)
     return Submitted(existing, new=False)
 
 
@@ -223,7 +228,7 @@ def create_job(services: PdfServices, request: RenderRequest, max_queued: int) -
     try:
         with queue.store.transaction():
             submitted = services.jobs.enqueue(request)
-            _subscribe_webhook(services, request, submitted.job.job_id)
+            _follow_up(services, request, submitted.job.job_id)
     except BadInput as problem:
         if problem.code == "payload_too_large":
             raise refusals.TooLarge(str(problem)) from None
@@ -241,9 +246,14 @@ def fallback_response(services: PdfServices, request: RenderRequest) -> Response
     return handle_unavailable(request.fail_safe, html)
 
 
-def _subscribe_webhook(services: PdfServices, request: RenderRequest, job_id: str) -> None:
+def _follow_up(services: PdfServices, request: RenderRequest, job_id: str) -> None:
+    """Subscribe the webhook of a request to its job, and dismiss the failure that it makes up."""
     if request.webhook_url is not None:
         services.hooks.subscribe("job", job_id, request.owner, request.webhook_url)
+    if request.settles is not None:
+        failed, actor = request.settles
+        changes = [Change(failed, note=canonical_json({MADE_AGAIN: job_id}))]
+        apply_changes(services.jobs.queue, "dismiss", changes, role="producer", actor=actor)
 
 
 def cancel_job(

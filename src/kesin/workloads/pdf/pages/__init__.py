@@ -5,7 +5,7 @@ from typing import Final
 from kesin.engine.access.commands import JobDetails
 from kesin.engine.queue import Queue
 from kesin.engine.workload import WorkloadContext
-from kesin.foundation.messages import recorded_message, recorded_traceback
+from kesin.foundation.messages import decode_note, recorded_message, recorded_traceback
 from kesin.foundation.terminal import pluralize
 from kesin.lifecycle.model import Job
 from kesin.web.dashboard.frame.page import (
@@ -20,6 +20,7 @@ from kesin.web.dashboard.jobs.actions import lifecycle_actions
 from kesin.web.health import HealthCheck
 from kesin.workloads.pdf.errors import PdfErrorCode
 from kesin.workloads.pdf.jobs.heartbeat import find_stuck_workers, open_heartbeats
+from kesin.workloads.pdf.jobs.submit import MADE_AGAIN
 from kesin.workloads.pdf.pages import page
 
 MAX_DETAIL_CHARS = 200
@@ -52,20 +53,17 @@ def _may_open(ctx: PageContext, job: Job) -> bool:
 def job_panel(ctx: PageContext, history: JobDetails) -> Panel | None:
     """The PDF itself, for those who may download it, or where its template failed."""
     job = history.job
-    outcome = job.result if isinstance(job.result, dict) else {}
     last = history.events[-1]
+    dismissed = decode_note(last.note) if last.move == "dismiss" else None
     excerpt = recorded_traceback(last.note) if job.error_code == TEMPLATE_ERROR else ""
     if job.state == "failed" and not excerpt:  # the page says why
         return None
     return Panel(
         "pdf/panel.html",
         {
-            "there": job.state == "succeeded",
-            "state": job.state,
+            "again": (dismissed or {}).get(MADE_AGAIN),
             "may": _may_open(ctx, job),
-            "pages": outcome.get("pages"),
-            "warnings": outcome.get("warnings") or (),
-            "conformance": outcome.get("conformance") or (),
+            "outcome": job.result if isinstance(job.result, dict) else {},
             "failure": recorded_message(last.error_message, last.note) if excerpt else "",
             "excerpt": excerpt,
             "template": job.payload.get("template") if isinstance(job.payload, dict) else "",

@@ -278,7 +278,8 @@ def make_pdf_again(ctx: Context, job_id: str) -> HTMLResponse:
     workbench = require_workbench(ctx, "create")
     services, most = workbench.services, ctx.service.settings.pdf_max_queued
     job = find_owned_job(services.jobs, ctx.actor, job_id)
-    submitted = submit.submit_request(services, submit.repeat_request(services, job), most)
+    asked = submit.repeat_request(services, job, ctx.actor)
+    submitted = submit.submit_request(services, asked, most)
     return ctx.page("pdf/part_again.html", headers={"HX-Trigger": "kesin:forget"}, made=submitted)
 
 
