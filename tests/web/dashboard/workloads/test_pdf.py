@@ -142,6 +142,19 @@ def test_the_warnings_of_a_pdf_are_on_its_page_and_in_the_list(pdf):
     assert "Bu karakterler hiçbir yazı tipinde yok, boş kutu olarak basıldı: 漢 (U+6F22)" in page
 
 
+def test_an_admin_without_pdfs_is_told_how_many_all_users_have(pdf):
+    pdf.person("cem", "admin", all_sites=True)
+    jobs = PdfJobStore(pdf.service.queues["pdf"])
+    jobs.create_job("invoice", {"variables": {"number": "of another"}}, owner="ayse")
+    mine = get(pdf, "?part=jobs", who="cem").text
+    number = jobs.queue.stats().total
+    link = f'<a href="{PAGE}?everybody=1#pdf-jobs">PDFs of all users: {number}</a>'
+    assert "No PDFs of yours" in mine
+    assert link in mine
+    assert "No PDFs yet" not in mine
+    assert link not in get(pdf, "?part=jobs&everybody=1", who="cem").text
+
+
 def test_while_nothing_renders_that_is_told(pdf):
     pdf.clock.advance(60)
     answer = post(pdf, "/jobs", template="invoice", source=json.dumps({**INVOICE, "number": "Z"}))

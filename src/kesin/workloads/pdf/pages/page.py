@@ -310,6 +310,7 @@ def _job_list(
         "row_of": row_of,
         "query": partial(query_of, {"everybody": "1" * everybody, "text": text, "order": order}),
         "everybody": everybody,
+        "of_all": stats.total,
         "text": text,
         "order": order,
         "path": PATH,
