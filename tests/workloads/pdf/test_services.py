@@ -9,6 +9,8 @@ from kesin.foundation.problems import Unavailable
 from kesin.foundation.settings import Settings
 from kesin.workloads.pdf import services
 from kesin.workloads.pdf.doctor import run_checks
+from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
+from kesin.workloads.pdf.jobs.store import pdf_title
 from kesin.workloads.pdf.safe_fetch import FetchedResource, FetchRefused
 from kesin.workloads.pdf.services import TemplateSource, chromium_settings, create_renderer
 from tests.attacks.bombs import png
@@ -39,6 +41,16 @@ def test_a_changed_template_is_used_without_a_restart_if_it_can_be_used(request,
         assert after != before
         assert shown_line(world)["problem"] is None
         assert worker.library.get("card").content_hash == after
+
+
+def test_a_job_is_called_by_the_first_texts_and_numbers_of_its_schema(bindery):
+    Heartbeat(bindery.store, "one", now=bindery.pdf.now).beat()
+    variables = {"exact": "e", "kind": "a", "name": "Ada", "paid": True, "price": 2.5}
+    body = {"template_name": "card", "variables": variables}
+    made = bindery.client.post("/pdf/jobs", json=body, headers=bindery.headers).json()
+    [job] = bindery.pdf.find([made["job_id"]]).values()
+    assert pdf_title(job.payload) == "card · Ada · 2.5"  # stored by the alphabet
+    assert pdf_title({**job.payload, "manner": {"fields": 7}}) == "card · Ada · e"
 
 
 def test_templates_that_never_could_be_used_are_an_error(tmp_path):

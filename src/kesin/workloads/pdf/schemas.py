@@ -32,7 +32,6 @@ MIN_SIZE_MM: Final = 10.0
 MAX_SIZE_MM: Final = 5_000.0
 MIN_PRINTABLE_MM: Final = 1.0  # what margins must leave of each side
 
-
 TemplateName = Annotated[Text, StringConstraints(min_length=1, max_length=MAX_NAME_LENGTH)]
 FileName = Annotated[Text, StringConstraints(min_length=1, max_length=MAX_FILE_NAME_LENGTH)]
 WebhookUrl = Annotated[Text, StringConstraints(min_length=1, max_length=MAX_URL_LENGTH)]

@@ -32,7 +32,6 @@ _CELL_ID: Final = re.compile(rb"/ID \(node(\d{8})\)")
 _ANY_ID: Final = re.compile(rb"\(node(\d{8})\)")
 _DAMAGED: Final = (pikepdf.PdfError, zlib.error, AttributeError, TypeError, ValueError)
 
-
 # A PDF that is the same at every run, the number of its pages, and characters that no font has.
 NormalisedPdf = tuple[bytes, int, tuple[str, ...]]
 

@@ -113,7 +113,7 @@ class PdfJob:
     started_at: float | None
     finished_at: float | None
     owner: str = DEFAULT_OWNER
-    metadata: Mapping[str, Any] | None = None  # the rest: timeout, file_name, webhook_url, batch
+    metadata: Mapping[str, Any] | None = None  # timeout, file_name, webhook_url, fields, batch
     result: Mapping[str, Any] | None = None  # pages, bytes, sha256, engine, seconds, warnings
     error_message: str | None = None
     internal_code: str | None = None  # error_code before it is mapped to a public code
@@ -320,8 +320,10 @@ def pdf_title(data: Any) -> str:
     """The template and the values that tell a document from others, unless these are masked."""
     body = as_object(data)
     variables = as_object(as_object(body.get("payload")).get("variables"))
-    telling = [field_of(variables, name) for name in TELLING_VARIABLES]
-    plain = (value for value in (*telling, *variables.values()) if isinstance(value, str | int))
+    fields = as_object(body.get("manner")).get("fields")
+    names = (*TELLING_VARIABLES, *(fields if isinstance(fields, list) else ()), *variables)
+    values = (field_of(variables, str(name)) for name in names if name != "lang")
+    plain = (value for value in values if type(value) in {str, int, float})
     texts = [str(value) for value in plain if value and MASK not in str(value)]
     template = str(body.get("template", ""))
     return " · ".join([template, *dict.fromkeys(texts)][: 1 + MAX_TITLE_VALUES])

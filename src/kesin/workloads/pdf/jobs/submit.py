@@ -66,8 +66,9 @@ def build_render_request(services: PdfServices, body: PdfJobRequest, owner: str)
     }
     timeout = options.timeout if "timeout" in given else None
     metadata = {"timeout": timeout, "file_name": body.file_name, "webhook_url": body.webhook_url}
+    titled = {"fields": [*template.schema.get("properties", ())][:8], "batch": None}
     fail_safe = options.fail_safe if "fail_safe" in given else services.config.fail_safe_policy
-    return RenderRequest(body.template_name, payload, owner, {**metadata, "batch": None}, fail_safe)
+    return RenderRequest(body.template_name, payload, owner, metadata | titled, fail_safe)
 
 
 def require_template(services: PdfServices, name: str) -> PdfTemplate:
