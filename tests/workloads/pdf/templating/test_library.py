@@ -321,6 +321,17 @@ class TestRendering:
             assert problem.__cause__ is None, body
             assert problem.__suppress_context__, body
 
+    def test_an_excerpt_shows_long_lines_and_marks_what_it_leaves_out(self, library_of):
+        bodies = ("<b>" * 100 + "{{ no }}", "\n{{ no }}" + "x" * 600)
+        library = library_of(bodies)
+        whole, cut = (
+            refusal(library.render_html, f"t{at}", {}).details["excerpt"] for at in range(2)
+        )
+        assert bodies[0] in whole
+        assert "…" not in whole
+        [marked] = [line for line in cut.split("\n") if line.startswith(">")]
+        assert marked == f">    2  {{{{ no }}}}{'x' * 492}…"
+
     def test_a_misspelt_variable_is_missing_before_any_filter(self, library_of):
         filters = ("money", "date", "round(2)", "tojson", "qr", "upper_tr", "money(sign=z)", "abs")
         library = library_of([f"{{{{ x.nothing | {name} }}}}" for name in filters])

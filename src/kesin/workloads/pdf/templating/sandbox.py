@@ -23,7 +23,7 @@ from kesin.workloads.pdf.limits import MAX_HTML_BYTES
 from kesin.workloads.pdf.templating.filters import FILTERS, Unprintable
 
 MAX_REPEATED: Final = 10_000  # characters or items that ``*`` may produce
-MAX_EXCERPT_CHARS: Final = 160  # of a line
+MAX_EXCERPT_CHARS: Final = 500  # of a line; … stands for the rest
 _MAX_BASE: Final = 10_000  # of ``**``
 _MAX_POWER: Final = 16
 _UNSAFE_FILTERS: Final = ("safe", "urlize", "pprint")
@@ -214,12 +214,9 @@ def template_failure(
 
 def _excerpt(source: str, line: int) -> str:
     """Return a line and its neighbours, each with its number; the line itself is marked."""
-    lines = source.split("\n")
+    lines = re.sub(rf"(?m)^(.{{{MAX_EXCERPT_CHARS}}}).+", r"\1…", source).split("\n")
     shown = range(max(line - 1, 1), min(line + 1, len(lines)) + 1)
-    return "\n".join(
-        f"{'>' if n == line else ' '}{n:5}  {lines[n - 1][:MAX_EXCERPT_CHARS]}".rstrip()
-        for n in shown
-    )
+    return "\n".join(f"{'>' if n == line else ' '}{n:5}  {lines[n - 1]}".rstrip() for n in shown)
 
 
 def _require_printable(value: object) -> object:
