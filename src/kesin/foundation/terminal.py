@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from kesin.foundation.problems import Invalid
-
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -53,6 +51,8 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmat
 
 def confirm(question: str, why: str) -> None:
     """Ask whether to go on; without a terminal, require --yes."""
+    from kesin.foundation.problems import Invalid  # the help asks nothing, and starts sooner
+
     if not sys.stdin.isatty():
         raise Invalid(f"{why}: add --yes")
     typer.confirm(question, abort=True, err=True)
