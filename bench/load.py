@@ -78,7 +78,11 @@ def main() -> int:
             when, load = time.strftime("%Y-%m-%d"), os.getloadavg()[0]
             more = " --folder DIR" if asked.folder else ""
             more += " --old SRC'" if asked.old else "'"
-            other = f", SRC that of commit {_commit(asked.old)}" if asked.old else ""
+            other = (
+                f", SRC that of commit {_commit(asked.old)} with the libraries that it asked for"
+                if asked.old
+                else ""
+            )
             report.say(
                 f"Measured with `make load ARGS='--beside --seconds {asked.seconds:g} --clients"
                 f" {asked.clients} --write{more}` on {when}{other}: {os.cpu_count()} cores with a"
@@ -137,7 +141,7 @@ def serving(
     """`kesin serve` on a free port, its log in the folder; ended with SIGTERM."""
     env = own_environment() | {"KESIN_DATA_DIR": str(folder / "data"), "KESIN_LOG": "json"}
     env["KESIN_RATE_PER_S"] = "1000000"  # few clients ask more often than one key may
-    env |= {"PYTHONPATH": source} if source else {}
+    env |= {"PYTHONPATH": f"{_hidden(source, folder)}:{source}"} if source else {}
     log = folder / "log"
     with log.open("wb") as out:
         command = [sys.executable, "-m", "kesin.cli", "serve", "--port", "0"]
@@ -153,6 +157,17 @@ def serving(
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(PATIENCE_S)
+
+
+def _hidden(source: str, folder: Path) -> Path:
+    """Where libraries fail to import that another checkout does not ask for: it had none."""
+    asked = Path(source, "../pyproject.toml").read_text("utf-8")
+    hidden = folder / "hidden"
+    hidden.mkdir()
+    for name in ("httptools", "uvloop"):
+        if name not in asked:
+            (hidden / f"{name}.py").write_text(f"raise ImportError('{name} is hidden')\n")
+    return hidden
 
 
 def _address(process: subprocess.Popen[bytes], log: Path) -> str:
