@@ -90,17 +90,18 @@ def test_a_preview_counts_what_the_action_then_does(open_queue, make, request):
     assert {"", "state"} < reasons
 
 
-@pytest.mark.parametrize("codes", [("BROKEN",), ("BROKEN", "WRONG"), ("UNKNOWN",)])
+@pytest.mark.parametrize("codes", [(), ("BROKEN",), ("BROKEN", "CONSENT_DENIED"), ("UNKNOWN",)])
 @pytest.mark.parametrize("tenants", [None, ("a",)])
 def test_a_preview_of_failed_jobs_by_their_codes(open_queue, codes, tenants):
-    """Where the state alone decides, no job is read: these are counts of an index."""
+    """Where state and code decide, no job is read: these are counts of an index."""
     scene = open_queue(oci_lifecycle())
-    for code, tenant in (("BROKEN", "a"), ("BROKEN", "b"), ("WRONG", "a"), ("OTHER", "a")):
+    failed = (("BROKEN", "a"), ("BROKEN", "b"), ("CONSENT_DENIED", "a"), ("OTHER", "a"))
+    for code, tenant in failed:
         job_id = scene.create_job(tenant=tenant, stamps={"conversion_at": scene.now})
         scene.apply("MARK_FAILED", [job_id], **OPERATOR, **error(code, "VALIDATION"))
     where = Filter(states=("FAILED",), tenants=tenants, codes=codes)
-    assert len(scene.store.jobs(scene.queue, where).jobs) == (
-        len(set(codes) & {"BROKEN", "WRONG"}) + (tenants is None and "BROKEN" in codes)
+    assert len(scene.store.jobs(scene.queue, where).jobs) == sum(
+        (not codes or code in codes) and tenant in (tenants or "ab") for code, tenant in failed
     )
     for action in ("RETRY_SELECTED", "MARK_FAILED", "correct"):
         assert preview(scene, action, where) == apply_and_count(scene, action, where)

@@ -33,7 +33,7 @@ _Built = TypeVar("_Built", str, "Statement")
 _Choice = ParamSpec("_Choice")
 _Build = Callable[Concatenate["Statements", _Choice], _Built]
 _AGE_INDEXES = {"stamp_1": "job_aged", "stamp_4": "job_ended"}
-PreviewWay = Literal["foresee", "foresee_among", "counters", "errors"]
+PreviewWay = Literal["foresee", "foresee_among", "counters", "errors", "codes"]
 
 
 def _built_once(build: _Build[_Choice, _Built]) -> _Build[_Choice, _Built]:
@@ -394,7 +394,7 @@ class Statements:
             pair_conditions += f" AND p.state IN {sources}"
         conditions = {"filters": filters, "wanted": pair_conditions, "immovable": immovable}
         conditions["owned"] = pair_conditions.replace("p.", "j.")
-        counted = way in {"counters", "errors"}
+        counted = way in {"counters", "errors", "codes"}
         return self._fill(
             "foresee_counted" if counted else way,
             verdict=compiler.verdict(moves),
@@ -403,10 +403,10 @@ class Statements:
             **conditions,
         )
 
-    def judged_by_state(self, moves: tuple[Move, ...]) -> bool:
-        """Whether a job's state alone decides if one of these moves fits it."""
+    def judged_by_state(self, moves: tuple[Move, ...], *others: str) -> bool:
+        """Whether a job's state decides if a move fits it, alone or with guards of other kinds."""
         return not self._needs_bodies(moves) and not any(
-            self.lifecycle.capacity_of(move) or any(g.kind != "option" for g in move.when)
+            self.lifecycle.capacity_of(move) or {g.kind for g in move.when} - {"option", *others}
             for move in moves
         )
 

@@ -345,12 +345,13 @@ def moved_outcomes(rows: Iterable[tuple[Any, ...]]) -> dict[str, Outcome]:
 
 
 def _preview_way(statements: Statements, moves: tuple[Move, ...], where: Filter) -> PreviewWay:
-    """Counts tell what an action would do, where states alone decide; else each job is judged."""
+    """Counts tell what an action would do, if states and codes decide; else each job is judged."""
     plain = Filter(where.states, where.tenants, where.codes, where.categories)
-    if where == plain and statements.judged_by_state(moves):
-        if not where.codes and not where.categories:
-            return "counters"
-        failing = set(failure_states(statements.lifecycle))
-        if where.codes and where.states and failing.issuperset(where.states):
-            return "errors"
+    by_code = statements.judged_by_state(moves, "code_in", "code_not_in")
+    if where != plain or not by_code or (where.categories and not where.codes):
+        return "foresee"
+    if not where.codes and statements.judged_by_state(moves):
+        return "counters"
+    if where.states and set(failure_states(statements.lifecycle)).issuperset(where.states):
+        return "errors" if where.codes else "codes"
     return "foresee"

@@ -1,4 +1,4 @@
-SELECT p.state, sum(p.n) AS n FROM (
+SELECT p.state, NULL::text AS error_code, sum(p.n) AS n FROM (
   {pairs}
 ) p
 WHERE {wanted}

@@ -1,0 +1,19 @@
+WITH coded AS (
+  SELECT j.state, j.error_code, count(*) AS n
+  FROM job j INDEXED BY job_failure
+  WHERE j.queue = :queue AND j.error_code IS NOT NULL AND j.phase IN (0, 2)
+    AND {owned}
+  GROUP BY j.state, j.error_code
+)
+SELECT state, error_code, n FROM (
+  SELECT state, error_code, n FROM coded
+  UNION ALL
+  SELECT p.state, NULL, sum(p.n) - coalesce(
+    (SELECT sum(c.n) FROM coded c WHERE c.state = p.state), 0
+  ) FROM (
+    {pairs}
+  ) p
+  WHERE {wanted}
+  GROUP BY p.state
+) every
+WHERE n > 0
