@@ -121,8 +121,9 @@ WHY = """
 Pages read their rows through an index, and numbers come from counters. A filter by error category
 or by words in an error has no index: rows are read from the newest until enough match. This is fast
 if many rows match; if hardly any do, every row of the chosen states is read. Filter by state as
-well to narrow it. A dialog for all matching jobs uses counters if only states are filtered;
-otherwise it checks each job. The table of all sites first shows a hundred, worst first.
+well to narrow it. A dialog for all matching jobs uses counters and the index of errors if states
+and codes decide what an action does; otherwise it checks each job. The table of all sites first
+shows a hundred, worst first.
 """
 
 

@@ -375,7 +375,7 @@ if __name__ == "__main__":
     quick = partial(argon2.PasswordHasher, time_cost=1, memory_cost=8, parallelism=1)
     argon2.PasswordHasher = quick
     _build_app()
-    imported[PROVE].prove = proof_of  # what ships is not proved anew, as in the tests
+    imported[PROVE].prove = proof_of  # what ships is not proved again, as in the tests
     gc.freeze()
     atexit._clear()  # what libraries do at the end of a process takes their objects apart
     atexit.register(logging.shutdown)

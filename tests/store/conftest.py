@@ -211,7 +211,7 @@ def store(request: pytest.FixtureRequest) -> Iterator[Store]:
             yield store
 
 
-# PostgreSQL: a session whose guard was switched off and on plans every statement anew. So the
+# PostgreSQL: a session whose guard was switched off and on plans every statement again. So the
 # schema that most tests share is emptied on another session.
 _UNGUARDED: dict[str, psycopg.Connection[Any]] = {}
 

@@ -107,6 +107,20 @@ def test_a_preview_of_failed_jobs_by_their_codes(open_queue, codes, tenants):
         assert preview(scene, action, where) == apply_and_count(scene, action, where)
 
 
+def test_a_preview_counts_failed_jobs_without_a_code_too(open_queue):
+    """The index of errors lacks them: they are the rest of the counters."""
+    task = task_lifecycle()
+    stamp = ("finished_at",)
+    shelve = Move("shelve", ("ready",), "failed", by=("operator",), stamp=stamp)
+    scene = open_queue(replace(task, moves=(*task.moves, shelve)))
+    for action in ("shelve", "shelve", "cancel"):
+        scene.apply(action, [scene.create_job()], **OPERATOR)
+    where = Filter(states=("failed",))
+    counts = preview(scene, "dismiss", where)
+    assert counts == apply_and_count(scene, "dismiss", where)
+    assert sorted(counts.values()) == [1, 2]
+
+
 def test_a_preview_evaluates_every_guard_as_the_action_does(open_queue):
     scene = open_queue(every_word())
     cast(scene)

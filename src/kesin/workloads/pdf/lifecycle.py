@@ -93,7 +93,7 @@ def pdf_lifecycle(
             ),
             moves.cancel("queued", "expired"),
             moves.cancel(
-                "failed", "expired", name="dismiss", stamp=(), doc="Nobody needs to act any more."
+                "failed", "expired", name="dismiss", stamp=(), doc="It needs no more action."
             ),
             moves.prune("expired", days=KEEP_EXPIRED_DAYS),
         ),
