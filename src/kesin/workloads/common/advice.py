@@ -1,10 +1,4 @@
-"""Advice on error codes: what a code means, who must act, what to do, what happens next.
-
-A workload keeps its texts in `advice.toml`, in English and Turkish; the dashboard, the commands and
-the API share them. A code has a text of its own, or that of another code (``same_as``), or that of
-an enum which lists it (``[enum.X]``, ``values``). Any other code gets the text of its kind
-(``HTTP_5XX``), its enum, its category (``[category.X]``) or the general one: a look-up never fails.
-"""
+"""Advice on error codes, from the `advice.toml` of each workload; a look-up never fails."""
 
 import re
 import tomllib

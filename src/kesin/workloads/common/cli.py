@@ -49,11 +49,7 @@ def open_stores(
     level: Level = "warning",
     wait_s: float = 0,
 ) -> Iterator[tuple[Settings, Store]]:
-    """Open the store of the settings with the queues of these workloads.
-
-    A missing database file is a Problem that says what makes it, or is created without ``made_by``.
-    A server that does not answer yet is waited for, for ``wait_s``.
-    """
+    """Open the store with these queues; with ``made_by``, a missing database file is a Problem."""
     settings = read_settings(level)
     file = settings.database_file
     if made_by is not None and file is not None and not file.exists():

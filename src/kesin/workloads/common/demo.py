@@ -1,8 +1,4 @@
-"""A workload's part of `kesin demo`, and what the parts share.
-
-The command runs the parts that the registry brings and knows none of them. A part says what its
-machine lacks, brings work over HTTP as a real client would, and explains what can be seen.
-"""
+"""A workload's part of `kesin demo`, which knows no workload itself, and what the parts share."""
 
 import random
 import threading

@@ -1,8 +1,4 @@
-"""Opening the stores of the settings for a set of workloads.
-
-The workloads say which of their queues live in Redis, and which of those have job keys that are
-unique across tenants.
-"""
+"""Opening the stores of the settings for a set of workloads, with each queue in its home."""
 
 from collections.abc import Collection, Iterable
 

@@ -1,9 +1,4 @@
-"""The pdf workload: renders HTML templates to PDF outside of the request.
-
-It has three queues: jobs, batches of many jobs, and webhooks that report on both. Their workers run
-in processes of their own, never in the process that answers requests. The names of the seed can be
-imported from here; each is loaded on first use.
-"""
+"""The pdf workload: renders HTML templates to PDF, in worker processes outside of the request."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -22,7 +17,7 @@ _later = partial(lazy.later, __name__)
 _attribute = partial(lazy.attribute, __name__)
 _ENGINES: Final = ("playwright", "weasyprint")  # one is enough, and may be on another machine
 _NEEDS: Final = (*(name for name in LIBRARIES["pdf"] if name not in _ENGINES), "jinja2")
-_MODULES: Final[Mapping[str, str]] = {  # and the names of the seed in each
+_MODULES: Final[Mapping[str, str]] = {  # and the names of the seed in each, imported on first use
     "config": "FailSafePolicy PdfRenderConfig",
     "errors": "MAX_RETRIES PdfErrorCode TRANSIENT_ERRORS should_retry",
     "jobs.dispatch": "enqueue_pdf_job",

@@ -19,11 +19,7 @@ _EXIT_WAIT_S: Final = 5.0
 
 
 class ChildChannel:
-    """One end of the connection.
-
-    Both calls raise TimeoutError after the deadline (a time of the monotonic clock), and EOFError
-    or OSError if the other side is gone.
-    """
+    """One end; raises TimeoutError after a monotonic deadline, EOFError or OSError if cut off."""
 
     def __init__(self, connection: socket.socket, max_bytes: int) -> None:
         self._socket = connection
@@ -81,10 +77,7 @@ class ChildChannel:
 
 
 class Child:
-    """A module of ours in a child process with a minimal environment.
-
-    Its first argument is the file descriptor of a socket. It ends when our end is closed.
-    """
+    """A module of ours in a child process, which gets a socket and ends when our end is closed."""
 
     def __init__(self, module: str) -> None:
         self.socket, theirs = socket.socketpair()

@@ -1,8 +1,4 @@
-"""Hourly cleanup after jobs have expired: unused files, and records of ended batches and workers.
-
-Jobs and batches leave the queue before their files leave the storage, so a file without a job or
-batch is unused. If the storage is down, the next run deletes its files.
-"""
+"""Hourly cleanup: files that no job or batch uses, and records of ended batches and workers."""
 
 from typing import Final
 
@@ -43,11 +39,7 @@ def delete_expired(context: WorkloadContext) -> int:
 
 
 def delete_unused_batch_files(batches: batch_store.PdfBatchStore, older_than_s: float) -> int:
-    """Delete old batch files that no batch uses; return how many.
-
-    The input of a batch is stored before the batch is enqueued, so files younger than
-    ``older_than_s`` are left alone.
-    """
+    """Delete old files without a batch, and count them; a young one may precede its batch."""
     before_us = batches.queue.now() - round(older_than_s * SECOND_US)
     folders: set[str] = set()
     keys: set[str] = set()
@@ -69,11 +61,7 @@ def delete_unused_batch_files(batches: batch_store.PdfBatchStore, older_than_s: 
 
 
 def forget_ended_batches(batches: Queue, feeder: Feeder) -> int:
-    """Drop the progress of ended batches and cancel their waiting rows; return how many batches.
-
-    A batch that its worker ends does this itself. This covers batches that the sweeper or an
-    operator ended.
-    """
+    """Cancel the rows of batches that the sweeper or an operator ended; return how many."""
     forgotten = 0
     for batch_id in sorted(feeder.batch_ids()):
         with batches.store.transaction():

@@ -65,10 +65,7 @@ class PdfDemo(demo.DemoPart):
     _first_job = ""
 
     def check_machine(self) -> demo.Readiness:
-        """Whether a page can be drawn here, and by what; WeasyPrint stands in for Chromium.
-
-        Where it does, the environment names no browser from now on.
-        """
+        """Whether pages can be drawn here; if only by WeasyPrint, the settings lose the browser."""
         try:
             from kesin.workloads.pdf.engines.availability import ENGINES
             from kesin.workloads.pdf.engines.base import Paper

@@ -9,7 +9,7 @@ MAX_PDF_BYTES: Final = 50 * 1024 * 1024
 MAX_PAGES: Final = 500
 MAX_CONFORMING_OBJECTS: Final = 40_000  # their check takes up to half a millisecond each
 GRACE_S: Final = 5
-BUSY_SHARE: Final = 0.6  # of one processor
+BUSY_SHARE: Final = 0.6  # of one processor; with less, the engine hung or had no time
 SHORT_TIMEOUT_SHARE: Final = 0.8  # of a timeout that is too short to leave GRACE_S
 
 
@@ -19,11 +19,7 @@ def soft_timeout_s(timeout_s: float) -> float:
 
 
 def timeout_failure(timeout_s: float, *, busy: float, **details: str) -> RenderFailed:
-    """Build the error of a document that exceeded its timeout.
-
-    ``busy`` is the share of a processor that its engine had. If that was most of one, another try
-    would take as long; if it was less, the engine hung or the machine had no time for it.
-    """
+    """Build the error of a document that was late; not retried if it kept a processor busy."""
     code = DOCUMENT_TOO_SLOW if busy >= BUSY_SHARE else PdfErrorCode.NAVIGATION_TIMEOUT
     why, about = "the document was not rendered within %(n)s s", {"reason": "timeout", **details}
     return RenderFailed(code, why, details=about, n=f"{timeout_s:g}")

@@ -1,9 +1,4 @@
-"""Prometheus metrics of PDF jobs, under the seed's names.
-
-The store counts each move in the transaction that makes it. So a move is counted once, whichever
-process makes it, and neither a restart nor pruning lowers a counter. Labels are closed sets and
-all are exported from the start, so that a first failure shows as a rise from zero.
-"""
+"""Prometheus metrics under the seed's names, from counts that no restart and no pruning lowers."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -42,7 +37,7 @@ def collect_metrics(context: WorkloadContext) -> Iterator[Metric]:
         moved[flow.move] += flow.n
     help_text = "Moves of jobs into each status, including new jobs and retries."
     jobs = CounterMetricFamily(f"{PREFIX}jobs", help_text, labels=["status"])
-    for status in PdfJobStatus:
+    for status in PdfJobStatus:  # all of them, so that a first failure shows as a rise from zero
         jobs.add_metric([status], entered[status])
     stats = RenderStatsStore(metadata_for(queue.store), queue.now).read()
     help_text = "Failed attempts, also those that are retried; a stop of the worker does not count."

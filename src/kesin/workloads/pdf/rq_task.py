@@ -12,10 +12,7 @@ from kesin.workloads.pdf.services import create_renderer
 
 
 def render_job(job_id: str) -> None:
-    """Render this job with the settings of the environment.
-
-    A job that is not waiting is left alone: another worker has claimed it already.
-    """
+    """Render this job with the environment's settings, unless another worker has claimed it."""
     settings = load_settings()
     if not settings.redis_url:
         raise StoreError("an RQ worker gets its jobs from Redis: set KESIN_REDIS_URL")

@@ -72,10 +72,7 @@ def _split_url(url: str) -> SplitResult:
 
 
 class GuardedConnection:
-    """A connection to a checked address, which a timer cuts at the timeout.
-
-    A timer, because a socket's own timeout restarts with every byte received.
-    """
+    """A connection to a checked address, cut by a timer: a socket's own restarts at each byte."""
 
     def __init__(self, url: str, timeout_s: float, *, public_only: bool) -> None:
         clock = SystemClock()
@@ -122,10 +119,7 @@ class GuardedConnection:
 
     @contextmanager
     def _timeout_checked(self) -> Iterator[None]:
-        """Raise TimeoutError if the connection was cut in the meantime.
-
-        Checked without an error too: a cut header reads like a complete one.
-        """
+        """Raise TimeoutError if it was cut, even without an error: a cut header looks complete."""
         try:
             yield
         except (OSError, http.client.HTTPException):

@@ -1,8 +1,4 @@
-"""Request and response bodies: the seed's with its names and defaults, and our additions.
-
-A request that an engine would reject is rejected here, with the name of the wrong field, so a job
-that cannot be printed is never enqueued.
-"""
+"""Request and response bodies, the seed's and ours; what no engine can print is rejected here."""
 
 from typing import Annotated, Any, Final, Literal, Self
 

@@ -57,34 +57,20 @@ def validate_template(name: str, allowlist: AbstractSet[str]) -> bool:
 
 
 def validate_url(url: str, allowlist: Sequence[str]) -> bool:
-    """Whether a URL may be loaded: a pattern matches the whole URL, and its host separately.
-
-    Only http and https, without a user. Internal addresses and names (loopback, private,
-    link-local, names without a dot) need a pattern that spells out that host. A pattern that is
-    not a regular expression, or that names no scheme and host, allows nothing.
-    """
+    """Whether a pattern matches a whole http(s) URL; it must spell out a host that is internal."""
     target = _parse_url(url)
     parts = chain.from_iterable(map(_parse_alternatives, allowlist))
     return target is not None and any(part.allows(target) for part in parts)
 
 
 def is_internal_url(url: str) -> bool:
-    """Whether the host of a URL is an internal name or address.
-
-    A public name that resolves to an internal address does not count: its owner controls where it
-    points.
-    """
+    """Whether the host is an internal name or address; public names are not resolved."""
     target = _parse_url(url)
     return target is not None and target.internal
 
 
 def sanitize_html_variables(variables: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the variables with ``< > & " '`` escaped in every text, keys included.
-
-    The texts are returned as Markup: a template that escapes leaves them alone, and escaping them
-    again changes nothing. This is for output that does not escape by itself; the templates of the
-    library get the raw values.
-    """
+    """Return the variables with ``< > & " '`` escaped once, as Markup; the library needs none."""
     return dict(_Cleaner(escaping=True).clean(variables, ()))
 
 

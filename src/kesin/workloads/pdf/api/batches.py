@@ -1,7 +1,4 @@
-"""Routes for batches: create from many rows, read with row results, download, cancel.
-
-A batch belongs to the actor that created it. Every other actor but an admin gets 404.
-"""
+"""Routes for batches: create, read, download, cancel; only creators and admins find them."""
 
 from functools import partial
 from typing import Annotated, Any, Final

@@ -144,11 +144,7 @@ def _file_response(
 def _stream_pieces(
     storage: base.StorageBackend, key: str, piece: bytes, part: tuple[int, int], sha256: str | None
 ) -> Iterator[bytes]:
-    """Yield a large PDF in pieces, so that many simultaneous downloads take little memory.
-
-    When the whole file is sent, the last piece is held back until the checksum of the file has
-    been verified. A damaged file breaks the response off, so the client sees that it is truncated.
-    """
+    """Yield a large PDF in pieces, the last only if the checksum matches: damage shows as a cut."""
     digest, (at, end) = hashlib.sha256(), part
     while True:
         if not piece:
@@ -187,11 +183,8 @@ def _parse_range(header: str, size: int) -> tuple[int, int] | None:
 def file_name(
     wanted: object, template: str, created_at: str, item_id: str, suffix: str = ".pdf"
 ) -> str:
-    """Return the name under which a client saves the file: the requested one, or one of its own.
-
-    The end of an id is random; its beginning is the time, which other jobs share.
-    """
+    """Return the name under which a client saves the file: the requested one, or one of its own."""
     name = str(wanted or "").strip(" .")
-    if not name:
+    if not name:  # the end of an id is random, its beginning the time
         name = f"{template or 'document'}-{created_at[:10]}-{item_id[-8:]}"
     return name if name.lower().endswith(suffix) else name + suffix

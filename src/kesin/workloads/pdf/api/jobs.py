@@ -1,7 +1,4 @@
-"""Routes for jobs: create, list, read, download, cancel.
-
-A job belongs to the actor that created it. Every other actor but an admin gets 404.
-"""
+"""Routes for jobs: create, list, read, download, cancel; only creators and admins find them."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -227,12 +224,7 @@ def _fields(job: PdfJob) -> dict[str, Any]:
 
 
 class LongPoll:
-    """The waiters of this process for jobs of one queue, without a thread each.
-
-    One task polls the states for all waiting requests, in pauses that grow by a tenth until a job
-    ends, so that a request waits a tenth longer at most. It starts with the first waiter, ends with
-    the last.
-    """
+    """Waits for jobs without a thread each: one task polls for all, at most a tenth too late."""
 
     def __init__(self, queue: Queue, stopping: Callable[[], bool]) -> None:
         self._queue = queue
@@ -241,10 +233,7 @@ class LongPoll:
         self._polling: asyncio.Task[None] | None = None
 
     async def wait_for_end(self, job_id: str, seconds: float) -> None:
-        """Return when the job has ended, the time has passed, or the service stops.
-
-        Returns at once if too many requests wait already; the caller then sees the job as it is.
-        """
+        """Return when the job has ended or time is up; at once if the service stops or is full."""
         if len(self._waiters) >= MAX_WAITING or self._stopping():
             return
         ended: Waiter = asyncio.get_running_loop().create_future()

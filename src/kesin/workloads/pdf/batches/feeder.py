@@ -1,9 +1,4 @@
-"""Enqueues the rows of a batch as jobs, each exactly once even if workers die.
-
-Which job serves which row is stored as facts of the batch, in the transaction that enqueues the
-jobs and only while the batch's claim is held. A worker that lost its claim writes nothing, and the
-next worker reads how far its predecessor came.
-"""
+"""Enqueues each row of a batch once: which job serves it is stored in the same transaction."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -108,10 +103,7 @@ class Feeder:
     def enqueue_again(
         self, claim: Job, lost: RowJob, request: RenderRequest, *, missing: bool = False
     ) -> RowJob:
-        """Enqueue a row again that has lost its PDF; raises BatchClaimLost.
-
-        ``missing``: its job succeeded, but the storage has no file of it.
-        """
+        """Enqueue a row that lost its PDF (``missing``: only the file); raises BatchClaimLost."""
         queue, key, owner = self._jobs.queue, request.key, request.owner
         with self._holding_claim(claim):
             if missing:
@@ -128,11 +120,7 @@ class Feeder:
         return row_job
 
     def end_batch(self, batch_id: str, *, cancel: bool) -> None:
-        """Delete the facts of an ended batch and, with ``cancel``, cancel its queued jobs.
-
-        Must be called in the transaction that ends the batch. Jobs that existed before the batch
-        are not cancelled.
-        """
+        """Forget a batch in the transaction that ends it; ``cancel`` cancels its queued jobs."""
         if cancel:
             own_ids = [each.job_id for each in self.row_jobs(batch_id) if each.own and each.job_id]
             for at in range(0, len(own_ids), JOBS_PER_QUERY):
@@ -171,11 +159,7 @@ class Feeder:
 
 
 def row_state(job: Job | None) -> RowState:
-    """Return the state of a row's job.
-
-    *gone* may be enqueued again: the job had a PDF, or another batch with the same row cancelled
-    it. A job that a user cancelled stays cancelled.
-    """
+    """Return the state of a row's job; one that is *gone* may be enqueued again."""
     if job is None:
         return "gone"
     match job.state:
@@ -186,7 +170,7 @@ def row_state(job: Job | None) -> RowState:
         case "expired" if job.result_json is not None and job.error_code is None:
             return "gone"
         case "expired" if job.move == "cancel" and job.actor.startswith(ACTOR_PREFIX):
-            return "gone"
+            return "gone"  # of another batch with the same row; what a user cancelled stays so
     return "failed"
 
 

@@ -85,11 +85,7 @@ class ZipAssembly:
 
 
 class MergedPdfAssembly:
-    """The pages of all PDFs, and an outline entry for each PDF.
-
-    PDFs are merged in groups, and the groups at the end. Pages are copied as they are; outlines and
-    named destinations of the PDFs are not.
-    """
+    """The pages of all PDFs with an outline entry each; their own outlines and anchors are lost."""
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
         self._pages = 0
@@ -169,11 +165,7 @@ class BatchFiles(NamedTuple):
     rows: Sequence[BatchRowResult]
 
     def assemble(self, require_wanted: Callable[[], None]) -> dict[str, Any]:
-        """Assemble the PDFs, store the file, and return its metadata.
-
-        ``require_wanted`` is called repeatedly and raises to stop. Raises IncompleteRows,
-        OutputTooLarge, StorageDown.
-        """
+        """Store the file, return its facts; raises IncompleteRows, OutputTooLarge, StorageDown."""
         missing: list[int] = []
         unreadable: list[int] = []
         with tempfile.TemporaryDirectory(prefix="kesin-batch-") as folder:

@@ -1,9 +1,4 @@
-"""The rows of a batch: sets of variables for one template, from JSON or CSV.
-
-A CSV file names the variables in its first line, with dots for nested ones (``buyer.name``). Cells
-are text; the template's schema gives their types. A cell that does not fit its type stays text, so
-that the same validation reports problems of JSON and CSV alike.
-"""
+"""The rows of a batch: sets of variables for one template, from JSON or CSV (``buyer.name``)."""
 
 from __future__ import annotations
 
@@ -65,10 +60,7 @@ def check_rows(
     *,
     unstorable: Mapping[int, str] | None = None,
 ) -> None:
-    """Raise Invalid with the first hundred problems, each with its row.
-
-    ``unstorable`` maps the rows that cannot be stored to the reason.
-    """
+    """Raise Invalid with the first hundred problems; ``unstorable`` has reasons by row."""
     if not rows and not csv_problems:
         raise Invalid("there are no rows", code="no_rows")
     problems = [*csv_problems]
@@ -91,12 +83,7 @@ def check_rows(
 
 
 def read_csv(body: bytes, schema: Schema, ignored: frozenset[str] = frozenset()) -> CsvTable:
-    """Parse a CSV file: UTF-8 with or without a byte order mark, commas or semicolons.
-
-    If semicolons separate the cells, a comma is a decimal comma: Turkish spreadsheets write both.
-    An empty cell is a missing variable. Raises Invalid if the file is not a table, or has a column
-    that the schema does not allow and that is not one of the ignored ones.
-    """
+    """Parse a CSV in UTF-8; raises Invalid for no table, or columns neither known nor ignored."""
     try:
         text = body.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
@@ -106,6 +93,7 @@ def read_csv(body: bytes, schema: Schema, ignored: frozenset[str] = frozenset())
     delimiter = separator(first, ",;")
     lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
+        # Turkish spreadsheets write both, semicolons and decimal commas.
         return _parse_table(lines, schema, ignored, decimal_comma=delimiter == ";")
     except csv.Error as problem:
         raise Invalid(f"line {lines.line_num} is not a CSV: {problem}", code="not_csv") from None
@@ -169,7 +157,7 @@ def _parse_header(cells: Sequence[str]) -> list[Column]:
 
 
 def parse_cell(text: str, types: frozenset[str], *, decimal_comma: bool = False) -> Any:
-    """Convert a cell to a type the schema allows; the text itself if it does not fit."""
+    """Convert a cell to a type the schema allows; else it stays text, which validation reports."""
     stripped = text.strip()
     if "boolean" in types and stripped.lower() in _BOOLEANS:
         return _BOOLEANS[stripped.lower()]

@@ -1,9 +1,4 @@
-"""The store of batches: submit, read, cancel.
-
-The submitted rows are in the artifact storage, because they are too large for the queue. They are
-written before the batch exists: a crash in between leaves an orphaned object, which the next
-cleanup deletes.
-"""
+"""The store of batches. Rows are stored before a batch exists: a crash leaves an orphaned file."""
 
 import gzip
 import hashlib
@@ -123,11 +118,7 @@ class PdfBatchStore:
     def submit(
         self, order: BatchOrder, *, owner: str, subscribe: Callable[[str], object] | None = None
     ) -> tuple[PdfBatch, bool]:
-        """Return the batch for an order, and whether it is new or an equal one that is not lost.
-
-        ``subscribe`` is called with the id of a new batch, in the transaction that enqueues it.
-        Raises StorageDown.
-        """
+        """Return the batch of an order, and whether it is new; ``subscribe`` is given its id."""
         key = _order_key(order, owner)
         for _ in range(_MAX_TRIES):
             holder = self.queue.holders(owner, [key]).get(key)
@@ -269,11 +260,7 @@ class PdfBatchStore:
     # Cancelling
 
     def cancel(self, batch: PdfBatch, *, actor: str, audit: Callable[[], None]) -> bool:
-        """Cancel a batch: at once if it is queued, soon if it runs; False if it has ended.
-
-        Queued jobs of its rows are cancelled too; running ones finish. ``audit`` is called in the
-        transaction that moves the batch.
-        """
+        """Cancel a batch and its queued jobs, soon if it runs; False if it has ended."""
         role: Role = "producer" if actor == batch.owner else "operator"
         changes = [Change(batch.batch_id)]
         for action in ("cancel", "ask_cancel"):

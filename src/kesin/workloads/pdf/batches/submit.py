@@ -22,10 +22,7 @@ JSON_TYPES: Final = frozenset({"application/json", "text/json", ""})
 
 
 def parse_order(tools: PdfServices, body: bytes, content_type: str, query: CsvQuery) -> BatchOrder:
-    """Parse a request to an order; raises Problem, listing the rows that are invalid.
-
-    For a CSV body the query parameters hold the fields of the JSON body.
-    """
+    """Parse a request, a CSV's with the query; raises Problem with the rows that are invalid."""
     media_type = content_type.partition(";")[0].strip().lower()
     csv_problems: Sequence[rows.BatchRowProblem] = ()
     try:

@@ -1,8 +1,4 @@
-"""The worker of batches: enqueues a job for each row, waits, and assembles the output file.
-
-It renders nothing itself. A batch occupies a thread of its worker until it ends. Which job serves
-which row is stored, so the next worker continues where a worker died.
-"""
+"""The worker of batches: enqueues a job for each row, waits, and assembles the output file."""
 
 from __future__ import annotations
 

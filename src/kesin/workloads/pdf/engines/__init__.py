@@ -13,10 +13,7 @@ if TYPE_CHECKING:
 
 
 def pick_engine(name: str | None = None, settings: ChromiumSettings | None = None) -> Engine:
-    """Create the engine of this name; without a name, Chromium if available, else WeasyPrint.
-
-    Raises RenderFailed(UNSUPPORTED_PLATFORM) for an engine that this machine does not have.
-    """
+    """Create this engine, or Chromium, or else WeasyPrint; raises RenderFailed for none."""
     # These load a lot of modules, which the process of WeasyPrint does without.
     from kesin.foundation.logs import Logger
     from kesin.workloads.pdf.engines.browser import ChromiumSettings

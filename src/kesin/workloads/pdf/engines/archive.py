@@ -1,9 +1,4 @@
-"""Makes PDFs for archives (PDF/A-3) and for readers who do not see the page (PDF/UA-1).
-
-Chromium tags what a document says and leaves the rest unmarked: rules, backgrounds, page margins.
-Here that rest is marked as decoration, links get a description, and the file says what it conforms
-to. A file that breaks a rule all the same is never delivered: the job fails with the rule.
-"""
+"""Makes Chromium's PDFs conform to PDF/A-3 and PDF/UA-1; delivers none that breaks a rule."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -39,10 +34,7 @@ _UNKNOWN_TO_CHECKER: Final = frozenset(
 
 
 def conform(pdf: pikepdf.Pdf, conformance: Collection[str], about: Mapping[str, str]) -> None:
-    """Make Chromium's PDF conform, in place; ``about`` is its information dictionary.
-
-    Raises RenderFailed with the rule that it breaks.
-    """
+    """Make Chromium's PDF conform, in place; ``about`` is its information. Raises RenderFailed."""
     from pikepdf import pdfa
 
     check_parts(pdf)

@@ -1,9 +1,4 @@
-"""A warm Chromium, its settings and its ready page: started, renewed, killed if necessary.
-
-Everything here runs on the loop of `chromium.py`, and every step has a time limit of its own. A
-step that does not end in time escalates to the next: close the context, close the browser, kill
-its process group, replace the driver.
-"""
+"""A warm Chromium, on the loop of `chromium.py`; a step that is late leads to a harder one."""
 
 from __future__ import annotations
 
@@ -63,15 +58,10 @@ _log: Final = Logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ChromiumSettings:
-    """How Chromium is started and how documents are isolated from each other.
-
-    ``page`` prints all documents in the same page: safe while none can run a script or reach the
-    network. ``context`` gives each document a process and a profile of its own, and is used
-    whenever scripts run or URLs are allowed.
-    """
+    """How Chromium is started, and isolates documents: one page for all, or a context for each."""
 
     executable: str = ""  # empty: the first on PATH, else Playwright's own
-    isolation: Isolation = "page"
+    isolation: Isolation = "page"  # "context" if scripts run or URLs are allowed
     sandbox: Literal["auto", "on", "off"] = "auto"  # on, unless we are root, which Chromium refuses
     javascript: bool = False
     is_url_allowed: Callable[[str], bool] | None = None  # which URLs are fetched; None: no URL
@@ -164,11 +154,7 @@ class WarmBrowser:
             await self._close_session()
 
     async def renew(self, *, heavy: bool, wipe: bool) -> None:
-        """Renew a used-up page or browser between two documents.
-
-        ``heavy``: the document needed so much memory that its page is closed at once; ``wipe``: it
-        left settings in the page that the next document would inherit.
-        """
+        """Renew a used-up page or browser after a document that was ``heavy`` or left settings."""
         async with self._lock:
             try:
                 await self._renew(heavy=heavy, wipe=wipe)

@@ -1,8 +1,4 @@
-"""The processes of a browser, found by a mark on their command line; and the loop that drives it.
-
-Playwright does not expose process ids, and after a crash it cannot be asked. So every browser is
-started with a mark of its own, which stays readable in ``/proc`` even when its parents are gone.
-"""
+"""A browser's processes, found by a mark since Playwright hides their ids; and its event loop."""
 
 import asyncio
 import contextlib
@@ -80,11 +76,7 @@ def cpu_seconds(pids: Iterable[int]) -> float:
 def delete_stale_profiles(
     folder: Path | None = None, *, now_us: Callable[[], int] = wall_clock_us
 ) -> list[Path]:
-    """Delete the profiles of browsers that died without cleaning up; return those deleted.
-
-    A profile stays if a live process uses it, or if it is so young that its browser may be about to
-    start. Only profiles of our own user are touched.
-    """
+    """Delete old profiles of our user that no live browser uses; return them."""
     folder = folder or Path(tempfile.gettempdir())
     deleted = []
     in_use = {part for pid in _pids() for part in _command(pid)}
@@ -132,10 +124,7 @@ class LoopStuck(Exception):
 
 
 class _MinimalEnvironmentLoop(asyncio.SelectorEventLoop):
-    """An event loop whose child processes get a minimal environment.
-
-    Playwright gives its driver a copy of ours, and has no option for another one.
-    """
+    """Gives child processes a minimal environment; Playwright's driver would get a copy of ours."""
 
     async def subprocess_exec(self, protocol_factory: Any, *args: Any, **options: Any) -> Any:
         environment = child_environment(*_DRIVER_VARIABLES, environment=options.pop("env", None))

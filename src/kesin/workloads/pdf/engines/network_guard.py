@@ -54,13 +54,8 @@ def build_policy(*, scripts: bool = False, urls: bool = False) -> str:
 
 
 def insert_policy(html: str, rules: str) -> str:
-    """Insert a policy into a document ahead of everything that could load a resource.
-
-    It is added whatever policies the document has: several policies can only restrict. It replaces
-    the policy of the template library, which would stay with the page for the next document and
-    would block what an allow-list permits.
-    """
-    html = html.replace(csp_tag(LIBRARY_CSP), "", 1)
+    """Insert a policy first; it replaces the library's, which would stay for the next document."""
+    html = html.replace(csp_tag(LIBRARY_CSP), "", 1)  # other policies can only restrict
     start = match.end() if (match := _BEGINNING.match(html)) else 0
     return html[:start] + csp_tag(rules) + html[start:]
 

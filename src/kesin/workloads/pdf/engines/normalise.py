@@ -1,9 +1,4 @@
-"""Makes PDFs reproducible: what differs between two runs of the same job is replaced.
-
-Chromium writes itself and the time of printing into the information dictionary, and nothing else
-that changes. What the document says of itself takes their place: its title and its <meta> elements,
-under the names that WeasyPrint reads too.
-"""
+"""Makes PDFs reproducible: a document's <title> and <meta> replace what Chromium writes there."""
 
 import io
 import re
@@ -20,7 +15,7 @@ from kesin.workloads.pdf.engines.glyphs import find_missing_characters
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed, TemplateError
 from kesin.workloads.pdf.limits import check_pages, check_pdf
 
-_TEXTS: Final = {
+_TEXTS: Final = {  # from the names that WeasyPrint reads too
     "/Title": "title",
     "/Author": "author",
     "/Subject": "description",
@@ -39,10 +34,7 @@ NormalisedPdf = tuple[bytes, int, tuple[str, ...]]
 def normalise_pdf(
     data: bytes, about: Mapping[str, str], html: str = "", conformance: Collection[str] = ()
 ) -> NormalisedPdf:
-    """Return the PDF of a document with what the document says of itself; checks the limits.
-
-    ``about`` holds the title and the <meta> elements by name.
-    """
+    """Return a document's PDF with its title and <meta> elements (``about``); checks the limits."""
     check_pdf(data)
     texts = {key: about.get(name, "").strip() for key, name in _TEXTS.items()}
     dates = {key: _format_date(about.get(name, "").strip()) for key, name in _DATES.items()}

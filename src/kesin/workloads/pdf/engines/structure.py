@@ -1,8 +1,4 @@
-"""The structure of a tagged PDF: a tree of headings, paragraphs, tables, lists and figures.
-
-What Chromium leaves open in it is repaired. What readers who do not see the page need is checked
-by the rules of PDF/UA-1 (ISO 14289-1), under the numbers that validators print.
-"""
+"""Repairs the structure of Chromium's tagged PDFs, and checks it by PDF/UA-1 (ISO 14289-1)."""
 
 import re
 from collections.abc import Iterator

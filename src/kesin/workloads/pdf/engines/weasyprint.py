@@ -1,9 +1,4 @@
-"""The WeasyPrint engine: no browser, no scripts, no network; its layout differs from Chromium's.
-
-It runs in a child process that is kept warm, because only a process can be stopped in the middle of
-a computation. The child exits when its parent does, even in the middle of one (see
-`weasyprint_child.py`).
-"""
+"""The WeasyPrint engine, in a warm child: only a process can be stopped amid a computation."""
 
 import io
 from collections.abc import Collection

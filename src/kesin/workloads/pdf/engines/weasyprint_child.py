@@ -1,8 +1,4 @@
-"""The child process that runs WeasyPrint: it renders the documents that come over a socket.
-
-The operating system enforces an alarm for every document, so the process ends in the middle of a
-computation even if its parent is gone.
-"""
+"""The child that runs WeasyPrint; the system's alarm ends it even if its parent is gone."""
 
 import contextlib
 import ctypes.util
@@ -45,11 +41,7 @@ class _WarningCollector(logging.Handler):
 
 
 def page_rules(paper: Paper) -> str:
-    """Format the paper as CSS; the document's own rules win unless the paper must.
-
-    WeasyPrint scales whole pages, so a scaled document is laid out on paper that is larger or
-    smaller by the inverse factor, and comes out in the right size.
-    """
+    """Format the paper as CSS, larger by the inverse scale: WeasyPrint scales whole pages."""
     width, height = paper.page_mm
     must = "" if paper.prefer_css_page_size and paper.scale == 1 else " !important"
     margin = " ".join(f"{side / paper.scale:g}mm" for side in paper.margin_mm)

@@ -1,9 +1,4 @@
-"""How a job reaches a worker: the function to change for another transport.
-
-With SQLite and PostgreSQL, workers poll and are notified when a job is written. Jobs in Redis are
-dispatched by RQ messages. A message may be lost or arrive twice: the worker that gets it claims the
-job by its id, and only one claim succeeds.
-"""
+"""How a job reaches a worker: polled in SQL, by RQ's messages in Redis; one claim wins."""
 
 from __future__ import annotations
 
@@ -25,10 +20,7 @@ log = Logger("kesin.pdf")
 
 
 def enqueue_pdf_job(job_id: str, *, store: Store | None = None) -> None:
-    """Send a message to a worker. Never raises: ``dispatch_waiting`` finds a job without message.
-
-    ``store``: the store of the job; without it, the one of the settings.
-    """
+    """Send a message to a worker; never raises, for ``dispatch_waiting`` finds jobs without one."""
     try:
         if store is not None:
             messages = find_message_queue(store)
@@ -42,11 +34,7 @@ def enqueue_pdf_job(job_id: str, *, store: Store | None = None) -> None:
 
 
 def dispatch_waiting(queue: Queue) -> int:
-    """Send a message for every due job that has none; return how many.
-
-    A message is lost with RQ's keys, with a worker that dies just after it took one, or while Redis
-    is unreachable. A retry that has become due never had one.
-    """
+    """Send a message for every due job that has none: it was lost, or a retry never had one."""
     messages = find_message_queue(queue.store)
     if messages is None or not (due := queue.peek(limit=MAX_CHECKED_JOBS)):
         return 0

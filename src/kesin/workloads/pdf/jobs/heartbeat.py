@@ -97,10 +97,7 @@ class SqlHeartbeatStore:
 
 
 class RedisHeartbeatStore:
-    """Heartbeats as keys that live for 15 s: ``pdf:worker:{id}``.
-
-    A plain RQ worker records its heartbeat in RQ's keys, and less often.
-    """
+    """Heartbeats as keys that live for 15 s, ``pdf:worker:{id}``; plain RQ workers write RQ's."""
 
     def __init__(self, store: RedisStore) -> None:
         self._store = store
@@ -172,10 +169,7 @@ class RedisHeartbeatStore:
 
 
 class Heartbeat:
-    """Writes the heartbeat of a worker from a thread of its own.
-
-    ``now`` should be the time of the store where machines share it: their clocks may differ.
-    """
+    """Writes a worker's heartbeat from a thread; ``now``: the store's, if machines share it."""
 
     def __init__(
         self,
@@ -230,12 +224,7 @@ def workers_alive(store: Store, now: int | None = None) -> dict[str, Mapping[str
 
 
 def find_stuck_workers(queue: Queue) -> list[str]:
-    """Return the workers that make no progress though jobs need them.
-
-    Such a worker says so itself, or it has fallen silent without signing off: as a process of this
-    machine that still exists, while it holds a running job, or while jobs wait and no other worker
-    is alive.
-    """
+    """Return workers that say so, or are silent though they exist here, hold a job or jobs wait."""
     stats = queue.stats()
     recorded = open_heartbeats(queue.store).read(stats.now)
     stuck = [beat.worker for beat in recorded if beat.is_fresh and not beat.is_alive]

@@ -1,8 +1,4 @@
-"""The RQ queue of render messages: a message is nothing but a job's id, in JSON.
-
-A sorted set beside it records which jobs were dispatched and when: RQ cannot tell a message that
-was lost from a message that was read.
-"""
+"""RQ messages, each a job's id; a set records them: RQ cannot tell a lost from a read one."""
 
 import uuid
 from collections.abc import Collection, Sequence
@@ -50,10 +46,7 @@ class RqMessageQueue:
             pipeline.execute()
 
     def find_jobs_without_message(self, due: Collection[Job]) -> list[str]:
-        """Return the due jobs that were not dispatched since they are due, or lost their message.
-
-        A message that still waits in the queue is not sent again.
-        """
+        """Return the due jobs that were not dispatched since then, or lost their message."""
         with redis_errors_translated():
             now = self._now()
             self._client.zremrangebyscore(DISPATCHED_KEY, "-inf", now - HOUR_S * SECOND_US)

@@ -1,9 +1,4 @@
-"""`kesin worker pdf --rq`: takes jobs from RQ and keeps the browser warm.
-
-RQ's own worker forks for every job, and a browser does not survive a fork. This worker renders in
-the threads of a long-lived process and treats a claim like every worker: it renews the lease,
-writes the result when Redis is back, and releases the job on shutdown.
-"""
+"""`kesin worker pdf --rq`: RQ would fork for every job, and no warm browser survives a fork."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -89,10 +84,7 @@ class PdfRqWorker(PdfWorker):
             self.leases.stop()
 
     def render(self, job_id: str) -> None:
-        """Render the job of a message; dispatch it again if it is due again.
-
-        Its message is used up, and without another no worker would take it.
-        """
+        """Render a message's job, and dispatch it again if it is due: its message is used up."""
         ended = self.work_on([job_id])
         if ended[PdfJobStatus.QUEUED] or (self.stopping and not ended):
             for job in self.queue.find([job_id]).values():

@@ -1,8 +1,4 @@
-"""Counters beside the move counts: failures by code, and render durations.
-
-They are stored and change in the transaction that moves the job, so the work of every process is
-counted once, and neither a restart nor pruning lowers them.
-"""
+"""Counts failures by code and render durations, in the transaction that moves the job."""
 
 import json
 from bisect import bisect_left

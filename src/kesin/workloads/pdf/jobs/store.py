@@ -45,14 +45,10 @@ log = Logger("kesin.pdf")
 
 
 def compute_job_key(template_name: str, payload: Mapping[str, Any]) -> str:
-    """Return the sha256 over canonical JSON of a template and everything that changes the bytes.
-
-    ``1`` and ``1.0`` differ, because a template prints them differently; lists keep their order;
-    nothing is normalised. What does not change the bytes (a timeout, a webhook) does not belong in
-    ``payload``.
-    """
+    """Return the sha256 over canonical JSON of a template and all else that changes the bytes."""
     identity = {"v": VERSION, "template": template_name, "payload": payload}
     _check_json(identity, 0)
+    # Nothing is normalised: 1 and 1.0 differ, because a template prints them differently.
     text = json.dumps(identity, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
@@ -197,10 +193,7 @@ class PdfJobStore:
         raise RuntimeError("the job keeps changing: try again")
 
     def _replace(self, old: PdfJob, body: dict[str, Any], key: str) -> Outcome:
-        """Expire the old job and enqueue a new one, both or neither.
-
-        If another producer has just done so, the outcome is a duplicate of the new job.
-        """
+        """Expire a job and enqueue a new one, or find that of a producer that just did so."""
         log.info("artifact_gone", job=old.job_id)
         changes, owner = [Change(old.job_id)], old.owner
         with self.queue.store.transaction():
@@ -243,12 +236,7 @@ class PdfJobStore:
         return RenderRequest(template_name, payload, owner).key
 
     def update_status(self, job_id: str, status: PdfJobStatus, **details: Any) -> PdfJob:
-        """Make the move that leads to this status, as a worker or the sweeper would.
-
-        A failure that is retried returns as ``queued``: both moves are made in one transaction.
-        ``EXPIRED`` is a scheduled move: it happens when the time is over. Raises UnknownJob and
-        IllegalTransition, which are a KeyError and a ValueError.
-        """
+        """Make the move to this status, as a worker or the sweeper would; a retry is ``queued``."""
         job = self.queue.job(job_id)
         if job is None:
             raise UnknownJob(job_id)
@@ -291,11 +279,7 @@ class PdfJobStore:
         return outcomes[0].result == "moved"
 
     def cleanup_expired(self, ttl_seconds: int | None = None) -> int:
-        """Expire jobs of this age (without one, of the lifecycle's); return how many.
-
-        The job expires before its file is deleted: a crash in between leaves a file without a job,
-        which the next cleanup deletes.
-        """
+        """Expire jobs of this age, or the lifecycle's, then delete their files; return how many."""
         expired = expire_jobs(self.queue, ttl_seconds)
         if self.artifacts is not None:
             self.artifacts.delete_orphans(self.find_used_artifacts, 0)

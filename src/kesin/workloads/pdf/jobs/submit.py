@@ -168,20 +168,14 @@ def _fill_in(services: PdfServices, name: str, variables: Mapping[str, Any]) -> 
 
 
 def handle_unavailable(policy: FailSafePolicy, html: str | None) -> Response:
-    """Build the response in place of a job: the HTML if the policy degrades, else 503.
-
-    ``html`` comes from the template library: its values are escaped and it loads nothing.
-    """
+    """Build the response without a job: the library's safe HTML if the policy degrades, or 503."""
     if policy is FailSafePolicy.DEGRADE and html is not None:
         return HTMLResponse(html, headers=document_headers() | {FALLBACK_HEADER: "html"})
     return problem_response(render_unavailable(), retry_after=str(UNAVAILABLE_RETRY_S))
 
 
 def repeat_request(services: PdfServices, job: PdfJob, actor: Actor) -> RenderRequest:
-    """The request of a job again, with its template as it is now; raises Problem.
-
-    A failure is dismissed with it: the job that serves the request takes its place.
-    """
+    """The request of a job again, with its template as it is now; dismisses a failed job."""
     template = check_template(services, job.template_name)
     check_variables(services.library, job.template_name, job.payload.get("variables", {}))
     payload = job.payload | {"template_hash": template.content_hash}
@@ -191,11 +185,7 @@ def repeat_request(services: PdfServices, job: PdfJob, actor: Actor) -> RenderRe
 
 
 def submit_request(services: PdfServices, request: RenderRequest, max_queued: int) -> Submitted:
-    """Return the job that serves a request; raises Problem, also while no worker renders.
-
-    An equal job that is finished or in progress serves the request even under back-pressure and
-    without a live worker: it needs no more work.
-    """
+    """Return the job of a request, an equal one even under back-pressure; raises Problem."""
     with suppress(StoreUnreachable):  # before or after the checks
         if submitted := find_job(services, request) or create_job(services, request, max_queued):
             return submitted
@@ -260,11 +250,7 @@ def _follow_up(services: PdfServices, request: RenderRequest, job_id: str) -> No
 def cancel_job(
     context: WorkloadContext, jobs: PdfJobStore, actor: Actor, job: PdfJob, reason: str | None
 ) -> PdfJob:
-    """Cancel a waiting job and return it; raises RequestConflict for a job that no longer waits.
-
-    The owner cancels as the producer, an admin as an operator. The move and its audit entry are
-    written in the same transaction.
-    """
+    """Cancel a waiting job, as its producer or an operator; raises RequestConflict for others."""
     owns = job.owner == actor.name
     role: Role = "producer" if owns else "operator"
     default_reason = "its owner no longer wants it" if owns else "cancelled by an admin"

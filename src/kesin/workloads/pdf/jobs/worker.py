@@ -66,11 +66,7 @@ class PdfRenderWorker:
         return bool(limits) and idle_s > max(limits) + STUCK_AFTER_S
 
     def process_job(self, job_id: str) -> None:
-        """Claim this job, render it and record the result.
-
-        A job that is not waiting (claimed by another worker, ended, cancelled) is left alone.
-        Raises UnknownJob for an unknown id.
-        """
+        """Claim, render and record this job, if it waits; raises UnknownJob for an unknown id."""
         queue, record = self.job_store.queue, self.job_store.stats.record
         worker = Worker(
             queue, batch_handler=self.handle_jobs, in_transaction=record, name="process_job"

@@ -17,12 +17,7 @@ _BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}", re.ASCII)
 
 
 def open_storage(url: str) -> StorageBackend:
-    """Open a storage: a folder, ``file:///folder`` or ``s3://bucket/prefix``.
-
-    S3 takes ``?endpoint=https://…&region=…``, and ``&conditional=off`` for servers that reject
-    If-None-Match. Its credentials come from where AWS programs look: AWS_ACCESS_KEY_ID and related
-    variables, or the machine's role. They are never part of the address, which is logged and shown.
-    """
+    """Open a folder, ``file:///folder`` or ``s3://bucket/prefix``, which may have options."""
     scheme, separator, _ = url.partition("://")
     if not url.strip():
         raise StorageMisconfigured("the address of the storage is empty: name a folder or s3://…")

@@ -32,11 +32,7 @@ class ArtifactDamaged(base.NotStored):
 
 
 def verify_artifact(storage: base.StorageBackend, key: str, sha256: str) -> None:
-    """Read the whole file and compare its hash; delete it if it is damaged.
-
-    It is deleted because a new request then renders it again; otherwise every request would get
-    the damaged file. Raises ArtifactDamaged, NotStored and StorageDown.
-    """
+    """Delete a file of another hash, so that it is rendered again, and raise ArtifactDamaged."""
     for _ in range(_READ_ATTEMPTS):
         if _digest(storage, key) == sha256:
             return
@@ -65,11 +61,7 @@ def _digest(storage: base.StorageBackend, key: str) -> str:
 
 
 class PdfArtifactStore:
-    """Stores finished PDFs under ``pdfs/{job_id}/{timestamp}.pdf``.
-
-    The timestamp is in microseconds and never used twice: a retried render has a key of its own, so
-    a PDF never changes while it is read.
-    """
+    """Stores PDFs as ``pdfs/{job_id}/{microseconds}.pdf``, each under a key never used before."""
 
     def __init__(self, storage: base.StorageBackend, clock: Clock | None = None) -> None:
         self.storage = storage
@@ -141,13 +133,7 @@ class PdfArtifactStore:
     def delete_orphans(
         self, find_used: Callable[[Sequence[str]], set[str]], older_than_s: float
     ) -> int:
-        """Delete the PDFs that no job uses and return how many.
-
-        A PDF is stored before its job succeeds, and deleted after its job has expired: a crash in
-        between leaves an orphan. ``find_used`` takes keys and returns those in use, also by a
-        running job. ``older_than_s`` skips fresh files; 0 checks all. Only files named like our
-        keys are touched; a bucket may hold other objects.
-        """
+        """Delete PDFs that no job uses, left by a crash; return how many. 0 s: fresh ones too."""
         if older_than_s < 0:
             raise ValueError(f"older_than_s must not be negative, got {older_than_s}")
         before_us = None if older_than_s == 0 else self._now_us() - round(older_than_s * 1_000_000)

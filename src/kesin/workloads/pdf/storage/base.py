@@ -1,10 +1,4 @@
-"""The storage of finished PDFs: the interface of every backend.
-
-Storage knows keys, not paths: moving the folder or the bucket breaks no reference. *Missing* and
-*down* are different errors. After *missing* a caller may render again or report the file as gone;
-after *down* it waits, since otherwise a short network failure would cause all PDFs to be rendered
-again.
-"""
+"""The interface of storages: a PDF that is *missing* is rendered again, while *down* may pass."""
 
 import re
 from collections.abc import Iterator
@@ -60,10 +54,7 @@ class StoredObject:
 
 
 class StorageBackend(Protocol):
-    """Stores whole objects under keys. Every method may raise BadKey and StorageDown.
-
-    It may be shared between threads, but not across a fork.
-    """
+    """Stores objects under keys; not across forks. All may raise BadKey and StorageDown."""
 
     def put_bytes(self, key: str, data: bytes, content_type: str) -> None:
         """Store these bytes durably, whole or not at all; the same bytes may be put again.
@@ -93,10 +84,7 @@ class StorageBackend(Protocol):
         """Delete the object and return whether it existed."""
 
     def list(self, prefix: str = "", *, before_us: int | None = None) -> Iterator[StoredObject]:
-        """List the objects below a prefix of whole key segments, last modified before this time.
-
-        Objects may be deleted meanwhile. Files whose names are not keys are not ours and left out.
-        """
+        """List objects below whole segments, last modified before this time; some may vanish."""
 
     def delete_partial_writes(self, before_us: int) -> int:
         """Delete partial writes from before this time, left by dead writers; never an object."""
@@ -107,11 +95,7 @@ def is_key(text: str) -> bool:
 
 
 def check_key(key: str) -> str:
-    """Return the key if it is valid; raises BadKey.
-
-    Its segments are letters, digits and ``._=@-``, begin with a letter or a digit and do not end
-    with a dot: no storage can read them as a path, a drive, a stream or an option.
-    """
+    """Return a key that no storage reads as a path, drive, stream or option; raises BadKey."""
     if not is_key(key):
         shown = key[:_MAX_SHOWN] + ("…" if len(key) > _MAX_SHOWN else "")
         raise BadKey(

@@ -1,9 +1,4 @@
-"""Stores finished PDFs in a local folder.
-
-A file appears under its name with all its bytes on disk, or not at all: it is written in the same
-folder under a hidden name, synced, and renamed. A marker file in the folder makes a disk that is
-not mounted *down* and not *empty*.
-"""
+"""Stores PDFs in a folder, each whole or not at all; a disk without its marker is *down*."""
 
 import os
 import stat
@@ -77,10 +72,7 @@ class LocalStorage(base.StorageBackend):
         return _describe(key, status)
 
     def delete(self, key: str) -> bool:
-        """Delete the file, and its folders if they are empty.
-
-        Not synced: a file that reappears after a crash is an orphan, which the cleanup deletes.
-        """
+        """Delete the file and empty folders, not synced: one that reappears is an orphan."""
         path = self._path(key)
         try:
             with self._translated_errors(key):

@@ -1,8 +1,4 @@
-"""Stores finished PDFs in a bucket of S3 or of a compatible server.
-
-An upload is a single request: whole or not at all, checked by the server against its SHA-256, and
-rejected if the key is in use (If-None-Match, if the server supports it).
-"""
+"""Stores PDFs in a bucket, each by one request with its SHA-256 and, if it can, If-None-Match."""
 
 from __future__ import annotations
 
@@ -42,7 +38,7 @@ class S3Storage(base.StorageBackend):
         *,
         endpoint: str = "",
         region: str = "",
-        conditional: bool = True,
+        conditional: bool = True,  # not every server supports If-None-Match
         retries: int = _RETRIES,
     ) -> None:
         self._name = f"s3://{bucket}/{prefix}".rstrip("/")
@@ -96,10 +92,7 @@ class S3Storage(base.StorageBackend):
             return obstore.get(self._store, key).bytes().to_bytes()
 
     def get_range(self, key: str, start: int, end: int) -> bytes:
-        """Return a part of the bytes; cut from the whole if the server does not send a part.
-
-        Servers reject a range that begins past the end, and some do not support ranges.
-        """
+        """Return a part; cut from the whole if the server does not send a part."""
         base.check_range(start, end)
         if start == end:
             self.head(key)

@@ -1,9 +1,4 @@
-"""The helper process that fills in templates: it forks a child for each connection.
-
-The helper has one thread and opens no store, so forking is safe. A child gets the file with the
-library and a task, sets its limits, answers, and waits for the next; one that used up its limits,
-grew, or has done enough, ends.
-"""
+"""The helper that fills in templates: with one thread, it safely forks a child per connection."""
 
 import base64
 import gc

@@ -1,9 +1,4 @@
-"""Fills in templates in processes with limits: a template may loop, or build gigabytes of text.
-
-Each task runs in a child of a helper process (see `fill_child.py`), so that one that loops holds no
-other up. A child that did its task within the limits is kept for the next, because a new one costs
-half as much as a document. The helper is started at the first use and ends with this process.
-"""
+"""Fills in templates in children with limits, kept for the next: one costs half a document."""
 
 import atexit
 import contextlib
@@ -65,11 +60,7 @@ class FillHelper(ForkAware):
     def run(
         self, name: str, library: int, task: dict[str, Any], body: bytes, limits: FillLimits
     ) -> bytes:
-        """Run a task of a template with the library in this file; raises RenderFailed.
-
-        The code is TEMPLATE_TOO_COSTLY for a task that used up its limits. One that had to wait for
-        a processor may be tried again.
-        """
+        """Run a task; raises RenderFailed, TEMPLATE_TOO_COSTLY if it used up its limits."""
         request = {"name": name, "limits": asdict(limits), **task}
         kept = self._take_kept(library)
         if kept is not None:

@@ -1,8 +1,4 @@
-"""The filters of templates: format money, dates and text in the language of the document.
-
-Every filter takes plain data, as parsed from JSON, and rejects what it cannot print. A message
-never repeats the value, which may be personal data.
-"""
+"""The filters of templates, for plain data; no message repeats a value, which may be personal."""
 
 import datetime as dt
 import re
@@ -159,11 +155,7 @@ def css(value: object) -> str:
 
 
 def css_text(value: object) -> Markup:
-    """Format a text as a CSS string with quotation marks, for ``content`` in page margins.
-
-    All characters but letters and digits are escaped by number, so that none can end the string,
-    the style or the element; HTML escapes have no meaning there.
-    """
+    """Format a text as a CSS string that no character ends: only letters and digits stay."""
     letters = (each if each.isalnum() else f"\\{ord(each):06x}" for each in str(value))
     return Markup('"' + "".join(letters).replace("\\000000", "\\00fffd") + '"')  # noqa: S704
 

@@ -1,10 +1,4 @@
-"""The template library: loads and validates all templates once, and renders them by name.
-
-A template is a folder with ``template.html``, ``schema.json`` (of its variables) and
-``sample.json`` (``sample.en.json`` is one in English); ``texts.json`` holds its texts by language,
-and ``asset('logo.png')`` returns images beside it. ``partials`` and ``fonts`` of any folder are
-shared by all. A template of a later folder replaces one with the same name.
-"""
+"""Loads and checks the templates of folders, the later over the earlier; renders them by name."""
 
 from __future__ import annotations
 
@@ -76,10 +70,7 @@ class PdfTemplate:
 
 
 class TemplateLibrary:
-    """The templates of a service; thread-safe once loaded.
-
-    ``broken`` has the problems of those that cannot be used, by name; the others work.
-    """
+    """The templates of a service, thread-safe once loaded; ``broken`` has others' problems."""
 
     def __init__(
         self, shared: Mapping[str, bytes], pictures: PictureLimits, limits: FillLimits
@@ -207,10 +198,7 @@ class TemplateLibrary:
         ]
 
     def render_html(self, name: str, variables: Mapping[str, Any]) -> str:
-        """Render the document, every value escaped once; the document fetches nothing.
-
-        Raises RenderFailed with the template's name and line, never with a value.
-        """
+        """Render the document, every value escaped once; raises RenderFailed without a value."""
         problems = self.find_problems(name, variables)
         if problems:
             field, first = f"variables{problems[0].path}", Message(problems[0].message)
@@ -222,10 +210,7 @@ class TemplateLibrary:
         return self._run(name, task, json.dumps(variables, default=str).encode()).decode()
 
     def find_unusable(self) -> dict[str, RenderFailed]:
-        """Return the problems of those that are broken or cannot fill in their own sample.
-
-        Each is tried once; one that met a problem that is not its own, again at the next call.
-        """
+        """Return the problems of broken templates, and of samples, each tried once if it can be."""
         with self._one_at_a_time:
             for name in sorted(self._unchecked):
                 try:

@@ -1,8 +1,4 @@
-"""Limits the pixels of pictures, by their headers: a few bytes may decode to gigabytes.
-
-PNG, JPEG, GIF and WebP are measured; other raster formats are refused. An animation counts as one
-picture, because one frame is printed. SVG has no pixels of its own; the pictures inside it count.
-"""
+"""Limits the pixels of pictures by their headers: a few bytes may decode to gigabytes."""
 
 import base64
 import binascii
@@ -41,10 +37,7 @@ class PictureLimits:
     document: int = 60_000_000
 
     def check(self, text: str, counted: dict[bytes, int] | None = None) -> None:
-        """Raise RenderFailed if the pictures in data: URIs of a text are too large.
-
-        ``counted`` are the pictures of the same document so far, by their digests.
-        """
+        """Raise RenderFailed if pictures in data: URIs, with those ``counted``, are too large."""
         self._count(_embedded(text), {} if counted is None else counted)
 
     def check_file(self, data: bytes, counted: dict[bytes, int]) -> None:
@@ -104,7 +97,7 @@ def pixel_count(data: bytes) -> int | None:
     warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # nothing is decoded here
     try:
         with Image.open(io.BytesIO(data), formats=_FORMATS) as picture:
-            return picture.width * picture.height
+            return picture.width * picture.height  # of an animation, one frame is printed
     except Image.DecompressionBombError:
         return 1 << 62
     except Exception:  # noqa: BLE001 - the library raises anything on a broken file

@@ -1,8 +1,4 @@
-"""The sandbox of templates: they have access to plain data and the filters only.
-
-Escaping is always on and cannot be turned off. An undefined name is an error, because an invoice
-with a blank is worse than none. A sandbox lives in a process with limits (see `fill_child.py`).
-"""
+"""The sandbox of templates: plain data and filters, always escaped; an undefined name fails."""
 
 import datetime as dt
 import re
@@ -71,10 +67,7 @@ class _CompiledFiles(BytecodeCache):
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
-    """A Jinja environment over preloaded files; it opens none itself.
-
-    ``compiled`` holds compiled files, and gets those that are compiled here.
-    """
+    """A Jinja environment over preloaded files; ``compiled`` holds and gets those compiled."""
 
     intercepted_binops = frozenset({"*", "**"})
 
@@ -98,10 +91,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self.filters = dict(_FILTERS)
 
     def check_files(self, names: Iterable[str]) -> None:
-        """Compile files and those they include.
-
-        Raises RenderFailed if one is not a valid template, or turns escaping off.
-        """
+        """Compile files and what they include; raises RenderFailed for what is not escaped."""
         pending, checked = list(names), set[str]()
         while pending:
             name = pending.pop()

@@ -1,7 +1,4 @@
-"""The totals that documents show, computed in decimals; a template only prints them.
-
-What the functions return is for templates, which read it by name.
-"""
+"""The totals that documents show, computed in decimals; templates read the results by name."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,10 +13,7 @@ Object = Mapping[str, Any]
 
 
 def invoice_sums(lines: Sequence[Object], stated: object = None) -> Values:
-    """Compute the totals; each line is rounded to cents, VAT once per rate.
-
-    ``stated`` is the sender's total: an invoice with a different total is not made.
-    """
+    """Sum up lines rounded to cents, VAT once per rate; another ``stated`` total is an error."""
     invoice_lines = []
     bases: dict[Decimal, Decimal] = {}
     for item in lines:

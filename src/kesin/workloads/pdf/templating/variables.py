@@ -1,7 +1,4 @@
-"""Validates the variables of a template against its JSON Schema.
-
-Every problem has a path, so that a form can point to the field; none repeats the value.
-"""
+"""Validates the variables of a template by its JSON Schema; no problem repeats a value."""
 
 import datetime as dt
 import json
@@ -87,10 +84,7 @@ class VariableSchema:
 
 
 def _compile(validator: Any, schema: Any, definitions: dict[str, _Check]) -> _Check:
-    """A check whether a value is valid, much faster than the validator, which says what is wrong.
-
-    The library's functions check what is not common, but for what they copy the validator for.
-    """
+    """A check whether a value is valid, much faster than the validator, which says why not."""
     if isinstance(schema, bool):
         return lambda _: schema
 
@@ -149,10 +143,7 @@ def _unknown_names(error: ValidationError) -> list[str]:
 
 
 def column_types(schema: Mapping[str, Any], columns: Iterable[Path]) -> dict[Path, frozenset[str]]:
-    """Return the JSON types that a schema allows in each column, string where it does not say.
-
-    None in a column that it does not know. The validator is asked, with a sample of each type.
-    """
+    """Ask the validator for each column's types: string for any, none if it is unknown."""
     validator = Draft202012Validator(schema, registry=Registry())
     types: dict[Path, frozenset[str]] = dict.fromkeys(columns, frozenset())
     for kind, sample in _SAMPLES.items():

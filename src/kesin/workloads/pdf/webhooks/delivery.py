@@ -1,9 +1,4 @@
-"""One attempt to deliver a webhook: the message, its signature, the request, and its result.
-
-The owner chooses the URL, so it must not reach internal hosts: the list of allowed URLs is checked
-at every attempt, a public name must resolve to public addresses, and redirects are not followed.
-Neither the URL nor the message is logged.
-"""
+"""One attempt to deliver a webhook; the owner's URL is checked each time, and never logged."""
 
 import base64
 import binascii
@@ -58,12 +53,7 @@ def parse_subscription(delivery: Job) -> Subscription | None:
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, int | None]:
-    """Send a request; the status of the response, and the pause in seconds that it asks for.
-
-    Raises FetchRefused if the address is not allowed: an internal host must be named literally on
-    the list of allowed URLs, any other must have a public address. Raises OSError or HTTPException
-    without a response.
-    """
+    """Return the status and the pause asked for; raises FetchRefused, OSError or HTTPException."""
     public_only = not is_internal_url(url)
     with closing(GuardedConnection(url, TIMEOUT_S, public_only=public_only)) as connection:
         response = connection.request("POST", {**_HEADERS, **headers}, body)

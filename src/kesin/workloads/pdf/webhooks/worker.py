@@ -1,10 +1,4 @@
-"""Webhooks: notify a URL when a job or batch ends.
-
-A subscription is enqueued in the transaction of its subject, so neither exists without the other.
-The end of a subject triggers nothing: the worker scans the waiting subscriptions and reads the
-states of their subjects, many at once. So every end is reported, whether by a worker, an operator
-or the sweeper, and a crash in between loses nothing.
-"""
+"""Webhooks: a worker scans for subjects that ended, and so misses no end, whatever caused it."""
 
 import hashlib
 import json
@@ -179,11 +173,7 @@ class WebhookSender:
         return sending.deliver(delivery, subscription, body, headers, self._queue.clock)
 
     def _subject_status(self, delivery: Job, subject: Job | None) -> tuple[str, int]:
-        """Return the final status of the subject and the time it was seen.
-
-        The status is stored at that time: a PDF reported a day late has succeeded, even if it has
-        expired since.
-        """
+        """Return the status and time at which its end was seen: it may have expired since."""
         for event in self._queue.events(delivery.id):
             if event.move == "ready" and event.note:
                 note: dict[str, Any] = json.loads(event.note)
