@@ -59,7 +59,6 @@ class AdviceTexts:
 
     @property
     def codes(self) -> tuple[str, ...]:
-        """Every code that has a text, at full length."""
         return self._texts.names
 
     @cached_property

@@ -64,7 +64,6 @@ def checked_url(url: str) -> str:
 
 
 def is_loopback(url: str) -> bool:
-    """Whether the address is this machine itself."""
     host = urlsplit(url).hostname or ""
     try:
         return ip_address(host).is_loopback

@@ -35,7 +35,6 @@ def command_group(summary: str, **options: Any) -> typer.Typer:
 
 
 def read_settings(level: Level = "warning") -> Settings:
-    """Read the settings and set up the logs of a command."""
     settings = load_settings()
     set_up_logs(settings.log, level)
     return settings

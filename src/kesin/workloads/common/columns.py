@@ -55,12 +55,10 @@ def column_names(texts: Iterable[str] | None) -> frozenset[str]:
 
 
 def is_ignored(column: str, ignored: frozenset[str]) -> bool:
-    """Whether the sender lets this column be ignored."""
     return column.strip().casefold() in ignored
 
 
 def unknown_columns(names: Sequence[str]) -> Message:
-    """The refusal of a file with these columns."""
     shown = ", ".join(repr(name.strip()[:_MAX_NAME_CHARS]) for name in names[:_MAX_NAMED])
     return Message(
         "the columns %(columns)s are unknown: correct their names, or list them in ignoreColumns",

@@ -32,7 +32,6 @@ class Pace(Enum):
 
     @property
     def goes_on(self) -> bool:
-        """Whether new work keeps coming in."""
         return self is Pace.STROLL
 
 

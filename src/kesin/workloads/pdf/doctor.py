@@ -115,7 +115,6 @@ def _check_fonts(engine: Engine, library: TemplateLibrary, limit_s: float) -> Do
 
 
 def _inspect_font(data: bytes) -> tuple[list[str], str]:
-    """Return the test letters that a font file lacks, and the name of the font."""
     from fontTools.ttLib import TTFont  # type: ignore[import-untyped]
 
     with TTFont(io.BytesIO(data)) as font:
@@ -125,7 +124,6 @@ def _inspect_font(data: bytes) -> tuple[list[str], str]:
 
 
 def embedded_fonts(pdf: bytes) -> set[str]:
-    """Return the names of the fonts in a PDF, without the prefix of a subset."""
     import pikepdf
 
     with pikepdf.open(io.BytesIO(pdf)) as document:
@@ -137,7 +135,6 @@ def embedded_fonts(pdf: bytes) -> set[str]:
 
 
 def _check_storage(settings: Settings) -> DoctorCheck:
-    """Store a small file, read it back and delete it."""
     address = artifacts_address(settings)
     for location, problem in find_disk_problems(settings, [PDF]):
         return DoctorCheck.result("storage", ok=False, found=f"{location} {problem}")

@@ -67,5 +67,4 @@ def public_code(code: str | None) -> PdfErrorCode | None:
 
 
 def should_retry(error_code: PdfErrorCode, retry_count: int) -> bool:
-    """Whether a failure is retried: transient errors only, up to MAX_RETRIES times."""
     return error_code in TRANSIENT_ERRORS and retry_count < MAX_RETRIES

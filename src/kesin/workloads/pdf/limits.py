@@ -39,7 +39,6 @@ def check_pdf(pdf: bytes) -> None:
 
 
 def check_pages(pages: int) -> None:
-    """Reject a document that has too many pages or none."""
     if not 0 < pages <= MAX_PAGES:
         why = "the document has %(n)s pages; 1 to %(most)s are allowed"
         raise TemplateError(why, details={"pages": pages}, n=pages, most=MAX_PAGES)

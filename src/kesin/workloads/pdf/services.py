@@ -102,7 +102,6 @@ class TemplateSource:
 
 
 def _folder_stamp(folder: Path | None) -> object:
-    """Return the names, times and sizes of the files of a folder."""
     if folder is None:
         return None
     try:
@@ -181,7 +180,6 @@ def open_batch_store(context: WorkloadContext) -> PdfBatchStore:
 
 
 def create_renderer(settings: Settings, queue: Queue) -> PdfRenderWorker:
-    """Create what renders jobs of a queue: templates, engines and storage."""
     from kesin.workloads.pdf.jobs.worker import PdfRenderWorker
 
     artifacts = open_artifact_store(settings, queue)
@@ -199,7 +197,6 @@ def create_worker(context: WorkloadContext) -> PdfWorker:
 
 
 def create_rq_worker(context: WorkloadContext) -> PdfRqWorker:
-    """Create the worker of a dedicated process that takes its jobs from RQ."""
     if not context.settings.redis_url:
         raise Unavailable("RQ runs jobs that are kept in Redis: set KESIN_REDIS_URL")
     from kesin.workloads.pdf.jobs.rq_worker import PdfRqWorker

@@ -74,7 +74,6 @@ class Feeder:
         self._facts = metadata_for(batches.store)
 
     def row_jobs(self, batch_id: str) -> list[RowJob]:
-        """Return the rows that have a job, in their order."""
         return sorted(row_job for group in self._row_groups(batch_id) for row_job in group)
 
     def feed(self, claim: Job, first: int, requests: Sequence[RenderRequest]) -> list[RowJob]:

@@ -196,7 +196,6 @@ class BatchFiles(NamedTuple):
         return {"artifact_key": key, "bytes": len(data), "sha256": sha256}
 
     def store_results(self) -> dict[str, Any]:
-        """Store the results of all rows; raises StorageDown."""
         results = format_json(self._results(ids=True))
         key = self.batches.store_file(self.batch, "results", "json", results, store.JSON_TYPE)
         return {"results_key": key, "results_sha256": hashlib.sha256(results).hexdigest()}
@@ -219,7 +218,6 @@ class BatchFiles(NamedTuple):
 
 
 def format_json(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """Format rows as compact JSON; characters beyond ASCII are not escaped."""
     return json.dumps(list(rows), ensure_ascii=False, separators=(",", ":")).encode()
 
 

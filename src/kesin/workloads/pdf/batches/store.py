@@ -113,8 +113,6 @@ class PdfBatchStore:
         self.storage = artifacts.storage
         self.feeder = feeder.Feeder(queue, jobs)
 
-    # Submitting
-
     def submit(
         self, order: BatchOrder, *, owner: str, subscribe: Callable[[str], object] | None = None
     ) -> tuple[PdfBatch, bool]:
@@ -176,8 +174,6 @@ class PdfBatchStore:
         rows, names, timeout = content["rows"], content["names"], options.get("timeout")
         return BatchOrder(template, payload, rows, names, output, timeout)
 
-    # Reading
-
     def get(self, batch_id: str) -> PdfBatch | None:
         job = self.queue.job(batch_id)
         return None if job is None else self.parse_batch(job)
@@ -216,7 +212,6 @@ class PdfBatchStore:
         return counts["succeeded"], counts["failed"]
 
     def started_at(self, batch: PdfBatch) -> int | None:
-        """Return the time of the first claim."""
         events = self.queue.events(batch.batch_id)
         return next((event.at for event in events if event.move == "claim"), None)
 
@@ -257,8 +252,6 @@ class PdfBatchStore:
         later = range(offset + len(results), min(offset + limit, batch.rows))
         return results + [{"row": row + 1, "job_id": None, "status": "waiting"} for row in later]
 
-    # Cancelling
-
     def cancel(self, batch: PdfBatch, *, actor: str, audit: Callable[[], None]) -> bool:
         """Cancel a batch and its queued jobs, soon if it runs; False if it has ended."""
         role: Role = "producer" if actor == batch.owner else "operator"
@@ -276,8 +269,6 @@ class PdfBatchStore:
         return current is not None and (
             current.error_code == feeder.CANCELLED or (current.cancel_asked and not current.is_over)
         )
-
-    # Files
 
     def store_file(
         self, batch: PdfBatch, name: str, extension: str, data: bytes, media_type: str

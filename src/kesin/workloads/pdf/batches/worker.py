@@ -138,8 +138,6 @@ class BatchWorker(Worker):
         if self.batches.parse_batch(current).cancel_asked:
             raise BatchInterrupted(Act("stop"))
 
-    # Rows
-
     def _collect_ended_rows(self, work: _BatchRun) -> int:
         """Record the rows that have ended; returns their number. Only their jobs are read."""
         queue = self.batches.jobs.queue
@@ -168,7 +166,6 @@ class BatchWorker(Worker):
             work.results[row] = feeder.failed_row(row_job, job, code)
 
     def _requeue_lost_rows(self, work: _BatchRun) -> int:
-        """Enqueue lost rows again; returns their number."""
         rows = sorted(work.lost)[: max(MAX_ROWS_IN_QUEUE - len(work.waiting), 0)]
         for row in rows:
             [request] = work.requests(row, 1)
@@ -193,8 +190,6 @@ class BatchWorker(Worker):
         work.row_jobs |= {row_job.row: row_job for row_job in row_jobs}
         work.waiting |= {row_job.row for row_job in row_jobs}
         return len(row_jobs)
-
-    # The end
 
     def _finish(self, work: _BatchRun, run: RunContext) -> Done | Act | None:
         """Return the result of a batch whose rows have all ended; None if some must be redone."""

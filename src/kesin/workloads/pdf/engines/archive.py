@@ -57,7 +57,6 @@ def conform(pdf: pikepdf.Pdf, conformance: Collection[str], about: Mapping[str, 
 
 
 def check_conformance(pdf: pikepdf.Pdf, conformance: Collection[str]) -> None:
-    """Raise RenderFailed with the first rule that a PDF breaks."""
     from pikepdf import pdfa
 
     if "pdf/ua-1" in conformance:

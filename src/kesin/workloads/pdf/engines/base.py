@@ -61,7 +61,6 @@ class Paper:
 
     @property
     def page_mm(self) -> tuple[float, float]:
-        """Width and height as the page is turned."""
         width, height = self.size_mm
         return (height, width) if self.landscape else (width, height)
 
@@ -90,7 +89,6 @@ def describe_characters(characters: Iterable[str]) -> str:
 
 
 def missing_glyphs_failure(characters: Iterable[str]) -> RenderFailed:
-    """The failure of a PDF that must not have empty boxes."""
     why, named = "no font has these characters: %(characters)s", describe_characters(characters)
     return RenderFailed(PdfErrorCode.MISSING_GLYPHS, why, characters=named)
 

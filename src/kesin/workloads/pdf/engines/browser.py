@@ -286,7 +286,6 @@ class WarmBrowser:
         return browser
 
     async def _close_session(self) -> None:
-        """Close the context; close the browser if that fails."""
         session, self._session = self._session, None
         if session is None:
             return

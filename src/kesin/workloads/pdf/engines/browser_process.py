@@ -36,13 +36,11 @@ def find_marked(mark: str) -> list[int]:
 
 
 def kill_marked(mark: str) -> None:
-    """Kill every process with this mark, and its group."""
     for pid in find_marked(mark):
         kill_group(pid)
 
 
 def kill_group(pid: int) -> None:
-    """Kill a process, and its whole group if it leads one."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if os.getpgid(pid) == pid:
             os.killpg(pid, signal.SIGKILL)
@@ -68,7 +66,6 @@ def memory_bytes(leader: int) -> int:
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:
-    """Return the processor time that these processes have used so far."""
     used = (int(stat[11]) + int(stat[12]) for stat in map(_stat, pids) if stat)
     return sum(used) / os.sysconf("SC_CLK_TCK")
 

@@ -79,7 +79,6 @@ class ChromiumEngine(WarmEngine):
 
     @property
     def browser_pid(self) -> int:
-        """The id of the browser's main process; 0 without one."""
         return self._browser.leader_pid if self._browser is not None else 0
 
     def _render(self, html: str, paper: Paper, timeout_s: float) -> RenderedPdf:

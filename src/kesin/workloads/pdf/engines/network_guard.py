@@ -70,7 +70,6 @@ class PageGuard:
         self._blocked: dict[str, str] = {}
 
     def reset(self) -> None:
-        """Forget what the previous document fetched, and its blocked requests."""
         self._fetch = self._new_fetch()
         self._blocked.clear()
 

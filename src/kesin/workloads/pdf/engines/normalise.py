@@ -68,7 +68,6 @@ def _renumber_cells(data: bytes) -> bytes:
 
 
 def _sort_cells(pdf: pikepdf.Pdf) -> None:
-    """Put the index of cells into the order of their new numbers."""
     structure = pdf.Root.get("/StructTreeRoot")
     if structure is not None and "/IDTree" in structure:
         index = pikepdf.NameTree.new(pdf)

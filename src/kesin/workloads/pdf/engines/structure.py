@@ -38,7 +38,6 @@ _PARENTS: Final = {
 
 
 def broken_rule(standard: str, rule: str, problem: str) -> RenderFailed:
-    """The failure of a PDF that breaks a rule of a standard."""
     why = "the PDF does not conform to %(standard)s, rule %(rule)s: %(problem)s"
     values = {"standard": standard, "rule": rule, "problem": Message(problem)}
     details = {"standard": standard, "rule": rule}
@@ -71,7 +70,6 @@ def repair_structure(pdf: pikepdf.Pdf) -> None:
 
 
 def check_structure(pdf: pikepdf.Pdf, title: str) -> None:
-    """Raise RenderFailed with the rule of PDF/UA-1 that a tagged PDF breaks."""
     root = pdf.Root.get("/StructTreeRoot")
     if not title:
         raise _inaccessible("7.1-9", "it has no title: the template needs a <title>")
@@ -115,7 +113,6 @@ def _check_links(pdf: pikepdf.Pdf, root: Any) -> None:
 
 
 def has_languages(pdf: pikepdf.Pdf) -> bool:
-    """Whether every language that the PDF names is a language tag."""
     named = [pdf.Root, *(each for each in pdf.objects if isinstance(each, Dictionary))]
     return all(_LANGUAGE.fullmatch(str(each.Lang)) for each in named if "/Lang" in each)
 

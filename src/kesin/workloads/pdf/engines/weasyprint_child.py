@@ -51,7 +51,6 @@ def page_rules(paper: Paper) -> str:
 
 
 def render_pdf(html: str, paper: Paper) -> tuple[dict[str, Any], bytes]:
-    """Render HTML and return the page count, the warnings and the PDF."""
     from weasyprint import CSS, HTML  # type: ignore[import-untyped]
     from weasyprint.urls import URLFetcher  # type: ignore[import-untyped]
 
@@ -119,7 +118,6 @@ def _handle_request(head: dict[str, Any], html: bytes) -> tuple[dict[str, Any], 
 
 
 def serve(connection: socket.socket) -> None:
-    """Handle requests until the other side closes the connection."""
     channel = ChildChannel(connection, 2 * MAX_HTML_BYTES)
     if sys.platform == "linux":  # it knows the files of its libraries; to find others takes gcc
         ctypes.util.find_library = lambda name: None  # noqa: ARG005
@@ -142,7 +140,6 @@ def serve(connection: socket.socket) -> None:
 
 
 def main() -> None:
-    """Serve on the socket whose file descriptor is the first argument."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))

@@ -48,7 +48,6 @@ class RecordedHeartbeat(NamedTuple):
 
     @property
     def is_alive(self) -> bool:
-        """Whether the worker is heard of and makes progress."""
         return self.is_fresh and not self.state.get("stuck")
 
 
@@ -199,7 +198,6 @@ class Heartbeat:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop writing heartbeats and remove the last."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join(HEARTBEAT_S)

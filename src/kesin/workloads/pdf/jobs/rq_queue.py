@@ -36,7 +36,6 @@ class RqMessageQueue:
         self._queue = rq.Queue(RQ_QUEUE_NAME, connection=self._client, serializer=JSONSerializer)
 
     def send(self, job_ids: Sequence[str]) -> None:
-        """Send a message for each job; raises StoreUnreachable."""
         if not job_ids:
             return
         with redis_errors_translated(), self._client.pipeline() as pipeline:
@@ -63,7 +62,6 @@ class RqMessageQueue:
             return unsent + sorted(old - queued)
 
     def _find_queued(self, job_ids: Collection[str]) -> set[str]:
-        """Return the jobs that have a message in the queue."""
         queued: set[str] = set()
         start = 0
         while len(queued) < len(job_ids):

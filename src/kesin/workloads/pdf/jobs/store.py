@@ -140,7 +140,6 @@ class RenderRequest:
 
     @property
     def body(self) -> dict[str, Any]:
-        """The request as the queue stores it."""
         return {"template": self.template, "payload": self.payload, "manner": dict(self.metadata)}
 
     @property
@@ -266,7 +265,6 @@ class PdfJobStore:
         return self._finish("succeed", job, change)
 
     def fail(self, job: Job, code: str, message: str) -> bool:
-        """Record a failed attempt; False if the claim is lost."""
         resolved = self.queue.lifecycle.errors.resolve(code, channel="worker", category=None)
         category, text, note = resolved.category.value, message[:1_000], note_json(message)
         failed = partial(Change, job.id, job.claim_seq, error_code=code, error_category=category)

@@ -104,7 +104,6 @@ def check_variables(library: TemplateLibrary, name: str, variables: Mapping[str,
 
 
 def template_error(message: str, details: errors.Details = None) -> Problem:
-    """Build a Problem with the seed's code for template errors."""
     return Problem(message, code=errors.PdfErrorCode.TEMPLATE_ERROR.value, details=details)
 
 

@@ -55,7 +55,6 @@ class PdfRenderWorker:
 
     @property
     def library(self) -> TemplateLibrary:
-        """The templates as they are now."""
         return self._library() if callable(self._library) else self._library
 
     @property
@@ -120,7 +119,6 @@ class PdfRenderWorker:
         }
 
     def render(self, job: PdfJob) -> RenderedPdf:
-        """Render the PDF of a job; raises RenderFailed."""
         if not self.validate_template(job.template_name):
             raise TemplateError("this template is not in the list of allowed templates")
         timeout_s = (job.metadata or {}).get("timeout") or self.config.hard_timeout

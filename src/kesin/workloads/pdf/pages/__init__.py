@@ -28,12 +28,10 @@ TEMPLATE_ERROR: Final = PdfErrorCode.TEMPLATE_ERROR.value
 
 
 def links(ctx: PageContext) -> list[Link]:
-    """The page that makes PDFs, for those who may."""
     return [Link(ctx.say("Make a PDF"), "/dashboard/pdf", "add")] if ctx.actor.has("pdf") else []
 
 
 def job_actions(ctx: PageContext, history: JobDetails) -> list[JobAction]:
-    """Download it, make it again, or cancel it."""
     job, offered = history.job, lifecycle_actions(ctx, history)
     if not _may_open(ctx, job):
         return offered

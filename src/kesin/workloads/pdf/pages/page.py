@@ -106,7 +106,6 @@ def pdf_page(
 def _broken_templates(
     workbench: PdfServiceLoader, problems: Mapping[str, RenderFailed]
 ) -> dict[str, RenderFailed]:
-    """What is wrong with the templates that users may choose, by name."""
     allowed = workbench.services.config.template_allowlist
     return {name: problem for name, problem in problems.items() if name in allowed}
 
@@ -143,7 +142,6 @@ class TemplateForm(NamedTuple):
         }
 
     def problems(self, value: Any) -> list[ValueProblem]:
-        """What is wrong with a value."""
         if not isinstance(value, dict):
             return [ValueProblem("v", "", "must be a JSON object")]
         library, form = self.workbench.services.library, self.fields
@@ -152,7 +150,6 @@ class TemplateForm(NamedTuple):
         return [ValueProblem(f"v{at}", form.label_of(at), message) for at, message in pointers]
 
     def read(self, sent: Mapping[str, str]) -> Any:
-        """The value of a submitted form, typed as fields or as JSON."""
         if "source" not in sent:
             return self.fields.read(sent)
         try:
@@ -162,7 +159,6 @@ class TemplateForm(NamedTuple):
             raise Invalid(why, code="not_json") from None
 
     def checked(self, sent: Mapping[str, str]) -> tuple[Any, list[ValueProblem]]:
-        """The value of a submitted form, and what is wrong with it."""
         try:
             value = self.read(sent)
             return value, self.problems(value)
@@ -289,7 +285,6 @@ def _job_list(
     sent: Mapping[str, str] = NONE,
     made: Submitted | None = None,
 ) -> dict[str, Any]:
-    """The user's jobs; admins may see all."""
     jobs = workbench.services.jobs
     queue, stats = jobs.queue, jobs.queue.stats()
     everybody = ctx.actor.is_admin and ctx.request.query_params.get("everybody") == "1"

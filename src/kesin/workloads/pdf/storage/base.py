@@ -107,7 +107,6 @@ def check_key(key: str) -> str:
 
 
 def check_range(start: int, end: int) -> None:
-    """Raise ValueError unless these are valid bounds of a part."""
     if not 0 <= start <= end:
         raise ValueError(f"a part is 0 <= start <= end, got {start}…{end}")
 

@@ -222,7 +222,6 @@ def _parse_moment(value: object) -> dt.datetime:
 
 
 def _localised(function: Callable[..., str]) -> Callable[..., str]:
-    """Wrap a filter so that it uses the language of the document."""
 
     @pass_context
     @wraps(function)

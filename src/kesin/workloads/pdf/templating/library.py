@@ -60,7 +60,6 @@ class PdfTemplate:
         return self.samples["sample.json"]
 
     def sample_in(self, language: str) -> dict[str, Any]:
-        """Return the sample in a language, or the one for all languages."""
         return self.samples.get(f"sample.{language}.json", self.sample)
 
     @property
@@ -226,7 +225,6 @@ class TemplateLibrary:
 
 
 def _is_own(problem: RenderFailed) -> bool:
-    """Return whether the template is to blame, and not the machine."""
     return public_code(problem.code) is PdfErrorCode.TEMPLATE_ERROR
 
 
@@ -281,7 +279,6 @@ def _parse_json(name: str, files: Mapping[str, bytes], file: str) -> dict[str, A
 
 
 def _load_schema(template: PdfTemplate) -> VariableSchema:
-    """Load the schema of a template and validate its samples."""
     try:
         schema = VariableSchema(template.schema)
     except ValueError as problem:

@@ -105,7 +105,6 @@ def pixel_count(data: bytes) -> int | None:
 
 
 def is_readable_picture(text: str) -> bool:
-    """Whether a text is a data: URI of a picture whose header can be read."""
     data = picture_data(text)
     return data is not None and pixel_count(data) is not None
 

@@ -94,7 +94,6 @@ def _draw_board(item: Object) -> Values:
 
 
 def _draw_piece(item: Object, board_length: float, board_width: float, unit: float) -> Values:
-    """Return a rectangle on a board, with the size of its label."""
     x, y = float(item["x_mm"]), float(item["y_mm"])
     length, width = float(item["length_mm"]), float(item["width_mm"])
     if x + length > board_length + 0.01 or y + width > board_width + 0.01:
@@ -147,7 +146,6 @@ def _share(part: Decimal, whole: Decimal) -> Decimal:
 
 
 def tally(counts: Mapping[str, int], order: Sequence[str]) -> Values:
-    """Return the total, and the count and share of each name."""
     listed = [(name, int(counts.get(name, 0))) for name in order]
     total = sum(count for _, count in listed)
     shares = [

@@ -135,7 +135,6 @@ def _describe(error: ValidationError) -> list[VariableProblem]:
 
 
 def _unknown_names(error: ValidationError) -> list[str]:
-    """Return the names that additionalProperties refuses."""
     schema: Any = error.schema
     known, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
     others = (str(name) for name in error.instance if name not in known)  # type: ignore[union-attr]

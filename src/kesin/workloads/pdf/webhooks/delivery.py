@@ -45,7 +45,6 @@ class Subscription:
 
 
 def parse_subscription(delivery: Job) -> Subscription | None:
-    """Parse the payload of a delivery; None if it is not a subscription."""
     match delivery.payload:
         case {"kind": kind, "subject": str(subject), "url": str(url)} if kind in get_args(Kind):
             return Subscription(kind, subject, url)
@@ -71,7 +70,6 @@ def _parse_seconds(header: str) -> int | None:
 def deliver(
     delivery: Job, subscription: Subscription, body: bytes, headers: Mapping[str, str], clock: Clock
 ) -> HandlerResult:
-    """Send a webhook and convert the response to a result."""
     started = clock.monotonic()
     try:
         status, pause_s = post(subscription.url, body, headers)

@@ -25,7 +25,6 @@ _CODES = (
 
 
 def webhook_lifecycle() -> Lifecycle:
-    """Build the lifecycle: wait for the subject to end, then deliver with retries."""
     return Lifecycle(
         name="pdf_webhooks",
         doc="A webhook: sent when the job has ended, and retried for most of a day.",

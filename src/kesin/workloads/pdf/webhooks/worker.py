@@ -59,7 +59,6 @@ class Webhooks:
             raise Invalid(why, code="WEBHOOK_REFUSED", details={"fields": fields})
 
     def allows(self, url: str) -> bool:
-        """Whether the URL is on the list now."""
         return bool(self._master) and validate_url(url, self._patterns)
 
     def subscribe(self, kind: Kind, subject_id: str, owner: str, url: str) -> Outcome:
@@ -90,8 +89,6 @@ class WebhookSender:
         self._scan_lock = threading.Lock()
         self._scanned_at: float | None = None  # in monotonic seconds
         self._cursor: str | None = None
-
-    # Scanning
 
     def plan(self) -> Iterator[ClaimShare]:
         """Scan the waiting subscriptions, then claim the deliveries that are due."""
@@ -135,10 +132,7 @@ class WebhookSender:
         outcomes = apply_changes(self._queue, "ready", changes, role="producer", actor="webhooks")
         return sum(outcome.result == "moved" for outcome in outcomes)
 
-    # Sending
-
     def send(self, deliveries: Sequence[Job]) -> list[HandlerResult]:
-        """Send the deliveries in parallel; returns a result for each."""
         subscriptions = [parse_subscription(delivery) for delivery in deliveries]
         subjects: dict[str, Job] = {}
         for kind, queue in self._subjects.items():
