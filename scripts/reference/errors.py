@@ -23,7 +23,7 @@ from kesin.workloads import workloads
 from kesin.workloads.oci.advice import ADVICE as OCI
 from kesin.workloads.optiplan.errors import ADVICE as OPTIPLAN
 from kesin.workloads.optiplan.errors import OptiCode
-from kesin.workloads.pdf.advice import ADVICE as PDF
+from kesin.workloads.pdf.errors import ADVICE as PDF
 
 from .text import ROOT, page, table
 

@@ -3,7 +3,6 @@
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
 from typing import Any, Final, Literal, NamedTuple
@@ -17,8 +16,7 @@ GENERAL: Final = "general"
 _HTTP_CODE: Final = re.compile(r"HTTP_([45])[0-9]{2}")
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
+class Advice(NamedTuple):
     """The advice on one code in one language; parts that a workload does not write are empty."""
 
     code: str  # as requested

@@ -8,8 +8,8 @@ from typing import Any, Final
 from kesin.engine.workload import Workload
 from kesin.foundation.extras import LIBRARIES
 from kesin.workloads.common import lazy
-from kesin.workloads.pdf.advice import ADVICE
 from kesin.workloads.pdf.batches.lifecycle import batch_lifecycle
+from kesin.workloads.pdf.errors import ADVICE
 from kesin.workloads.pdf.lifecycle import configured_lifecycle
 from kesin.workloads.pdf.webhooks.lifecycle import webhook_lifecycle
 

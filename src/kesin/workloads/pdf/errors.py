@@ -1,10 +1,13 @@
-"""Error codes of PDF jobs: the public ones of the seed, and internal codes."""
+"""Error codes of PDF jobs (the public ones of the seed, and internal ones), and their advice."""
 
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final
 
 from kesin.foundation.messages import Message
+from kesin.workloads.common.advice import AdviceTexts
+
+ADVICE: Final = AdviceTexts("kesin.workloads.pdf")  # also for batches and webhooks
 
 
 class PdfErrorCode(StrEnum):

@@ -11,9 +11,8 @@ import ssl
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 from kesin.foundation.clock import SystemClock
@@ -29,8 +28,7 @@ class FetchRefused(Exception):
     """The URL is not fetched; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedResource:
+class FetchedResource(NamedTuple):
     """The body behind a URL."""
 
     content_type: str

@@ -9,15 +9,8 @@ from kesin.web.dependencies import IgnoreColumns
 from kesin.web.schemas import Text
 from kesin.workloads.pdf.batches.store import BatchStatus
 from kesin.workloads.pdf.config import FailSafePolicy
-from kesin.workloads.pdf.engines.base import (
-    ARCHIVES_ONLY,
-    LEVELS,
-    TAGGED,
-    Conformance,
-    Format,
-    Paper,
-    parse_page_ranges,
-)
+from kesin.workloads.pdf.engines import base
+from kesin.workloads.pdf.engines.base import LEVELS, TAGGED, Conformance, Format, Paper
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 from kesin.workloads.pdf.jobs.store import PdfJobStatus
 
@@ -74,7 +67,7 @@ class PdfRenderOptions(StrictBody):
     @classmethod
     def _check_page_ranges(cls, text: str) -> str:
         try:
-            parse_page_ranges(text)
+            base.parse_page_ranges(text)
         except RenderFailed as problem:
             raise ValueError(problem.message) from None
         return text
@@ -97,7 +90,7 @@ class PdfRenderOptions(StrictBody):
         if len(set(standards)) < len(standards) or len(LEVELS.keys() & standards) > 1:
             raise ValueError("conformance: name each standard once, and one level of PDF/A")
         if self.engine == "weasyprint" and not {*standards} <= {*LEVELS}:
-            raise ValueError(f"conformance: {ARCHIVES_ONLY}")
+            raise ValueError(f"conformance: {base.ARCHIVES_ONLY}")
         if not self.tagged and "tagged" in self.model_fields_set and TAGGED & set(standards):
             raise ValueError("conformance: pdf/a-3a and pdf/ua-1 need a tagged PDF")
         return self

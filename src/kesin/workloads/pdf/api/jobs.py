@@ -21,21 +21,8 @@ from kesin.workloads.pdf import schemas
 from kesin.workloads.pdf.api import common
 from kesin.workloads.pdf.api.common import find_owned_job, format_time, require_access
 from kesin.workloads.pdf.api.download import download_response, download_responses, job_download
-from kesin.workloads.pdf.jobs import store
-from kesin.workloads.pdf.jobs.store import (
-    PdfJob,
-    PdfJobStatus,
-    PdfJobStore,
-    RenderRequest,
-    Submitted,
-)
-from kesin.workloads.pdf.jobs.submit import (
-    build_render_request,
-    cancel_job,
-    create_job,
-    fallback_response,
-    find_job,
-)
+from kesin.workloads.pdf.jobs import store, submit
+from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStatus, PdfJobStore, Submitted
 from kesin.workloads.pdf.schemas import PdfJobRequest, PdfJobResponse, PdfJobStatusResponse
 from kesin.workloads.pdf.services import PdfServiceLoader
 
@@ -102,7 +89,8 @@ def jobs_router(loader: PdfServiceLoader) -> APIRouter:
         require_access(context, actor, "cancel", target=job_id)
         jobs = loader.services.jobs
         job = find_owned_job(jobs, actor, job_id)
-        return json_response(status_body(jobs, cancel_job(context, jobs, actor, job, reason)))
+        cancelled = submit.cancel_job(context, jobs, actor, job, reason)
+        return json_response(status_body(jobs, cancelled))
 
     @router.get("/jobs", response_model=schemas.PdfJobPage)
     def list_pdf_jobs(
@@ -161,7 +149,7 @@ async def _submit(
     if submitted is not None:
         return submitted
     checked = await run_in_threadpool(_check, loader, actor, body)
-    return await run_in_threadpool(fallback_response, loader.services, checked)
+    return await run_in_threadpool(submit.fallback_response, loader.services, checked)
 
 
 def _find_or_create(
@@ -169,13 +157,13 @@ def _find_or_create(
 ) -> Submitted | None:
     """The job of a request; none while no worker renders."""
     request, services = _check(loader, actor, body), loader.services
-    found = find_job(services, request, ask_storage=ask_storage)
-    return found or create_job(services, request, loader.context.settings.pdf_max_queued)
+    found = submit.find_job(services, request, ask_storage=ask_storage)
+    return found or submit.create_job(services, request, loader.context.settings.pdf_max_queued)
 
 
-def _check(loader: PdfServiceLoader, actor: Actor, body: PdfJobRequest) -> RenderRequest:
+def _check(loader: PdfServiceLoader, actor: Actor, body: PdfJobRequest) -> store.RenderRequest:
     require_access(loader.context, actor, "create")
-    return build_render_request(loader.services, body, actor.name)
+    return submit.build_render_request(loader.services, body, actor.name)
 
 
 def _response_after_wait(loader: PdfServiceLoader, actor: Actor, submitted: Submitted) -> Response:

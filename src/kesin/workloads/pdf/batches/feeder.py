@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal, NamedTuple
 
@@ -51,8 +50,7 @@ class RowJob(NamedTuple):
     retries: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class BatchRowResult:
+class BatchRowResult(NamedTuple):
     """The result of a row."""
 
     row: int

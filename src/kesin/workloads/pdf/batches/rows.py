@@ -11,9 +11,8 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kesin.foundation.problems import Invalid
 from kesin.workloads.common.columns import UNKNOWN_COLUMNS, is_ignored, separator, unknown_columns
@@ -39,8 +38,7 @@ Schema = Mapping[str, Any]
 Column = tuple[str, ...]  # the path of its variable
 
 
-@dataclass(frozen=True, slots=True)
-class BatchRowProblem:
+class BatchRowProblem(NamedTuple):
     """A problem in a row; ``row`` counts from 1, without the header."""
 
     row: int
@@ -71,11 +69,11 @@ def check_rows(
             problems.append(BatchRowProblem(number, "/", "limit", unstorable[number]))
             continue
         found = library.find_problems(template, variables)
-        problems += [BatchRowProblem(number, **asdict(problem)) for problem in found]
+        problems += [BatchRowProblem(number, *problem) for problem in found]
     if not problems:
         return
     problems.sort(key=lambda problem: problem.row)
-    first, listed = problems[0], [asdict(problem) for problem in problems[:MAX_ROW_PROBLEMS]]
+    first, listed = problems[0], [problem._asdict() for problem in problems[:MAX_ROW_PROBLEMS]]
     details = {"problems": listed, "more": len(problems) > MAX_ROW_PROBLEMS}
     raise Invalid(
         f"row {first.row}: {first.path} {first.message}", code="bad_rows", details=details

@@ -9,17 +9,16 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kesin.engine.queue import Queue, apply_changes
 from kesin.foundation.logs import Logger
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import Role
-from kesin.workloads.pdf.advice import ADVICE
 from kesin.workloads.pdf.batches import feeder
 from kesin.workloads.pdf.batches.lifecycle import CANCEL_ASKED
+from kesin.workloads.pdf.errors import ADVICE
 from kesin.workloads.pdf.jobs.store import PdfJobStore, RenderRequest, parse_job
 from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore, read_verified
 from kesin.workloads.pdf.storage.base import KeyTaken, NotStored, StorageDown, StorageError
@@ -45,8 +44,7 @@ class BatchStatus(StrEnum):
     EXPIRED = "expired"
 
 
-@dataclass(frozen=True, slots=True)
-class BatchOrder:
+class BatchOrder(NamedTuple):
     """A request for a batch: one template with each of these rows."""
 
     template: str
@@ -69,8 +67,7 @@ class BatchOrder:
         return requests
 
 
-@dataclass(frozen=True, slots=True)
-class PdfBatch:
+class PdfBatch(NamedTuple):
     """The current state of a batch. Times are microseconds since 1970."""
 
     batch_id: str
@@ -295,6 +292,6 @@ def _error_message(job: Job) -> str | None:
 
 def _order_key(order: BatchOrder, owner: str) -> str:
     """Return the deduplication key: a hash of the whole order and its owner."""
-    fields_of_order = {field.name: getattr(order, field.name) for field in fields(order)}
-    text = json.dumps(fields_of_order | {"owner": owner}, sort_keys=True, separators=(",", ":"))
+    identity = order._asdict() | {"owner": owner}
+    text = json.dumps(identity, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()

@@ -15,8 +15,12 @@ from kesin.foundation.child_environment import child_environment
 from kesin.foundation.clock import Clock
 from kesin.foundation.logs import Logger
 from kesin.workloads.pdf import safe_fetch
-from kesin.workloads.pdf.engines import browser_process, network_guard
-from kesin.workloads.pdf.engines.availability import chromium_missing, find_chromium
+from kesin.workloads.pdf.engines import (
+    browser_process,
+    chromium_missing,
+    find_chromium,
+    network_guard,
+)
 from kesin.workloads.pdf.engines.base import first_line
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 

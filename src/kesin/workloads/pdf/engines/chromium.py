@@ -10,9 +10,8 @@ prints today's date, and another version of Chromium may lay out the same text d
 
 import asyncio
 from collections.abc import Collection, Coroutine
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from kesin.foundation.logs import Logger
 from kesin.foundation.messages import Message
@@ -55,8 +54,7 @@ class _PageLost(Exception):
     """The page or its browser died; the document is not known to be the cause."""
 
 
-@dataclass(frozen=True, slots=True)
-class _PrintedDocument:
+class _PrintedDocument(NamedTuple):
     pdf: bytes
     warnings: tuple[str, ...]
     inherited: bool

@@ -2,8 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pikepdf
 from pikepdf import Array, Dictionary, Name
@@ -44,8 +43,7 @@ def broken_rule(standard: str, rule: str, problem: str) -> RenderFailed:
     return RenderFailed(PdfErrorCode.NOT_CONFORMING, why, details=details, **values)
 
 
-@dataclass(slots=True)
-class _Tag:
+class _Tag(NamedTuple):
     kind: str
     element: Any
     kids: list["_Tag"]

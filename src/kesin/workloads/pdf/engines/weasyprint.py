@@ -49,7 +49,7 @@ class WeasyPrintEngine(WarmEngine):
         child = self._start_child()
         limit_s = limits.soft_timeout_s(timeout_s)
         deadline = self._clock.monotonic() + limit_s
-        channel = self._channel(child)
+        channel = ChildChannel(child.socket, _MAX_REPLY_BYTES)
         used_s = cpu_seconds([child.process.pid])
         try:
             channel.send({"paper": asdict(paper), "limit_s": limit_s}, html.encode(), deadline)
@@ -70,7 +70,9 @@ class WeasyPrintEngine(WarmEngine):
         self._kill_child()
         self._child = child = Child(CHILD_MODULE)
         try:
-            hello, _ = self._channel(child).receive(self._clock.monotonic() + START_S)
+            hello, _ = ChildChannel(child.socket, _MAX_REPLY_BYTES).receive(
+                self._clock.monotonic() + START_S
+            )
         except (TimeoutError, EOFError, OSError) as problem:
             self._kill_child()
             code, reason = PdfErrorCode.BROWSER_LAUNCH_FAILED, str(problem) or "it took too long"
@@ -80,9 +82,6 @@ class WeasyPrintEngine(WarmEngine):
             self._kill_child()
             raise_failure(hello)
         return child
-
-    def _channel(self, child: Child) -> ChildChannel:
-        return ChildChannel(child.socket, _MAX_REPLY_BYTES)
 
     def _kill_child(self) -> None:
         child, self._child = self._child, None

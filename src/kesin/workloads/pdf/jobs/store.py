@@ -21,9 +21,8 @@ from kesin.lifecycle.vocabulary import age_over
 from kesin.store.metadata import metadata_for
 from kesin.store.records import Outcome
 from kesin.store.search import field_of
-from kesin.workloads.pdf.advice import ADVICE
 from kesin.workloads.pdf.config import FailSafePolicy
-from kesin.workloads.pdf.errors import PdfErrorCode, TemplateError, public_code
+from kesin.workloads.pdf.errors import ADVICE, PdfErrorCode, TemplateError, public_code
 from kesin.workloads.pdf.jobs.stats import RenderStatsStore
 from kesin.workloads.pdf.security import MAX_DEPTH
 from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore

@@ -21,22 +21,14 @@ from kesin.web.dashboard.forms.schema_form import SchemaForm, localized_text
 from kesin.web.dashboard.forms.uploads import WideForm
 from kesin.web.dashboard.frame.page import Context, PageContext, app_state, page_router
 from kesin.web.dashboard.frame.routes import FirstFields
-from kesin.web.dashboard.queues.listing import (
-    NONE,
-    all_jobs,
-    order_of,
-    query_of,
-    shown_rows,
-    text_of,
-)
+from kesin.web.dashboard.queues import listing
 from kesin.web.dashboard.state_groups import state_groups
 from kesin.web.middleware import FRAMING_CSP
 from kesin.web.validation import validation_message
-from kesin.workloads.pdf.advice import ADVICE
 from kesin.workloads.pdf.api import common
 from kesin.workloads.pdf.api.common import find_owned_job, require_access
 from kesin.workloads.pdf.api.download import download_response, job_download
-from kesin.workloads.pdf.errors import RenderFailed
+from kesin.workloads.pdf.errors import ADVICE, RenderFailed
 from kesin.workloads.pdf.jobs import submit
 from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStatus, Submitted, parse_job, pdf_title
 from kesin.workloads.pdf.schemas import PdfJobRequest
@@ -84,7 +76,7 @@ def pdf_page(
     if part == "broken":  # after the page: one that loops takes seconds
         unusable = workbench.services.library.find_unusable()
         return ctx.page("pdf/part_broken.html", broken=_broken_templates(workbench, unusable))
-    sent = ctx.request.query_params if part == "more" else NONE
+    sent = ctx.request.query_params if part == "more" else listing.NONE
     values = _job_list(ctx, workbench, sent)
     if part or ctx.in_part:
         return ctx.page(f"pdf/part_{part or 'jobs'}.html", **values)
@@ -282,7 +274,7 @@ def make_pdf_again(ctx: Context, job_id: str) -> HTMLResponse:
 def _job_list(
     ctx: PageContext,
     workbench: PdfServiceLoader,
-    sent: Mapping[str, str] = NONE,
+    sent: Mapping[str, str] = listing.NONE,
     made: Submitted | None = None,
 ) -> dict[str, Any]:
     jobs = workbench.services.jobs
@@ -290,10 +282,10 @@ def _job_list(
     everybody = ctx.actor.is_admin and ctx.request.query_params.get("everybody") == "1"
     owners = None if everybody else (ctx.actor.name,)
     mine = sum(stats.tenants.get(ctx.actor.name, {}).values())
-    order, text = order_of(ctx), text_of(ctx.request.query_params, "text")
+    order, text = listing.order_of(ctx), listing.text_of(ctx.request.query_params, "text")
     where = Filter(tenants=owners, text=text or None, oldest_first=bool(order))
     total = None if text else stats.total if everybody else mine
-    source = all_jobs(ctx, queue, where, total)
+    source = listing.all_jobs(ctx, queue, where, total)
     masking = ctx.commands.masking(queue.name)
 
     def row_of(job: Job) -> tuple[PdfJob, int | None, str, str]:
@@ -301,9 +293,11 @@ def _job_list(
         return pdf, jobs.position(pdf), _advice(ctx, pdf), shown_title(pdf_title(seen.payload))
 
     return {
-        "listing": shown_rows(ctx, source, sent, STEP),
+        "listing": listing.shown_rows(ctx, source, sent, STEP),
         "row_of": row_of,
-        "query": partial(query_of, {"everybody": "1" * everybody, "text": text, "order": order}),
+        "query": partial(
+            listing.query_of, {"everybody": "1" * everybody, "text": text, "order": order}
+        ),
         "everybody": everybody,
         "of_all": stats.total,
         "text": text,

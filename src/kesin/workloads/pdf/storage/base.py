@@ -2,8 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 from urllib.parse import quote
 
 MAX_KEY_LENGTH: Final = 512  # S3 takes 1 024 bytes, its prefix included
@@ -43,8 +42,7 @@ class StorageMisconfigured(StorageError, ValueError):
     """The address of the storage is invalid."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredObject:
+class StoredObject(NamedTuple):
     """The metadata of an object, known without reading it."""
 
     key: str

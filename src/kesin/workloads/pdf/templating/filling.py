@@ -4,9 +4,8 @@ import atexit
 import contextlib
 import socket
 import threading
-from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kesin.foundation.clock import SystemClock
 from kesin.foundation.forks import ForkAware, keep_for_ever
@@ -22,8 +21,7 @@ MAX_REPLY_BYTES: Final = 4 * MAX_HTML_BYTES
 MAX_IDLE: Final = 2  # children that wait for a task
 
 
-@dataclass(frozen=True, slots=True)
-class FillLimits:
+class FillLimits(NamedTuple):
     """What compiling or filling in a template may cost."""
 
     cpu_s: float = 3.0
@@ -61,7 +59,7 @@ class FillHelper(ForkAware):
         self, name: str, library: int, task: dict[str, Any], body: bytes, limits: FillLimits
     ) -> bytes:
         """Run a task; raises RenderFailed, TEMPLATE_TOO_COSTLY if it used up its limits."""
-        request = {"name": name, "limits": asdict(limits), **task}
+        request = {"name": name, "limits": limits._asdict(), **task}
         kept = self._take_kept(library)
         if kept is not None:
             with contextlib.suppress(_ChildDied):  # perhaps before this task: a new one tells

@@ -13,7 +13,7 @@ import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -203,9 +203,9 @@ class TemplateLibrary:
             field, first = f"variables{problems[0].path}", Message(problems[0].message)
             message = Message("%(field)s %(problem)s", field=field, problem=first)
             failure = template_failure(name, message)
-            failure.details["problems"] = [asdict(problem) for problem in problems]
+            failure.details["problems"] = [problem._asdict() for problem in problems]
             raise failure
-        task = {"fill": name, "pictures": asdict(self.pictures)}
+        task = {"fill": name, "pictures": self.pictures._asdict()}
         return self._run(name, task, json.dumps(variables, default=str).encode()).decode()
 
     def find_unusable(self) -> dict[str, RenderFailed]:

@@ -8,9 +8,8 @@ import re
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from kesin.foundation.messages import Message
@@ -29,8 +28,7 @@ _MAGIC_CHARACTERS: Final = 64  # of base64, enough to recognise a format
 _MAX_DEPTH: Final = 8  # of URIs in pictures in URIs
 
 
-@dataclass(frozen=True, slots=True)
-class PictureLimits:
+class PictureLimits(NamedTuple):
     """The most pixels of one picture, and of all different pictures of a document."""
 
     picture: int = 25_000_000

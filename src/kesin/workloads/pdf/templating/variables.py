@@ -5,10 +5,9 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import groupby, repeat
 from operator import call
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from jsonschema import Draft202012Validator, FormatChecker
 from jsonschema.exceptions import SchemaError, ValidationError
@@ -38,8 +37,7 @@ _RULES: Final[dict[str, Callable[[Any], _Check]]] = {  # common rules, each as a
 _INDEX: Final = re.compile(r"[0-9]{1,9}")  # longer digit strings are names
 
 
-@dataclass(frozen=True, slots=True)
-class VariableProblem:
+class VariableProblem(NamedTuple):
     """A problem: its path (a JSON Pointer), the rule, and what was expected."""
 
     path: str

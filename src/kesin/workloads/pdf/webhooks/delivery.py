@@ -7,9 +7,8 @@ import http.client
 import re
 from collections.abc import Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from kesin.engine.results import Act, Done, Failed, HandlerResult
 from kesin.foundation.clock import Clock, iso
@@ -35,8 +34,7 @@ _BUSY: Final = (http.HTTPStatus.TOO_MANY_REQUESTS, http.HTTPStatus.SERVICE_UNAVA
 Kind = Literal["job", "batch"]
 
 
-@dataclass(frozen=True, slots=True)
-class Subscription:
+class Subscription(NamedTuple):
     """The payload of a delivery: which subject it reports, and to which URL."""
 
     kind: Kind

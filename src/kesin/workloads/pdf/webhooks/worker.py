@@ -5,7 +5,6 @@ import json
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from functools import partial
 from typing import Any, Final
 
@@ -64,7 +63,7 @@ class Webhooks:
     def subscribe(self, kind: Kind, subject_id: str, owner: str, url: str) -> Outcome:
         """Enqueue a subscription, in the transaction of its subject; a duplicate is ignored."""
         key = f"{kind}:{subject_id}:{hashlib.sha256(url.encode()).hexdigest()}"
-        payload = asdict(Subscription(kind, subject_id, url))
+        payload = Subscription(kind, subject_id, url)._asdict()
         return self.queue.enqueue(payload, key=key, tenant=owner, delay_s=MAX_WAIT_S, actor=owner)
 
     def secret(self, owner: str) -> str:
