@@ -70,7 +70,7 @@ def is_internal_url(url: str) -> bool:
 
 
 def sanitize_html_variables(variables: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the variables with ``< > & " '`` escaped once, as Markup; the library needs none."""
+    """Return the variables with ``< > & " '`` escaped once, as Markup; templates take raw ones."""
     return dict(_Cleaner(escaping=True).clean(variables, ()))
 
 

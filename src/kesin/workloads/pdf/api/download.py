@@ -85,7 +85,6 @@ def download_response(
     request: Request | None = None,
     **headers: str,
 ) -> Response:
-    """Build the response with a file, whole or as the request asks, or with the problem."""
     if isinstance(download, Problem):
         return problem_response(download, **headers)
     try:

@@ -38,12 +38,11 @@ log = Logger("kesin.pdf")
 Waiter = asyncio.Future[None]
 
 _DOWNLOAD: Final = download_responses("PDF", ["application/pdf"], PdfJobStatusResponse)
-_PDF: Final[dict[str, Any]] = _DOWNLOAD["responses"][200]["content"]
 _HTML: Final[dict[str, Any]] = {"text/html": {"schema": {"type": "string"}}}
 _CREATE_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "model": PdfJobResponse,
-        "content": {**_PDF, **_HTML},
+        "content": _DOWNLOAD["responses"][200]["content"] | _HTML,
         "description": "The existing job; with `wait` its PDF, or the HTML instead",
     },
     202: {"model": PdfJobResponse, "description": "A new job, or one that is not ready in time"},
@@ -178,7 +177,6 @@ def _response_after_wait(loader: PdfServiceLoader, actor: Actor, submitted: Subm
 
 
 def accepted_response(submitted: Submitted) -> Response:
-    """Build the response for a submitted job: 202 for a new one, 200 for an existing one."""
     job = submitted.job
     created_at = format_time(job.created_at)
     body = PdfJobResponse(job_id=job.job_id, status=job.status, created_at=created_at)

@@ -291,7 +291,6 @@ def _error_message(job: Job) -> str | None:
 
 
 def _order_key(order: BatchOrder, owner: str) -> str:
-    """Return the deduplication key: a hash of the whole order and its owner."""
     identity = order._asdict() | {"owner": owner}
     text = json.dumps(identity, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()

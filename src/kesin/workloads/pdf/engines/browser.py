@@ -158,7 +158,7 @@ class WarmBrowser:
             await self._close_session()
 
     async def renew(self, *, heavy: bool, wipe: bool) -> None:
-        """Renew a used-up page or browser after a document that was ``heavy`` or left settings."""
+        """Renew what a document used up: it was ``heavy``, or left settings (``wipe``)."""
         async with self._lock:
             try:
                 await self._renew(heavy=heavy, wipe=wipe)

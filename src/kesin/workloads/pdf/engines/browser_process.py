@@ -49,7 +49,6 @@ def kill_group(pid: int) -> None:
 
 
 def find_drivers() -> set[int]:
-    """Find Playwright's driver processes among our children."""
     parent = [str(os.getpid())]
     children = [pid for pid in _pids() if _stat(pid)[1:2] == parent]
     return {pid for pid in children if _command(pid)[-1:] == [_DRIVER_COMMAND]}

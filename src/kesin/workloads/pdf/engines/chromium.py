@@ -1,11 +1,8 @@
 """The Chromium engine, on a browser that stays warm between documents.
 
-The browser runs on an event loop in a thread of its own; `render` waits for it with a time limit
-that holds even if the loop is stuck. A document has until five seconds before its hard limit. Then
-its page is closed, and the rest of the time is for killing a browser that does not respond.
-
-The same document gives the same bytes, with two exceptions: the class `date` in a header or footer
-prints today's date, and another version of Chromium may lay out the same text differently.
+A document has until five seconds before its hard limit; the rest is for killing a browser that
+does not respond. The same document gives the same bytes, but for the class `date` in a header or
+footer, which prints today's date, and for another version of Chromium, which may lay out anew.
 """
 
 import asyncio

@@ -222,7 +222,7 @@ def workers_alive(store: Store, now: int | None = None) -> dict[str, Mapping[str
 
 
 def find_stuck_workers(queue: Queue) -> list[str]:
-    """Return workers that say so, or are silent though they exist here, hold a job or jobs wait."""
+    """Return workers that report it, or fell silent while they exist here or jobs need them."""
     stats = queue.stats()
     recorded = open_heartbeats(queue.store).read(stats.now)
     stuck = [beat.worker for beat in recorded if beat.is_fresh and not beat.is_alive]

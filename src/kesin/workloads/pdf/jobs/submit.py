@@ -154,7 +154,6 @@ def document_headers(*, framed: bool = False) -> dict[str, str]:
 
 
 def preview_response(services: PdfServices, name: str, variables: Mapping[str, Any]) -> Response:
-    """Build the response with the document of a template, for a frame; raises Problem."""
     document = _fill_in(services, name, variables)
     return HTMLResponse(document, headers=document_headers(framed=True))
 

@@ -310,7 +310,6 @@ def _job_list(
 
 
 def _advice(ctx: PageContext, job: PdfJob) -> str:
-    """What to do about a failed job, in the user's language."""
     if job.error_code is None:
         return ""
     advice = ADVICE.find(job.internal_code or job.error_code.value, language=ctx.language)

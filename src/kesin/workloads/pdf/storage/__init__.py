@@ -23,21 +23,17 @@ def open_storage(url: str) -> StorageBackend:
         raise StorageMisconfigured("the address of the storage is empty: name a folder or s3://…")
     if not separator:
         return _open_folder(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise StorageMisconfigured("the address of the storage is not valid") from None
     if scheme == "file":
-        parts = _split_address(url)
         if parts.netloc not in {"", "localhost"} or not parts.path.strip("/"):
             raise StorageMisconfigured(f"expected file:///folder, got {url!r}")
         return _open_folder(unquote(parts.path))
     if scheme == "s3":
-        return _open_bucket(url)
+        return _open_bucket(parts)
     raise StorageMisconfigured(f"unknown storage {scheme}://: use a folder, file:// or s3://")
-
-
-def _split_address(url: str) -> SplitResult:
-    try:
-        return urlsplit(url)
-    except ValueError:
-        raise StorageMisconfigured("the address of the storage is not valid") from None
 
 
 def _open_folder(path: str) -> StorageBackend:
@@ -46,8 +42,7 @@ def _open_folder(path: str) -> StorageBackend:
     return LocalStorage(Path(path))
 
 
-def _open_bucket(url: str) -> StorageBackend:
-    parts = _split_address(url)
+def _open_bucket(parts: SplitResult) -> StorageBackend:
     if "@" in parts.netloc:
         raise StorageMisconfigured(
             "credentials do not belong in the address of a storage: "

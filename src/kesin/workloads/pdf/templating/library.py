@@ -209,7 +209,7 @@ class TemplateLibrary:
         return self._run(name, task, json.dumps(variables, default=str).encode()).decode()
 
     def find_unusable(self) -> dict[str, RenderFailed]:
-        """Return the problems of broken templates, and of samples, each tried once if it can be."""
+        """Return the problems of broken templates, and of samples, each of which is tried once."""
         with self._one_at_a_time:
             for name in sorted(self._unchecked):
                 try:
