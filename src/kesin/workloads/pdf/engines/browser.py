@@ -14,13 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from kesin.foundation.child_environment import child_environment
 from kesin.foundation.clock import Clock
 from kesin.foundation.logs import Logger
-from kesin.workloads.pdf import safe_fetch
-from kesin.workloads.pdf.engines import (
-    browser_process,
-    chromium_missing,
-    find_chromium,
-    network_guard,
-)
+from kesin.workloads.pdf import engines, safe_fetch
+from kesin.workloads.pdf.engines import browser_process, network_guard
 from kesin.workloads.pdf.engines.base import first_line
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 
@@ -244,9 +239,9 @@ class WarmBrowser:
         return session
 
     async def _launch(self) -> Browser:
-        executable = find_chromium(self._settings.executable)
+        executable = engines.find_chromium(self._settings.executable)
         if executable is None:
-            raise chromium_missing(self._settings.executable)
+            raise engines.chromium_missing(self._settings.executable)
         from playwright.async_api import async_playwright
 
         sandboxed = self._settings.sandboxed
