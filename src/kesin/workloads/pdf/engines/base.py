@@ -61,6 +61,7 @@ class Paper:
 
     @property
     def page_mm(self) -> tuple[float, float]:
+        """Width and height as the page is turned."""
         width, height = self.size_mm
         return (height, width) if self.landscape else (width, height)
 
