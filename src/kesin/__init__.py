@@ -1,8 +1,4 @@
-"""Kesin: durable work queues in which every job provably ends.
-
-The public names stand in `__init__.pyi`. They are imported on first use, so that `kesin --help`
-imports none of them.
-"""
+"""Kesin: durable work queues in which every job provably ends."""
 
 from functools import cache
 from importlib import import_module
@@ -16,7 +12,7 @@ _RENAMED = {"New": "NewJob", "Run": "RunContext"}  # old names, for one more rel
 
 @cache
 def _homes() -> dict[str, str]:
-    """The module of each public name."""
+    """The module of each public name, which is imported on first use: the help needs none."""
     import ast
     from pathlib import Path
 

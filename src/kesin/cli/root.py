@@ -17,11 +17,7 @@ QUICK_OPTIONS: Final = {"--help", "-h", "--version"}  # nothing is done, and not
 
 
 class CommandGroup(TyperGroup):
-    """The commands, and the groups of the workloads. Explains every error in one sentence.
-
-    Workloads are loaded only if a command is not ours. The help lists our commands, and the groups
-    that come with Kesin, without loading them.
-    """
+    """The commands, and the workloads' groups, loaded only when called; errors are one sentence."""
 
     _listing = False
 

@@ -1,9 +1,4 @@
-"""The environment of child processes: an explicit list of variables, without secrets.
-
-A program that is not ours (a browser, its driver, an optimiser) and a child that renders documents
-of others get `child_environment`. A worker process runs the code of its workload, whose variables
-are unknown here, so it gets `worker_environment`: all but the secrets that workers do not use.
-"""
+"""The environments of child processes, without secrets that they do not use."""
 
 import os
 from collections.abc import Mapping
@@ -26,10 +21,7 @@ _NAMES: Final = frozenset(
 
 
 def child_environment(*names: str, environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The variables that any program may have, and those of ``names``.
-
-    They come from ``environment``, or else from the environment of this process.
-    """
+    """For foreign programs and for what renders documents: listed variables, and ``names``."""
     environment = os.environ if environment is None else environment
     locale = [name for name in environment if name.startswith("LC_")]
     passed = _NAMES.union(names, locale)
@@ -37,7 +29,7 @@ def child_environment(*names: str, environment: Mapping[str, str] | None = None)
 
 
 def worker_environment(*, opens_secrets: bool) -> dict[str, str]:
-    """The environment of a worker process; ``opens_secrets``: its work reads sealed secrets."""
+    """For worker processes, whose code reads any variable: all but secrets that it needs not."""
     from kesin.foundation.settings import variable  # children that render start without it
 
     removed = {variable("cron_secret")}  # read by the service alone

@@ -1,9 +1,4 @@
-"""Encryption of secrets at rest, and signatures, with keys that are not in the database.
-
-A copy or backup of the database reveals nothing without ``KESIN_SECRET_KEYS``. Each sealed text is
-bound to one name and one key: it does not open in another row, and any change is detected. No error
-message contains a secret or a key.
-"""
+"""Sealed secrets and signatures: their keys are not in the database, nor in any message."""
 
 import hmac
 import re
@@ -53,11 +48,7 @@ class SecretAltered(SecretNotOpened, code="secret_altered"):
 
 
 class KeyRing:
-    """Keys by id: the first key seals and signs, every key opens and checks what it sealed.
-
-    The ring holds ciphers and signers instead of key bytes, so that printing or inspecting it shows
-    no key. A signer's key is derived: no key has two uses.
-    """
+    """Keys by id: the first seals and signs, every key opens and checks what it sealed."""
 
     def __init__(self, keys: Mapping[str, bytes]) -> None:
         try:
@@ -66,6 +57,7 @@ class KeyRing:
             raise Unavailable(
                 "sealing secrets needs cryptography: install it with `pip install 'kesin[web]'`"
             ) from None
+        # No bytes of keys stay to be printed; a signer's key is derived, so that none has two uses.
         self._ciphers = {key_id: AESGCM(key) for key_id, key in keys.items()}
         derived = {key_id: hmac.digest(key, _SIGNING, _HASH) for key_id, key in keys.items()}
         self._signers = {key_id: hmac.new(key, digestmod=_HASH) for key_id, key in derived.items()}
@@ -73,11 +65,7 @@ class KeyRing:
 
     @classmethod
     def from_setting(cls, text: str) -> Self:
-        """Parse ``name:key,name2:key2``; raises BadSettings.
-
-        The message numbers entries instead of quoting them: an entry with its two sides swapped
-        would put a key into the log.
-        """
+        """Parse ``name:key,…``; no message quotes an entry: its sides may be swapped."""
         keys: dict[str, bytes] = {}
         problems: list[str] = []
         for number, entry in enumerate(text.strip().split(","), 1):

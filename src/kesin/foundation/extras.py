@@ -1,8 +1,4 @@
-"""The libraries of each extra of the package, and the extra to install for a missing library.
-
-The package without extras has queues and the command line; every other part needs an extra. The
-libraries of an extra are imported where they are first used.
-"""
+"""The libraries of each extra, imported where they are first used, and a missing one's extra."""
 
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -51,10 +47,7 @@ def extra_providing(name: str) -> str | None:
 
 
 def missing_extra(problem: ImportError) -> tuple[str, str] | None:
-    """The library that a failed import needs and its extra; None if no extra installs it.
-
-    Every workload needs the libraries of ``web`` too, and its own extra installs both.
-    """
+    """The missing library and the extra to install: a workload's brings those of ``web`` too."""
     name = (problem.name or "").partition(".")[0]
     extra = extra_providing(name)
     if extra is None:

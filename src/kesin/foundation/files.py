@@ -24,10 +24,7 @@ def create_private_file(file: Path) -> BinaryIO:
 
 
 def create_private_folders(folder: Path, top: Path | None = None) -> None:
-    """Create the missing folders below ``top``, each synced before anything is put into it.
-
-    Only their owner can read them.
-    """
+    """Create folders below ``top`` that only their owner reads, each synced before it is filled."""
     if folder != top and not folder.is_dir():
         create_private_folders(folder.parent, top)
         folder.mkdir(mode=0o700, exist_ok=True)

@@ -1,9 +1,4 @@
-"""What objects do when their process forks: threads, locks and connections do not cross over.
-
-The child of a fork has one thread, locks that are never released, sockets on which it would answer
-for its parent, and the parent's random numbers. Every object that holds such a thing registers
-here, and replaces it in the child.
-"""
+"""Forks: a child has one thread, locks that stay taken, its parent's sockets and randomness."""
 
 import ctypes
 import os

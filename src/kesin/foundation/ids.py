@@ -18,11 +18,7 @@ _COUNTER_STEP_BITS = 32  # successive ids of one millisecond differ by a random 
 
 
 class IdMaker(ForkAware):
-    """Makes strictly increasing ids, even within a millisecond and when the clock jumps back.
-
-    With a seed, the same clock gives the same ids, so that a history can be repeated exactly; not
-    so in a forked child, whose ids must differ from its parent's.
-    """
+    """Makes increasing ids, even if the clock jumps back; a seed repeats them, but in no fork."""
 
     def __init__(self, clock: Clock, seed: int | None = None) -> None:
         self._clock = clock

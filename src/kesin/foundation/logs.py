@@ -1,8 +1,4 @@
-"""Structured logs on standard error, as text or JSON; never with a payload.
-
-Standard output is for the output of commands. A line is one write, so that the lines of several
-processes do not mix. Tracebacks have no local variables, which would show payloads.
-"""
+"""Structured logs on standard error, as text or JSON: a line is one write, without any payload."""
 
 import logging
 import sys
@@ -38,11 +34,7 @@ def silence() -> Iterator[None]:
 
 
 class Logger:
-    """Logs events with details.
-
-    Until an application calls ``set_up_logs``, it is a plain library logger: silent below a warning
-    and never on standard output. A line that cannot be written is dropped without an error.
-    """
+    """Logs events; silent below a warning until an application calls ``set_up_logs``."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -156,5 +148,5 @@ def _renderers(style: Style, *, colors: bool) -> list[Processor]:
     traceback: list[Processor] = [structlog.processors.format_exc_info, truncate_traceback]
     if style == "json":
         return [*traceback, structlog.processors.JSONRenderer(ensure_ascii=False)]
-    plain = structlog.dev.plain_traceback
+    plain = structlog.dev.plain_traceback  # without local variables, which would show payloads
     return [*traceback, structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain)]

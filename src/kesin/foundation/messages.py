@@ -14,14 +14,10 @@ _MAX_STORED: Final = 1_000  # characters; a longer text is cut when it is stored
 
 
 class Message(str):
-    """An English sentence with its values filled in; it keeps both for translations.
-
-    ``id`` is the sentence with places such as ``%(site)s``. A value that is a message itself is
-    translated as well.
-    """
+    """An English sentence with its values, maybe messages too; it keeps both for translations."""
 
     __slots__ = ("id", "values")
-    id: str
+    id: str  # the sentence with places such as ``%(site)s``
     values: Mapping[str, str]
 
     def __new__(cls, sentence: str, /, **values: object) -> Self:

@@ -1,8 +1,4 @@
-"""Create, hash and compare passwords, session tokens and API keys; none is stored or logged.
-
-A password can be guessed, so its hash is slow (argon2id), and those that are guessed first are
-refused. Tokens and keys are 32 random bytes that cannot be guessed, so a fast hash is enough.
-"""
+"""Passwords, which can be guessed, hashed slowly; random tokens and keys, hashed fast."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Permissions: which actor may do what. Every command checks here first.
-
-An actor is a user, an API key, the cron caller or the command line. One table says what a scope or
-a role allows. Sites are tenants: an actor sees the jobs of the sites it has access to.
-"""
+"""Permissions: one table of what a scope or a role allows. Every command checks here first."""
 
 from dataclasses import dataclass
 from typing import Final, Literal, get_args

@@ -1,8 +1,4 @@
-"""Problems a request can meet, each with a stable code and an HTTP status.
-
-A problem has the same message on the command line and over HTTP. The message contains nothing that
-the caller is not allowed to know.
-"""
+"""Problems of requests, with stable codes; a message says only what the caller may know."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,8 +1,4 @@
-"""Settings: read from environment variables ``KESIN_…`` and validated once.
-
-A setting is a field with a description. `kesin doctor` shows every setting with its value and its
-source.
-"""
+"""Settings: read from environment variables ``KESIN_…`` and validated once."""
 
 import os
 import re

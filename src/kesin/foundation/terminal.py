@@ -1,8 +1,4 @@
-"""Options and output of commands: tables on a terminal, plain columns in a pipe, JSON for scripts.
-
-Control characters in foreign text (payloads, messages, names) are escaped: a job must not be able
-to control the terminal. The commands of workloads use this module too.
-"""
+"""Options and output of commands; control characters in foreign text are escaped for terminals."""
 
 from __future__ import annotations
 

@@ -115,10 +115,7 @@ def csv_text(rows: Iterable[Iterable[Any]]) -> str:
 
 
 def escape_cell(value: Any) -> str:
-    """A cell that no spreadsheet reads as a formula, however it splits the line.
-
-    It gets an apostrophe in front, and one at each point where the line may be split.
-    """
+    """A cell that no spreadsheet reads as a formula: an apostrophe is wherever one may begin."""
     text = _SPLIT_POINT.sub(r"\1'", "" if value is None else str(value))
     return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
 

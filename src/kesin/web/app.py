@@ -65,11 +65,7 @@ _METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 
 def create_app(service: Service, *, late: bool = False) -> FastAPI:
-    """The app of a service. The app starts and stops it.
-
-    With ``late``, pages and the routes of workloads are loaded by `load_routes`, or by the first
-    request that may need them.
-    """
+    """The app of a service, which it starts and stops; ``late``: most routes load when needed."""
 
     @asynccontextmanager
     async def running(_app: FastAPI) -> AsyncIterator[None]:
@@ -161,10 +157,7 @@ def _load_routes(app: FastAPI, service: Service) -> list[BaseRoute]:
 
 
 def _forbid_redirects(routes: Sequence[BaseRoute]) -> None:
-    """No router of a workload redirects: the address would be made of the Host header.
-
-    Nor does it mount an app, which would not know who asks.
-    """
+    """Refuse redirects, made of the Host header, and mounted apps, which do not know who asks."""
     for route in routes:
         if isinstance(route, Mount):
             raise TypeError(f"a workload's router mounts {route.path}: give it routes instead")
@@ -210,10 +203,7 @@ def _handle_problems(app: FastAPI) -> None:
 
 
 def _as_problem(error: Exception) -> Problem:
-    """The problem to answer with; raises an error that is our own bug.
-
-    A library that an extra brings may be missing; any other failed import is our bug.
-    """
+    """The problem to answer with; raises our own bugs, such as an import that no extra brings."""
     match error:
         case Problem():
             return error

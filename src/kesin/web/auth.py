@@ -1,9 +1,4 @@
-"""From a request to an actor: by an API key, the cron secret or a session.
-
-Browsers send cookies with requests of any page. So a request with a cookie may only change
-something when the browser says that our page made it (Fetch Metadata), or at least names our
-origin.
-"""
+"""From a request to an actor: by an API key, the cron secret or a session."""
 
 from dataclasses import replace
 from functools import lru_cache
@@ -42,12 +37,7 @@ def service_of(request: Request) -> Service:
 
 
 async def identify(request: Request) -> None:
-    """Set ``request.state.actor``: before the body is read, or for a route that reads none.
-
-    Query parameters that the route does not know are refused here, as every route comes by.
-
-    A request without credentials costs no thread: a probe is answered even when all are busy.
-    """
+    """Set ``request.state.actor``; in no thread without credentials, so that probes never wait."""
     if hasattr(request.state, "actor"):
         return
     path, headers = request.scope["path"], request.headers
@@ -61,7 +51,7 @@ async def identify(request: Request) -> None:
         service.requests.take(f"address:{network_of(address_of(request))}")
     request.state.actor = replace(actor or NOBODY, request_id=request.state.request_id)
     if actor is not None:  # others are asked to sign in
-        check_parameters(request)
+        check_parameters(request)  # here, as every route comes by
 
 
 def _identify_in_thread(request: Request) -> Actor | None:
@@ -156,7 +146,7 @@ def _cookie(request: Request) -> dict[str, Any]:
 
 
 def check_origin(request: Request, *, required: bool) -> None:
-    """Refuse a request that another site's page made the browser send."""
+    """Refuse what another site's page made a browser send, which adds our cookie to any request."""
     site = request.headers.get("sec-fetch-site")
     origin = request.headers.get("origin")
     if site is not None:

@@ -1,8 +1,4 @@
-"""The size of request bodies, the parsing of large ones outside the event loop, and forms.
-
-A route takes small bodies. One that takes files or batches says so: by its class,
-`LargeBodyRoute`, or by a dependency that `takes_large_bodies`.
-"""
+"""The size of request bodies, the parsing of large ones outside the event loop, and forms."""
 
 import json
 import re
@@ -47,7 +43,7 @@ def requires_sign_in(dependency: Dependency) -> Dependency:
 
 
 def body_limit_of(route: object, body_limit: int) -> int:
-    """The largest body of a route, in bytes; ``body_limit`` holds for every route."""
+    """The largest body of a route, in bytes: small, unless its class or a dependency takes more."""
     limits = (getattr(part, "max_body_bytes", 0) for part in (route, *_dependencies(route)))
     return min(max(SMALL_BODY_BYTES, *limits), body_limit)
 

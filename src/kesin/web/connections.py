@@ -1,8 +1,4 @@
-"""Connections: how many there may be, and how long a request may take to arrive.
-
-Without these limits, clients that send nothing, or half a request, would hold all connections. The
-deadlines do not depend on how many bytes trickle in.
-"""
+"""Limits of connections and deadlines of requests: slow or silent clients would hold them all."""
 
 from __future__ import annotations
 

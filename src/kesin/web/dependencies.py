@@ -1,8 +1,4 @@
-"""What routes are given and answer with, of the service and of every workload.
-
-The actor of the request is set by `identify` in `auth.py`. Problems that a route raises are turned
-into responses by the app.
-"""
+"""What the routes of the service and of every workload are given and answer with."""
 
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Annotated, Any, Final, ParamSpec, TypeVar
@@ -64,11 +60,7 @@ async def read_media_type(request: Request) -> str:
 
 
 class DirectRoute(LargeBodyRoute):
-    """Calls its endpoint itself: for a small body, the framework takes longer than the rest.
-
-    The endpoint takes the request, the actor, the values of the path and the body. What has a query
-    or is not valid is left to FastAPI.
-    """
+    """Calls its endpoint itself with a small valid body: FastAPI takes longer than the rest."""
 
     def takes(self, request: Request) -> bool:
         """Whether the values of the path are known to be valid."""

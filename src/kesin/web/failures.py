@@ -1,7 +1,4 @@
-"""What went wrong, by error code: what needs a person, and what is tried again by itself.
-
-One definition for the overview, the navigation, the pages of queues and sites, and the metrics.
-"""
+"""What went wrong, by error code: what needs a person, what is retried; for pages and metrics."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -96,11 +93,7 @@ class FailureReader:
         sites: Collection[str] | None = None,
         reads: int = MAX_READS,
     ) -> Failures:
-        """The failures of these sites; ``stats`` are theirs too, read just before.
-
-        A job that moves between two reads looks like one without a code. So both are read again,
-        and if jobs keep moving, no more are said to have none than when they did not.
-        """
+        """The failures of these sites; ``stats`` are theirs too, read just before."""
         key = (queue.name, None if sites is None else frozenset(sites))
         groups = self._counted(queue, stats, sites)
         rest = _without_code(queue, stats, groups)
@@ -108,6 +101,8 @@ class FailureReader:
             again = stats
         else:
             again = queue.totals() if sites is None else stats_of_sites(queue, queue.stats(), sites)
+        # A job that moves between two reads looks like one without a code: so both are read again,
+        # and if jobs keep moving, no more are said to have none than when they did not.
         if again.moved == stats.moved:
             self._settled[key] = {group.state: group.n for group in rest}
         elif reads > 1:

@@ -1,8 +1,4 @@
-"""Live counts: one thread polls the queues that are watched and notifies the watchers.
-
-A watcher holds no thread and no connection to the store. Changes are found in the counters, which
-cost the same for any number of jobs; events of single jobs are not followed.
-"""
+"""Live counts: one thread polls the counters of watched queues, and watchers hold no thread."""
 
 import asyncio
 import threading

@@ -1,8 +1,4 @@
-"""Around every request: an id, limits on size and time, security headers, a log line.
-
-A plain ASGI layer, so that it also covers responses of the framework itself. Nothing personal is
-logged: the route instead of the path; no query, no body, no header.
-"""
+"""Around every request: an id, limits, security headers, a log line with nothing personal."""
 
 import asyncio
 import re
@@ -267,10 +263,7 @@ class _Exchange:
         await self._send_with_headers(body)
 
     async def _drain_body(self) -> None:
-        """Read on for a while: a client that is still sending would not see the response.
-
-        A proxy would answer 502.
-        """
+        """Read on for a while: a client that still sends sees no response, and its proxy a 502."""
         drained = 0
         with suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_S):

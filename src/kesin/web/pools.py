@@ -43,15 +43,11 @@ class _Call(NamedTuple):
 
 
 class Gatherer:
-    """Runs calls in one thread; those that wait are taken together, and answered at once.
-
-    A thread for each call costs more than a short call itself. Their number is limited by that of
-    connections.
-    """
+    """Runs waiting calls together in one thread: one for each costs more than a short call."""
 
     def __init__(self, name: str) -> None:
         self._lock = threading.Lock()
-        self._waiting: deque[_Call] = deque()
+        self._waiting: deque[_Call] = deque()  # no more than there are connections
         self._running = False
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"kesin-{name}")
 
@@ -106,10 +102,7 @@ class GroupCommit(Gatherer):
     async def run(
         self, queue: Queue, size: int, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Run the call, of a request of so many bytes; return when its work is committed.
-
-        A queue that is in another store has transactions of its own.
-        """
+        """Return when the call's work is committed; a queue in another store commits by itself."""
         if queue.store is not self._store:
             return await run_in_threadpool(call, *args, **kwargs)
         return await self.gather(size, call, *args, **kwargs)

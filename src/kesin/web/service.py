@@ -1,8 +1,4 @@
-"""Everything that runs in one process of Kesin: store, queues, workers, sweeper.
-
-Built from settings, started once, stopped once. Health is asked of the parts: each loop knows when
-it last succeeded.
-"""
+"""Everything that runs in one process of Kesin: store, queues, workers, sweeper."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -165,11 +161,7 @@ class Service:
         return RateLimiter(per_min / 60, per_min, self.clock.monotonic, "tries to sign in")
 
     def limit_sign_in(self, name: str, address: str) -> None:
-        """Count a sign-in attempt; raises TooManyRequests.
-
-        An address has few attempts for a name and more for all names together. Attempts from
-        other addresses do not count: they would lock the user out.
-        """
+        """Count a sign-in attempt by its address: others must not be able to lock the user out."""
         network = network_of(address)
         self._sign_ins_of_address.take(network)
         self._sign_ins_of_name.take(f"{network} {name.casefold()}")

@@ -14,11 +14,7 @@ from kesin.foundation.problems import Invalid
 
 
 def check_parameters(request: Request) -> None:
-    """Refuse a query parameter that the route does not declare.
-
-    A misspelt one would be ignored, and the call would do something else. Pages of the dashboard
-    take any.
-    """
+    """Refuse unknown query parameters, else ignored if misspelt; the dashboard's pages take any."""
     route, query = request.scope.get("route"), request.scope.get("query_string")
     if not query or not isinstance(route, APIRoute) or not route.include_in_schema:
         return

@@ -117,10 +117,7 @@ def _open_both(source: str, target: str) -> Iterator[tuple[NamedStore, NamedStor
 def _choose_queues(
     source: Store, target: NamedStore, names: list[str] | None, lifecycle: str | None
 ) -> dict[str, Lifecycle]:
-    """The queues to copy, with their lifecycles; only those of some workloads may live in Redis.
-
-    The queues of a workload and of those that complete it move together.
-    """
+    """The queues to copy, with their lifecycles; the queues of a workload's group move together."""
     groups = {workload.name: workload.group for workload in workloads().values()}
     in_redis = {name: groups[name] for name, each in workloads().items() if each.in_redis}
     by_redis = not (isinstance(source, SqlStore) and isinstance(target.store, SqlStore))

@@ -90,10 +90,7 @@ def _open_queues(
 
 
 def _add_workload_calls(context: CommandContext, sweeper: Sweeper, *, quiet: bool = False) -> None:
-    """Add what the workloads of the queues call after a sweep, and periodically.
-
-    Without a workload's libraries its jobs move, and its files stay: of that it warns.
-    """
+    """Add what workloads call after a sweep and periodically; warn where a library is missing."""
     known = workloads()
     for workload in [known[queue.name] for queue in sweeper.queues if queue.name in known]:
         missing = ", ".join(workload.missing_libraries)

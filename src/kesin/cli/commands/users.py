@@ -1,8 +1,4 @@
-"""`kesin user`: the users, what they may do, and their passwords.
-
-A password is never an argument: a list of processes would show it. It is typed on a terminal, or
-read from standard input.
-"""
+"""`kesin user`: users and passwords, which are no arguments: a list of processes shows those."""
 
 import sys
 from typing import Annotated, Any

@@ -186,10 +186,7 @@ def _drain(workers: Sequence[Worker], stop: Stop, grace_s: float) -> None:
 def _in_threads(
     calls: Sequence[Callable[[], object]], stop: Stop, workers: Sequence[Worker], patience_s: float
 ) -> None:
-    """Run these calls in threads and wait for them; after a stop is requested, only for so long.
-
-    Claims that are not finished by then, or when the stop is requested again, are released.
-    """
+    """Run calls in threads; release what is claimed too long after a stop, or at a second one."""
     problems: list[BaseException] = []
     left = len(calls)
     lock = threading.Lock()

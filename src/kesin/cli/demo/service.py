@@ -1,7 +1,4 @@
-"""The service of the demonstration: the same as that of `kesin serve`, on its own folder.
-
-Also its users, and the API key of its shop.
-"""
+"""The service of the demonstration, the same as that of `kesin serve`, its users and its key."""
 
 import os
 import shutil
@@ -63,10 +60,7 @@ class RunningService(NamedTuple):
 
 @contextmanager
 def demo_folder(machine_settings: Iterable[str], *, keep: bool) -> Iterator[Path]:
-    """A data folder that is deleted afterwards, unless it is kept.
-
-    Meanwhile the environment names it, and holds no other setting but those of the machine.
-    """
+    """A data folder, deleted unless it is kept; meanwhile only settings of the machine are set."""
     machine_settings = frozenset(machine_settings)
     folder = Path(tempfile.mkdtemp(prefix="kesin-demo-"))
     before = dict(os.environ)
@@ -144,10 +138,7 @@ def demo_workloads(known: Workloads, parts: Parts, ready: Parts, pace: Pace) -> 
 
 
 def create_access(accounts: Accounts, known: Workloads, parts: Parts) -> tuple[dict[str, str], str]:
-    """Create an admin, an operator of the parts' queues, and the API key of the shop's program.
-
-    Returns the passwords by name, and the key; it is empty if no part needs a scope.
-    """
+    """Create an admin, an operator of the parts' queues, and the shop's key if a part needs it."""
     passwords = {ADMIN: one_time_password(), OPERATOR: one_time_password()}
     queues = tuple(name for name, workload in known.items() if workload.group in parts)
     scopes = tuple(scope for part in parts.values() for scope in part.scopes)

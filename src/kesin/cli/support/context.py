@@ -92,10 +92,7 @@ class CommandContext:
 def open_context(
     *, create: bool = False, level: Level = "warning", wait_s: float = 0
 ) -> Iterator[CommandContext]:
-    """Open the store of the settings; a missing database file is created only with ``create``.
-
-    What runs for long passes ``wait_s``: it may start while the server restarts.
-    """
+    """Open the store; ``create`` a missing file, wait ``wait_s`` while the server may restart."""
     made_by = None if create else "enqueue a job or run `kesin migrate` to create it"
     served = workloads().values()
     with open_stores(served, made_by=made_by, level=level, wait_s=wait_s) as (settings, store):

@@ -1,8 +1,4 @@
-"""Errors as one sentence with an exit code, and no traceback.
-
-0 is done, 1 is "it failed", 2 is bad usage. An unforeseen error keeps its traceback: that is a bug,
-and the traceback says where.
-"""
+"""Errors as one sentence with an exit code; an unforeseen one is a bug, with its traceback."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches

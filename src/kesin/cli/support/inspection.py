@@ -1,7 +1,4 @@
-"""What commands read of a store without changing it: its schema, its clock, damage in its file.
-
-Some of it stands on the inner parts of the SQL stores, which nothing else outside the store does.
-"""
+"""What commands read of a store without changing it; some uses inner parts of the SQL stores."""
 
 import sqlite3
 import time

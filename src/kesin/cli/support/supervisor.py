@@ -168,10 +168,7 @@ class WorkerProcesses:
 
 
 class WorkerSupervisor:
-    """Supervises worker processes from a thread.
-
-    They end with this process, however it ends: their input is a pipe from it.
-    """
+    """Supervises worker processes from a thread."""
 
     def __init__(self, processes: WorkerProcesses) -> None:
         self._processes = processes

@@ -1,8 +1,4 @@
-"""The operator's API over all queues, derived from their lifecycles.
-
-Routes parse the request and write the response. `engine/access/commands.py` decides which actor
-may do what.
-"""
+"""The operator's API over all queues, derived from their lifecycles."""
 
 import asyncio
 import json

@@ -1,8 +1,4 @@
-"""Large forms: forms with many fields, and forms with a file.
-
-Browsers send a file as ``multipart/form-data`` (RFC 7578). The body is simple and its size is
-limited before it is read, so this module parses it in memory and writes nothing to disk.
-"""
+"""Large forms: with many fields, or with a file (RFC 7578), limited and parsed in memory."""
 
 import re
 from email.message import Message as Headers

@@ -1,11 +1,4 @@
-"""The dashboard's languages: English in the templates, Turkish from catalogues.
-
-A catalogue is the ``.po`` files of the dashboard and of the workloads' pages, read when the first
-page in its language is asked for: there is nothing to compile when a package is built.
-
-Messages of the floors below carry the id of their sentence and its values, and are translated
-from the files ``problems.po``. A plain text is translated if it is a whole sentence of these files.
-"""
+"""The dashboard's languages: English in the templates, Turkish from ``.po`` files, not compiled."""
 
 import gettext
 from collections.abc import Iterator
@@ -21,7 +14,7 @@ Language = Literal["en", "tr"]
 LANGUAGES: Final[tuple[Language, ...]] = get_args(Language)
 DEFAULT: Final[Language] = "en"
 DASHBOARD: Final = "kesin.web.dashboard"
-PROBLEMS: Final = "problems.po"
+PROBLEMS: Final = "problems.po"  # messages of the floors below, by the id of their sentence
 
 
 class Catalogue(gettext.NullTranslations):

@@ -1,8 +1,4 @@
-"""The navigation: queues and the workloads' own pages, the site switch, administration.
-
-A failed job stays in the store for a year and is counted as long as it needs a person. The badge is
-loud only for what failed since the user last opened the queue's page, which marks it as seen.
-"""
+"""The navigation: queues and the workloads' own pages, the site switch, administration."""
 
 import json
 from collections.abc import Mapping
@@ -38,7 +34,7 @@ class NavEntry:
     group: str = ""  # entries of one workload stand together
     nested: bool = False  # below the first entry of its group
     in_bar: bool = False  # shown on a phone, where there is room for few
-    calls: bool = False  # some of what the badge counts is new to the user
+    calls: bool = False  # the badge is loud: some failed since the user last opened the page
 
 
 def navigation(ctx: PageContext, at: str = "") -> list[NavEntry]:
@@ -106,10 +102,7 @@ def below(ctx: PageContext, at: str = "") -> list[NavEntry]:
 
 
 def site_switch(ctx: PageContext) -> tuple[str, list[tuple[str, str, bool]]] | None:
-    """For users with several sites: the same page for another site, or that site's own page.
-
-    Its name in the header, and the options: title, the page that it opens, whether that is open.
-    """
+    """For users with several sites: the open one's name, then (title, page, is open) for each."""
     if not ctx.actor.has("read"):
         return None
     path = ctx.request.url.path

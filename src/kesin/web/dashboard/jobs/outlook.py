@@ -1,8 +1,4 @@
-"""What will happen to a job next, and when: derived from its lifecycle.
-
-For every automatic move out of the job's state, the time is computed from which its guards hold.
-The earliest is what happens next; moves that remove or expire the job follow as "otherwise".
-"""
+"""What will happen to a job next, and when: as soon as the guards of an automatic move hold."""
 
 from collections.abc import Collection, Sequence
 from typing import Literal, NamedTuple

@@ -173,10 +173,7 @@ def _full_states(ctx: PageContext, queue: Queue, job: Job) -> frozenset[str]:
 def _stable_values(
     ctx: PageContext, history: JobDetails, queue: Queue, *, bare: bool = False
 ) -> dict[str, Any]:
-    """Values that change only with a move: picture, payload with its corrections, what came of it.
-
-    The result is for jobs that have no panel.
-    """
+    """What changes only with a move: picture, payload, corrections, and the panel or the result."""
     job, lifecycle, say = history.job, queue.lifecycle, ctx.catalogue.gettext
     state = lifecycle.state.get(job.state)
     travelled = frozenset((event.from_state, event.to_state) for event in history.events)

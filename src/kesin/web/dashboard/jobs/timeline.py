@@ -1,7 +1,4 @@
-"""A job's timeline: newest first, each line with how long its state lasted, repeats folded.
-
-And the differences between payloads: what a move that replaced a job's payload changed.
-"""
+"""A job's timeline, newest first, repeats folded; and what moves changed in its payload."""
 
 from __future__ import annotations
 
@@ -181,14 +178,11 @@ def current_error(ctx: PageContext, history: JobDetails) -> RecordedError | None
 
 
 def corrections(queue: Queue, history: JobDetails) -> list[PayloadCorrection]:
-    """What each correction changed, newest first.
-
-    The stored payloads say which fields differ, and the history that the user may see says how
-    their values are shown: two masked values may look the same.
-    """
+    """What each correction changed, newest first."""
     shown = [event for event in history.events if event.old_payload is not None]
     if not shown:
         return []
+    # Two masked values may look the same: the stored payloads say which fields differ.
     stored = {event.seq: event for event in queue.events(history.job.id)}
     return [_correction(event, stored.get(event.seq, event)) for event in reversed(shown)]
 

@@ -155,10 +155,7 @@ def read_until(queue: Queue, text: str) -> int:
 def read_action(
     ctx: PageContext, queue: Queue, fields: Fields
 ) -> tuple[str, Selection, frozenset[str]]:
-    """The action that a form names, its jobs and the ticked options that it has.
-
-    Raises Invalid if this queue does not offer it.
-    """
+    """The action that a form names, its jobs and options; raises Invalid if it is not offered."""
     action = first_value(fields, "call")
     if action not in _moving_actions(ctx, queue):
         raise Invalid(
@@ -232,10 +229,7 @@ def action_result(ctx: PageContext, bulk: BulkResult) -> BulkActionResult:
 
 
 def refused_jobs(bulk: BulkResult) -> tuple[Counter[str], tuple[str, ...]]:
-    """Why jobs did not move, as keys that are stored, and which of them can be opened.
-
-    On pages, being there already counts as refused.
-    """
+    """Why jobs did not move, by stored keys (also if they were there), and which can be opened."""
     refused = [outcome for outcome in bulk.outcomes if outcome.result != "moved"]
     reasons = Counter(
         _reason_key(outcome.state, outcome.reason or outcome.result) for outcome in refused

@@ -1,9 +1,4 @@
-"""Actions on many jobs in the background: one thread, one batch at a time.
-
-Each batch commits by itself, with its line in the audit log. The progress of a run is saved, so
-that its user sees it on any page of any process. If the process ends in the middle, finished
-batches stay done, the rest is untouched, and the page says so.
-"""
+"""Actions on many jobs in the background: one thread, whose batches commit one by one."""
 
 import json
 import threading
@@ -40,7 +35,7 @@ HEARTBEAT_S: Final = SILENT_S // 4  # runs that wait behind another are saved so
 
 @dataclass(slots=True)
 class BulkRun:
-    """The progress of a run; stored as JSON."""
+    """The progress of a run; stored as JSON, so that its user sees it on any page and process."""
 
     id: str
     queue: str

@@ -1,8 +1,4 @@
-"""The filter of a queue's page: read from the URL, and written back into it.
-
-A URL can be bookmarked, sent to a colleague and typed by hand, so values that make no sense are
-ignored instead of refused; only a site that the user may not see is refused, by the command layer.
-"""
+"""The filter of a queue's page, read from its URL: as people type URLs, bad values are ignored."""
 
 from __future__ import annotations
 
@@ -97,7 +93,7 @@ class PageFilter:
 
 
 def read_filter(fields: Fields, lifecycle: Lifecycle) -> PageFilter:
-    """Read the filter from the fields of a URL or a form."""
+    """Read the filter from a URL or a form; commands refuse a site that the user may not see."""
     ids = ",".join(fields.get("ids", ()))
     states = [value for value in dict.fromkeys(fields.get("state", ())) if value in lifecycle.state]
     category, age = _short_value(fields, "category", 32), _short_value(fields, "age", 32)

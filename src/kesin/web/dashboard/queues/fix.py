@@ -47,10 +47,7 @@ class FixRow(NamedTuple):
 
 
 def offers_fix(ctx: PageContext, queue: Queue, state: str) -> bool:
-    """Whether jobs that failed in this state can be corrected by the user on this page.
-
-    A workload with an API of its own creates its jobs there.
-    """
+    """Whether the user can correct such jobs on this page; an API of the workload takes its own."""
     workload = ctx.service.workloads.get(queue.name)
     plain = workload is None or not (workload.routes or workload.part_of)
     return plain and ctx.actor.has("operate") and is_correctable(queue, state)

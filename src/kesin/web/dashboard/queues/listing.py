@@ -1,9 +1,4 @@
-"""A list of jobs that holds still: how many match, and the shown ones renewed in their places.
-
-A renewal names the jobs that are shown. It moves none, adds none and removes none: jobs that would
-be listed beside them now are only counted, until the user asks for them. Queues and workloads list
-their jobs by this.
-"""
+"""Lists of jobs that hold still: a renewal moves, adds and removes no row, it counts new ones."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
