@@ -134,9 +134,7 @@ def workload_context(queue: Queue, settings: Settings) -> WorkloadContext:
 
 
 def _has(payload: Any, wanted: Mapping[str, Any]) -> bool:
-    if not wanted:
-        return True
-    return isinstance(payload, dict) and wanted.items() <= payload.items()
+    return not wanted or (isinstance(payload, dict) and wanted.items() <= payload.items())
 
 
 def _listed(jobs: list[Job]) -> str:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from kesin.cli.support.lifecycles import find_lifecycle
+from kesin.cli.support.context import find_lifecycle
 from kesin.engine.queue import Queue
 from kesin.foundation.settings import load_settings
 from kesin.lifecycle.task import task_lifecycle

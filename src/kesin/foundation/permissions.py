@@ -38,8 +38,6 @@ PERMISSIONS: Final[dict[str, frozenset[Permission]]] = {
     "admin": frozenset(SCOPES),
     "cron": frozenset({"cron"}),
 }
-# What a grant that this version does not know allows.
-_NO_PERMISSIONS: Final[frozenset[Permission]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +55,8 @@ class Actor:
 
     def has(self, permission: Permission) -> bool:
         """Whether any of its grants gives the permission, for some site."""
-        return any(permission in PERMISSIONS.get(grant, _NO_PERMISSIONS) for grant in self.grants)
+        # A grant that this version does not know allows nothing.
+        return any(permission in PERMISSIONS.get(grant, ()) for grant in self.grants)
 
     @property
     def is_admin(self) -> bool:

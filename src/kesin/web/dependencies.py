@@ -10,15 +10,8 @@ from starlette.concurrency import run_in_threadpool
 
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import NotSignedIn, Problem
+from kesin.web import bodies
 from kesin.web.auth import identify, service_of
-from kesin.web.bodies import (
-    LargeBodyRoute,
-    check_values,
-    is_json,
-    is_large,
-    requires_sign_in,
-    takes_large_bodies,
-)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -27,7 +20,7 @@ UNCACHED: Final = "private, no-store"  # the cache-control of personal data
 SIGN_IN: Final = "sign in, or send a key as x-api-key or Authorization: Bearer"
 
 
-@requires_sign_in
+@bodies.requires_sign_in
 async def require_actor(request: Request) -> Actor:  # async: it needs no thread
     """The actor; a request without credentials is refused. Permissions are not checked here."""
     actor: Actor = request.state.actor
@@ -36,12 +29,12 @@ async def require_actor(request: Request) -> Actor:  # async: it needs no thread
     return actor
 
 
-@takes_large_bodies()
+@bodies.takes_large_bodies()
 async def read_body(request: Request) -> bytes:
     """The unparsed body, for routes that take files or several formats."""
     body = await request.body()
-    if is_large(body):
-        await run_in_threadpool(check_values, body)
+    if bodies.is_large(body):
+        await run_in_threadpool(bodies.check_values, body)
     return body
 
 
@@ -49,7 +42,7 @@ async def run_with_body(
     request: Request, body: bytes, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
 ) -> T:
     """Run what parses and handles a body: in a thread, for a large body in the import pool."""
-    if is_large(body):
+    if bodies.is_large(body):
         return await service_of(request).imports.run(call, *args, **kwargs)
     return await run_in_threadpool(call, *args, **kwargs)
 
@@ -59,7 +52,7 @@ async def read_media_type(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-class DirectRoute(LargeBodyRoute):
+class DirectRoute(bodies.LargeBodyRoute):
     """Calls its endpoint itself with a small valid body: FastAPI takes longer than the rest."""
 
     def takes(self, request: Request) -> bool:
@@ -75,8 +68,8 @@ class DirectRoute(LargeBodyRoute):
 
         async def handle(request: Request) -> Response:
             body = await request.body()
-            plain = is_json(request) and not request.scope["query_string"] and self.takes(request)
-            if is_large(body) or not plain:
+            plain = bodies.is_json(request) and self.takes(request)
+            if bodies.is_large(body) or request.scope["query_string"] or not plain:
                 return await handler(request)
             try:
                 value = parse(body)

@@ -1,13 +1,10 @@
 """Threads for calls: many that commit together, and pools for work that takes long.
 
-Group commit: calls that arrive together share one transaction, and each has its own result. A
-commit waits for the disk, and a database writes one after the other. So one thread takes what has
-gathered while the last commit was under way. A result is given after the commit: a crash before it
-answers no call. The calls run in the order in which they came.
-
-A call that is refused raises a Problem or BadInput, and what it wrote in transactions of its own
-is undone alone. Any other error undoes the group, and then each call runs by itself: so every
-caller gets the result that its call has alone.
+Group commit: a commit waits for the disk, and a database writes one after the other. So one thread
+takes the calls that gathered during the last commit, in their order, into one transaction. Results
+are given after the commit: a crash before it answers no call. What a refused call (a Problem or
+BadInput) wrote in transactions of its own is undone alone. Any other error undoes the group, and
+then each call runs by itself: so every caller gets the result that its call has alone.
 """
 
 import asyncio
@@ -108,16 +105,11 @@ class GroupCommit(Gatherer):
         return await self.gather(size, call, *args, **kwargs)
 
     def _run_together(self, calls: Sequence[_Call]) -> list[Any]:
-        results: list[Any] = []
         complete = False
         try:
             with self._directory.transaction():
                 with self._directory.gathered_audit():
-                    for call in calls:
-                        try:
-                            results.append(call.run())
-                        except (Problem, BadInput) as refusal:
-                            results.append(refusal)
+                    results = [_result_of(call, Problem, BadInput) for call in calls]
                 complete = True
         except Exception as problem:  # noqa: BLE001  # each call gets its own, or this one
             if not complete:  # nothing was committed
@@ -127,13 +119,15 @@ class GroupCommit(Gatherer):
 
 
 def _run_alone(calls: Sequence[_Call]) -> list[Any]:
-    results: list[Any] = []
-    for call in calls:
-        try:
-            results.append(call.run())
-        except Exception as problem:  # noqa: BLE001  # raised where the call was made
-            results.append(problem)
-    return results
+    return [_result_of(call, Exception) for call in calls]
+
+
+def _result_of(call: _Call, *caught: type[Exception]) -> Any:
+    """What the call returns, or the error: it is raised where the call was made."""
+    try:
+        return call.run()
+    except caught as problem:
+        return problem
 
 
 def _deliver(

@@ -9,9 +9,8 @@ import typer
 
 from kesin.cli.support import arguments, records
 from kesin.cli.support.arguments import FilterOptions, Several, argument, flag, option
-from kesin.cli.support.context import local_operator, open_context
+from kesin.cli.support.context import local_operator, open_context, stored_lifecycle
 from kesin.cli.support.errors import FAILED, CommandError, UsageError, check_choice, did_you_mean
-from kesin.cli.support.lifecycles import stored_lifecycle
 from kesin.engine.access.commands import Commands
 from kesin.engine.access.companions import MAX_RELATIVES
 from kesin.engine.access.folding import FoldedEvents, fold_events

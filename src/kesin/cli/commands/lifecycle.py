@@ -8,9 +8,8 @@ import typer
 
 from kesin.cli.support import arguments
 from kesin.cli.support.arguments import AsJson, argument, flag, option
-from kesin.cli.support.context import open_context
+from kesin.cli.support.context import find_lifecycle, open_context
 from kesin.cli.support.errors import FAILED, UsageError
-from kesin.cli.support.lifecycles import find_lifecycle
 from kesin.cli.support.records import record_of
 from kesin.engine.access.occupancy import rate_of
 from kesin.engine.sweeper import STAGE_INTERVALS_S

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from kesin.cli.support.arguments import AsJson, argument, option
+from kesin.cli.support.context import find_lifecycle
 from kesin.cli.support.errors import FAILED
-from kesin.cli.support.lifecycles import find_lifecycle
 from kesin.cli.support.records import record_of
 from kesin.engine.simulation.simulate import SimulationResult
 from kesin.engine.simulation.simulate import simulate as simulate_lifecycle

@@ -7,8 +7,7 @@ from contextlib import nullcontext, suppress
 from typing import Annotated, Any
 
 from kesin.cli.support.arguments import AsJson, QueueNames, flag, option
-from kesin.cli.support.context import CommandContext, open_context
-from kesin.cli.support.lifecycles import stored_lifecycle
+from kesin.cli.support.context import CommandContext, open_context, stored_lifecycle
 from kesin.engine.access.occupancy import rate_left, rate_of, slots_in_use
 from kesin.foundation import terminal
 from kesin.foundation.clock import iso

@@ -10,9 +10,8 @@ import typer
 
 from kesin.cli.support import arguments
 from kesin.cli.support.arguments import Several, argument, flag, option
-from kesin.cli.support.context import CommandContext, open_context
+from kesin.cli.support.context import CommandContext, load_handler, open_context
 from kesin.cli.support.errors import FAILED, CommandError, UsageError
-from kesin.cli.support.lifecycles import load_handler
 from kesin.cli.support.signals import Stop, stop_on_signals
 from kesin.cli.support.supervisor import WorkerProcesses, worker_command
 from kesin.engine.queue import Queue

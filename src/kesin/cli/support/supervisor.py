@@ -76,7 +76,8 @@ class WorkerProcesses:
                     return code
                 stop.wait(POLL_EVERY_S)
             log.info("processes_stopping", processes=len(self._running))
-            return self._stop_all(stop)
+            self._stop_all(stop)
+            return 0
         finally:
             self.kill()
 
@@ -137,7 +138,7 @@ class WorkerProcesses:
         slot.start_at = now + slot.pause_s
         slot.pause_s = min(slot.pause_s * 2, LONGEST_PAUSE_S)
 
-    def _stop_all(self, stop: Stop) -> int:
+    def _stop_all(self, stop: Stop) -> None:
         """Pass the stop on, once for each request, and wait."""
         signalled = 0
         until = time.monotonic() + self.grace_s + KILL_AFTER_S
@@ -151,7 +152,6 @@ class WorkerProcesses:
             for slot in self._slots:
                 if slot.process is not None and slot.process.poll() is not None:
                     self._close(slot)
-        return 0
 
     def _close(self, slot: _Slot) -> None:
         process, slot.process = slot.process, None

@@ -291,9 +291,7 @@ def parse_number(text: str) -> Any:
     """A typed number, with a decimal point or comma; any other text is returned unchanged."""
     if _INTEGER.fullmatch(text):
         return int(text)
-    if _DECIMAL.fullmatch(text):
-        return float(text.replace(",", "."))
-    return text
+    return float(text.replace(",", ".")) if _DECIMAL.fullmatch(text) else text
 
 
 def _field_kind(schema: Schema) -> Kind:

@@ -10,18 +10,10 @@ from kesin.foundation.passwords import MIN_PASSWORD_LENGTH
 from kesin.foundation.problems import Forbidden, Invalid, NotFound, TooManyRequests
 from kesin.web.auth import change_own_password, check_origin, is_secure, set_session_cookie
 from kesin.web.bodies import first_values, read_form
+from kesin.web.dashboard.frame import page
 from kesin.web.dashboard.frame.i18n import LANGUAGES
 from kesin.web.dashboard.frame.navigation import below, navigation
-from kesin.web.dashboard.frame.page import (
-    CLOCK_COOKIE,
-    CLOCKS,
-    LANGUAGE_COOKIE,
-    THEME_COOKIE,
-    THEMES,
-    Context,
-    PageContext,
-    page_router,
-)
+from kesin.web.dashboard.frame.page import Context, PageContext, page_router
 
 router = page_router()
 fallback_router = page_router()  # included last: matches any path
@@ -37,9 +29,9 @@ async def set_preferences(request: Request) -> Response:
     fields = await read_fields(request)
     response = RedirectResponse(safe_path(fields.get("back", "")), status_code=303)
     for name, cookie, allowed in (
-        ("language", LANGUAGE_COOKIE, LANGUAGES),
-        ("theme", THEME_COOKIE, THEMES),
-        ("clock", CLOCK_COOKIE, CLOCKS),
+        ("language", page.LANGUAGE_COOKIE, LANGUAGES),
+        ("theme", page.THEME_COOKIE, page.THEMES),
+        ("clock", page.CLOCK_COOKIE, page.CLOCKS),
     ):
         value = fields.get(name)
         if value is None:

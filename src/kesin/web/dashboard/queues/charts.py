@@ -100,10 +100,9 @@ def charts_of(ctx: PageContext, queue: Queue, site: str) -> Charts:
     ended = sorted((job.finished_at, job.created_at) for job in succeeded if job.finished_at)
     spans = [max(finished_at - created_at, 0) for finished_at, created_at in ended]
     ordered = sorted(spans)
+    whole = not site and ctx.sees_all(queue)
     return Charts(
-        trend_of(queue, ctx.stats(queue), fitting=True)
-        if not site and ctx.sees_all(queue)
-        else None,
+        trend_of(queue, ctx.stats(queue), fitting=True) if whole else None,
         ordered[len(ordered) // 2] if ordered else None,
         ordered[min(len(ordered) * 19 // 20, len(ordered) - 1)] if ordered else None,
         tuple(spans),

@@ -25,16 +25,9 @@ from kesin.web.dashboard.frame.formatting import Formatter
 from kesin.web.dashboard.frame.navigation import mark_seen
 from kesin.web.dashboard.frame.page import Context, PageContext, page_router
 from kesin.web.dashboard.frame.routes import FirstFields, FormFields
-from kesin.web.dashboard.queues import actions, filters
+from kesin.web.dashboard.queues import actions, failures, filters
 from kesin.web.dashboard.queues.bulk import BulkRun, runs_of, take_action
 from kesin.web.dashboard.queues.charts import charts_of
-from kesin.web.dashboard.queues.failures import (
-    chosen_codes,
-    count_by_code,
-    failure_codes,
-    failure_lines,
-    failures_of,
-)
 from kesin.web.dashboard.queues.listing import NONE, JobSource, ShownRows, shown_rows, visible_jobs
 from kesin.web.dashboard.state_groups import state_groups, states_in
 from kesin.web.dependencies import UNCACHED
@@ -141,7 +134,7 @@ def sheet(ctx: Context, queue: str, sent: FormFields) -> HTMLResponse:
     kept = [("ids", ",".join(selection.sought.ids or ()))]
     if selection.every:
         kept = [*selection.wanted.pairs(), ("all", "1")]
-    codes, among = chosen_codes(ctx, opened, action, selection.sought)
+    codes, among = failures.chosen_codes(ctx, opened, action, selection.sought)
     return ctx.page(
         "sheet_action.html",
         queue=opened,
@@ -220,13 +213,13 @@ def _search(ctx: PageContext, queue: Queue) -> tuple[filters.PageFilter, QueueSt
     states = stats.states
     total: int | None = sum(states.get(name, 0) for name in page_filter.states or states)
     if not page_filter.counted:
-        total = count_by_code(ctx, queue, stats, search, page_filter.site)
+        total = failures.count_by_code(ctx, queue, stats, search, page_filter.site)
     return page_filter, stats, visible_jobs(ctx, queue.name, search._replace(where=ordered), total)
 
 
 def _page_values(ctx: PageContext, queue: Queue, sent: Mapping[str, str] = NONE) -> dict[str, Any]:
     page_filter, stats, source = _search(ctx, queue)
-    failures = failures_of(ctx, queue, stats, page_filter.site)
+    found = failures.failures_of(ctx, queue, stats, page_filter.site)
     all_stats = ctx.stats(queue)
     listed = sorted(all_stats.tenants)[:MAX_SITES]
     visible = ctx.commands.visible_sites(ctx.actor, queue.name)
@@ -236,11 +229,11 @@ def _page_values(ctx: PageContext, queue: Queue, sent: Mapping[str, str] = NONE)
         "title": ctx.title_of(queue.name),
         "of_site": _site_title(ctx, queue.name, page_filter.site),
         "charts": charts_of(ctx, queue, page_filter.site),
-        "all_failures": failures,
+        "all_failures": found,
         "now": stats.now,
-        "failure_lines": failure_lines(ctx, queue, failures, page_filter.site),
+        "failure_lines": failures.failure_lines(ctx, queue, found, page_filter.site),
         "most_failures": MAX_FAILURES_SHOWN,
-        "codes": failure_codes(failures, page_filter.code),
+        "codes": failures.failure_codes(found, page_filter.code),
         "categories": list(Category.__members__),
         "sites": list(dict.fromkeys([*listed, *filter(None, [page_filter.site])])),
         "ages": filters.AGES,

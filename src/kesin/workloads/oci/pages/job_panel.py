@@ -14,7 +14,7 @@ from kesin.lifecycle.model import Job
 from kesin.web.dashboard.frame.formatting import pretty
 from kesin.web.dashboard.frame.page import Context, JobAction, Link, PageContext, Panel, page_router
 from kesin.web.dashboard.frame.routes import FirstFields
-from kesin.web.dashboard.jobs.actions import lifecycle_actions, possible_moves
+from kesin.web.dashboard.jobs.page import lifecycle_actions, possible_moves
 from kesin.web.dashboard.queues.actions import label_of
 from kesin.web.serialize import json_depth_limited
 from kesin.workloads.oci.adjustments.intake import adjustment_title

@@ -23,7 +23,7 @@ from kesin.store.records import Filter
 from kesin.store.search import field_of
 from kesin.web.dashboard.frame.page import Context, JobAction, PageContext, page_router
 from kesin.web.dashboard.frame.routes import FirstFields
-from kesin.web.dashboard.jobs.actions import possible_moves
+from kesin.web.dashboard.jobs.page import possible_moves
 from kesin.web.dashboard.queues import listing
 from kesin.web.dashboard.state_groups import state_groups
 from kesin.workloads.optiplan.artifacts import JobArtifacts

@@ -16,7 +16,7 @@ from kesin.web.dashboard.frame.page import (
     WorkerHeartbeat,
     WorkloadPages,
 )
-from kesin.web.dashboard.jobs.actions import lifecycle_actions
+from kesin.web.dashboard.jobs.page import lifecycle_actions
 from kesin.web.health import HealthCheck
 from kesin.workloads.pdf.errors import PdfErrorCode
 from kesin.workloads.pdf.jobs.heartbeat import find_stuck_workers, open_heartbeats
