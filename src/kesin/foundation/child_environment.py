@@ -29,7 +29,7 @@ def child_environment(*names: str, environment: Mapping[str, str] | None = None)
 
 
 def worker_environment(*, opens_secrets: bool) -> dict[str, str]:
-    """For worker processes, whose code reads any variable: all but secrets that it needs not."""
+    """For worker processes, whose code reads any variable: all but secrets it does not need."""
     from kesin.foundation.settings import variable  # children that render start without it
 
     removed = {variable("cron_secret")}  # read by the service alone

@@ -18,11 +18,9 @@ class Clock(Protocol):
 
     def now(self) -> int | None:
         """Microseconds since 1970, or None to use the database's time."""
-        ...
 
     def monotonic(self) -> float:
         """Seconds on a clock that never jumps, for waiting and measuring."""
-        ...
 
 
 class SystemClock:

@@ -99,7 +99,12 @@ def set_up_logs(style: Style = "console", level: Level = "warning") -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         drop_payloads,
     ]
-    renderers = _renderers(style, colors=sys.stderr.isatty())
+    renderers: list[Processor] = [structlog.processors.format_exc_info, truncate_traceback]
+    if style == "json":
+        renderers.append(structlog.processors.JSONRenderer(ensure_ascii=False))
+    else:  # without local variables, which would show payloads
+        colors, plain = sys.stderr.isatty(), structlog.dev.plain_traceback
+        renderers.append(structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain))
     least = logging.getLevelNamesMapping()[level.upper()]
     global _processors  # noqa: PLW0603
     _processors = [*shared, *renderers]
@@ -142,11 +147,3 @@ class _LibraryHandler(logging.Handler):
             sys.stderr.flush()
         except Exception:  # noqa: BLE001  # as in every logging handler: the library continues
             self.handleError(record)
-
-
-def _renderers(style: Style, *, colors: bool) -> list[Processor]:
-    traceback: list[Processor] = [structlog.processors.format_exc_info, truncate_traceback]
-    if style == "json":
-        return [*traceback, structlog.processors.JSONRenderer(ensure_ascii=False)]
-    plain = structlog.dev.plain_traceback  # without local variables, which would show payloads
-    return [*traceback, structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain)]

@@ -1,4 +1,4 @@
-"""Passwords, which can be guessed, hashed slowly; random tokens and keys, hashed fast."""
+"""Passwords, hashed slowly as people guess them; tokens and keys, hashed fast; none is stored."""
 
 from __future__ import annotations
 

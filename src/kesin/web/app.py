@@ -157,7 +157,7 @@ def _load_routes(app: FastAPI, service: Service) -> list[BaseRoute]:
 
 
 def _forbid_redirects(routes: Sequence[BaseRoute]) -> None:
-    """Refuse redirects, made of the Host header, and mounted apps, which do not know who asks."""
+    """Turn off redirects, made of the Host header; refuse mounted apps, which know no actor."""
     for route in routes:
         if isinstance(route, Mount):
             raise TypeError(f"a workload's router mounts {route.path}: give it routes instead")

@@ -1,4 +1,4 @@
-"""Limits of connections and deadlines of requests: slow or silent clients would hold them all."""
+"""Limits of connections and deadlines of requests: else slow or silent clients hold them all."""
 
 from __future__ import annotations
 

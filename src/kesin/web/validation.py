@@ -14,7 +14,7 @@ from kesin.foundation.problems import Invalid
 
 
 def check_parameters(request: Request) -> None:
-    """Refuse unknown query parameters, else ignored if misspelt; the dashboard's pages take any."""
+    """Refuse unknown query parameters, which would be ignored; the dashboard's pages take any."""
     route, query = request.scope.get("route"), request.scope.get("query_string")
     if not query or not isinstance(route, APIRoute) or not route.include_in_schema:
         return

@@ -11,7 +11,7 @@ from kesin.engine.sweeper import Sweeper
 from kesin.lifecycle.budget import SECOND_US
 from kesin.store.records import Listing
 from kesin.web import service as services
-from kesin.web.dashboard.admin import audit
+from kesin.web.dashboard.admin import accounts
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
 from tests.web.conftest import PASSWORD, ROOT, MakeWorld, World, actor
 
@@ -303,7 +303,7 @@ def test_a_line_about_a_job_has_its_title_with_the_id_in_one_query(world, monkey
 
 
 def test_the_log_goes_on_below_the_last_line(world, monkeypatch):
-    monkeypatch.setattr(audit, "PAGE", 3)
+    monkeypatch.setattr(accounts, "AUDIT_PAGE", 3)
     for n in range(7):
         world.accounts.note(actor("user:many"), f"did.{n}")
     seen: list[str] = []

@@ -1,20 +1,32 @@
-"""The pages of accounts: users with their roles, sites and queues; and API keys."""
+"""The pages of accounts: users with their access, API keys, and what all of them did."""
 
-from typing import Any, Final
+import json
+from typing import Annotated, Any, Final
+from urllib.parse import urlencode
 
+from fastapi import Query
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
+from kesin.engine.access.masking import Masking
+from kesin.foundation.ids import is_id
 from kesin.foundation.passwords import one_time_password
 from kesin.foundation.permissions import ROLES, SCOPE_PURPOSES, SCOPES
 from kesin.foundation.problems import Invalid, NotFound, Problem, RequestConflict
+from kesin.store.audit_log import LAST_AUDIT_ID, AuditLine
 from kesin.store.directory import User
 from kesin.web.bodies import first_value
 from kesin.web.dashboard.frame.page import Context, PageContext, page_router
 from kesin.web.dashboard.frame.routes import FormFields
+from kesin.web.dashboard.queues.listing import text_of
 
 router = page_router()
 PATH: Final = "/dashboard/admin/people"
 KEYS_PATH: Final = "/dashboard/admin/keys"
+AUDIT_PATH: Final = "/dashboard/audit"
+AUDIT_PAGE: Final = 50
+AUDIT_FIELDS: Final = ("actor", "action", "queue", "site", "target")
+MAX_FILTER: Final = 200  # characters
+MASKING: Final = Masking()
 MAX_DIGITS: Final = 5  # of a number of days
 ROLE_WORDS: Final = {
     "viewer": "reads the jobs of their sites and queues",
@@ -201,3 +213,34 @@ def _key_list(ctx: PageContext, **outcome: Any) -> HTMLResponse:
         now=accounts.now(),
         **{"kept": None, **outcome},
     )
+
+
+# The audit log: who asked for what, and whether it was allowed
+
+
+@router.get(AUDIT_PATH, response_class=HTMLResponse)
+def audit(
+    ctx: Context, before: Annotated[int, Query(ge=1, le=LAST_AUDIT_ID)] = LAST_AUDIT_ID
+) -> HTMLResponse:
+    """The newest matching lines; ``before`` continues below a line."""
+    given = ctx.request.query_params
+    filters = {name: text for name in AUDIT_FIELDS if (text := text_of(given, name, MAX_FILTER))}
+    page = ctx.accounts.search_audit(ctx.actor, **filters, before=before, limit=AUDIT_PAGE)
+    more = f"{AUDIT_PATH}?{urlencode({**filters, 'before': page.before})}" if page.before else None
+    rows = ctx.in_part and ctx.request.headers.get("hx-target", "") == "more"
+    return ctx.page(
+        "part_audit_rows.html" if rows else "audit.html",
+        lines=[_audit_row(line) for line in page.lines],
+        more=more,
+        wanted=filters,
+        queues=list(ctx.service.queues),
+    )
+
+
+def _audit_row(line: AuditLine) -> tuple[AuditLine, str, bool]:
+    """The line, its details as they are shown, and whether it is about a job."""
+    details = ""
+    if line.details:
+        masked = MASKING.value(json.loads(line.details))
+        details = json.dumps(masked, ensure_ascii=False)
+    return line, details, line.queue is not None and is_id(line.target)
