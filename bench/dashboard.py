@@ -32,7 +32,7 @@ from kesin.store.sqlite.store import SqliteStore
 from kesin.web.app import create_app
 from kesin.web.service import Service
 from kesin.workloads import workloads
-from kesin.workloads.pdf.engines import find_chromium
+from kesin.workloads.pdf.engines.base import find_chromium
 from tests.store import crowd
 
 ROOT = Path(__file__).parent.parent

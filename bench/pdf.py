@@ -34,8 +34,7 @@ from kesin.foundation.settings import Settings
 from kesin.store.contract import Store
 from kesin.store.directory import Directory
 from kesin.store.open import open_store
-from kesin.workloads.pdf.engines import find_chromium
-from kesin.workloads.pdf.engines.base import Paper
+from kesin.workloads.pdf.engines.base import Paper, find_chromium
 from kesin.workloads.pdf.engines.chromium import ChromiumEngine, print_options
 from kesin.workloads.pdf.jobs.worker import PdfWorker
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle

@@ -41,7 +41,7 @@ from kesin.workloads.optiplan.optimizer.output.xml import solution_xml
 from kesin.workloads.optiplan.orders.payload import read_payload
 from kesin.workloads.optiplan.pipeline.runner import Runner
 from kesin.workloads.optiplan.service import OrderService
-from kesin.workloads.pdf.engines import find_chromium
+from kesin.workloads.pdf.engines.base import find_chromium
 from kesin.workloads.pdf.services import create_worker, load_pdf_templates, open_job_store
 
 PICTURES: Final = Path(__file__).parents[1] / "docs" / "pictures"

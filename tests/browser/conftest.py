@@ -21,7 +21,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from kesin.web import live
 from kesin.web.routes import operator
-from kesin.workloads.pdf.engines import find_chromium
+from kesin.workloads.pdf.engines.base import find_chromium
 from tests.browser.checking import WIDE, sized
 from tests.browser.contexts import Contexts
 from tests.browser.served import Served

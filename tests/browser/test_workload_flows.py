@@ -15,7 +15,7 @@ from kesin.engine.worker import Worker
 from kesin.store.records import Filter
 from kesin.web.dashboard.queues import actions
 from kesin.workloads.optiplan.pipeline.runner import Runner
-from kesin.workloads.pdf.engines import find_chromium
+from kesin.workloads.pdf.engines.base import find_chromium
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
 from tests.browser.checking import PHONE, is_seen_before_the_timeline, too_small, too_wide
 from tests.browser.conftest import FLAGS

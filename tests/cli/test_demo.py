@@ -23,7 +23,7 @@ from kesin.workloads import built_in
 from kesin.workloads.common.demo import Pace, Readiness
 from kesin.workloads.optiplan.demo import STRANGER
 from kesin.workloads.pdf.demo import PdfDemo
-from kesin.workloads.pdf.engines import find_chromium
+from kesin.workloads.pdf.engines.base import find_chromium
 from tests.cli.fork_server import CHILD_PYTHON
 from tests.cli.programs import wait_until
 

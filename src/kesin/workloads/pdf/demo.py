@@ -67,8 +67,7 @@ class PdfDemo(demo.DemoPart):
     def check_machine(self) -> demo.Readiness:
         """Whether pages can be drawn here; if only by WeasyPrint, the settings lose the browser."""
         try:
-            from kesin.workloads.pdf.engines import ENGINES
-            from kesin.workloads.pdf.engines.base import Paper
+            from kesin.workloads.pdf.engines.base import ENGINES, Paper
             from kesin.workloads.pdf.errors import RenderFailed
             from kesin.workloads.pdf.jobs import worker  # noqa: F401  # only whether it is there
             from kesin.workloads.pdf.services import create_pdf_engine

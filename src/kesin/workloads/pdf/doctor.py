@@ -17,8 +17,7 @@ from kesin.web.health import find_disk_problems
 from kesin.workloads import built_in
 from kesin.workloads.common.stores import open_as_stored, open_workload_stores
 from kesin.workloads.pdf import PDF
-from kesin.workloads.pdf.engines import find_chromium, is_chromium_available
-from kesin.workloads.pdf.engines.base import Engine, Paper
+from kesin.workloads.pdf.engines.base import Engine, Paper, find_chromium, is_chromium_available
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs.heartbeat import find_stuck_workers, workers_alive
 from kesin.workloads.pdf.jobs.stats import WORKLOAD

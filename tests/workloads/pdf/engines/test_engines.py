@@ -10,8 +10,9 @@ import pikepdf
 import pytest
 
 from kesin.workloads.pdf import engines, limits
-from kesin.workloads.pdf.engines import browser_process, find_chromium, pick_engine
-from kesin.workloads.pdf.engines.base import Paper
+from kesin.workloads.pdf.engines import base as engines_base
+from kesin.workloads.pdf.engines import browser_process, pick_engine
+from kesin.workloads.pdf.engines.base import Paper, find_chromium
 from kesin.workloads.pdf.engines.browser import ChromiumSettings
 from kesin.workloads.pdf.engines.chromium import ChromiumEngine
 from kesin.workloads.pdf.engines.weasyprint import WeasyPrintEngine
@@ -109,7 +110,7 @@ def test_without_a_browser_weasyprint_is_picked_unless_chromium_is_named(tmp_pat
 
 
 def test_without_playwright_there_is_no_chromium_either(monkeypatch):
-    monkeypatch.setattr(engines, "find_spec", lambda name: None if name == "playwright" else 1)
+    monkeypatch.setattr(engines_base, "find_spec", lambda name: None if name == "playwright" else 1)
     assert isinstance(pick_engine(), WeasyPrintEngine)
     monkeypatch.setattr(engines, "find_spec", lambda _: None)
     with pytest.raises(RenderFailed, match="UNSUPPORTED_PLATFORM"):

@@ -1,17 +1,25 @@
 """The interface of the engines that render HTML to PDF: see `chromium.py` and `weasyprint.py`."""
 
 import hashlib
+import os
 import re
+import shutil
 import threading
 from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from itertools import chain
+from pathlib import Path
 from typing import Final, Literal, Protocol
 
 from kesin.foundation.clock import SystemClock
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed, TemplateError
 from kesin.workloads.pdf.limits import check_html
+
+CHROMIUM: Final = "chromium"
+WEASYPRINT: Final = "weasyprint"
+ENGINES: Final = (CHROMIUM, WEASYPRINT)
 
 Format = Literal["A3", "A4", "A5", "Letter", "Legal"]
 
@@ -176,3 +184,43 @@ def selected_pages(text: str, pages: int) -> list[int]:
 def _page_range_error(text: str, reason: str) -> RenderFailed:
     why, details = "page_ranges %(given)s is invalid: %(problem)s", {"page_ranges": text}
     return TemplateError(why, details=details, given=repr(text), problem=reason)
+
+
+# A headless shell starts and prints faster than the full browser.
+_COMMANDS: Final = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+_PROGRAMS: Final = {  # of a script that would stay between us and the browser
+    "/usr/bin/chromium-headless-shell": "/usr/lib/chromium/chromium-headless-shell"
+}
+_PLAYWRIGHT_PATTERNS: Final = (
+    "chromium_headless_shell-*/*/headless_shell",
+    "chromium_headless_shell-*/*/chrome-headless-shell",
+    "chromium-*/*/chrome",
+)
+
+
+def find_chromium(configured: str = "") -> Path | None:
+    """Find the executable: only the configured one, else one on PATH, else Playwright's own."""
+    names = (configured,) if configured else _COMMANDS
+    on_path = next((path for name in names if (path := shutil.which(name))), None)
+    if on_path:
+        return Path(_PROGRAMS.get(on_path, on_path))
+    if configured:
+        return None
+    default = Path.home() / ".cache" / "ms-playwright"
+    folder = Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or default)
+    newest = (p for each in _PLAYWRIGHT_PATTERNS for p in sorted(folder.glob(each), reverse=True))
+    return next((path for path in newest if os.access(path, os.X_OK)), None)
+
+
+def is_chromium_available(configured: str = "") -> bool:
+    """Whether this machine has a browser and the library that drives it."""
+    return find_spec("playwright") is not None and find_chromium(configured) is not None
+
+
+def chromium_missing(configured: str) -> RenderFailed:
+    code = PdfErrorCode.UNSUPPORTED_PLATFORM
+    if not find_spec("playwright"):
+        return RenderFailed(code, "Chromium is driven by Playwright, which is not installed")
+    why = "no Chromium was found (%(looked)s): install one, or use the engine %(engine)s"
+    looked = configured or f"{', '.join(_COMMANDS)} on PATH and Playwright's own"
+    return RenderFailed(code, why, looked=looked, engine=WEASYPRINT)

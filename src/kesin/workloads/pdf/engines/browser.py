@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from kesin.foundation.child_environment import child_environment
 from kesin.foundation.clock import Clock
 from kesin.foundation.logs import Logger
-from kesin.workloads.pdf import engines, safe_fetch
-from kesin.workloads.pdf.engines import browser_process, network_guard
+from kesin.workloads.pdf import safe_fetch
+from kesin.workloads.pdf.engines import base, browser_process, network_guard
 from kesin.workloads.pdf.engines.base import first_line
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 
@@ -239,9 +239,9 @@ class WarmBrowser:
         return session
 
     async def _launch(self) -> Browser:
-        executable = engines.find_chromium(self._settings.executable)
+        executable = base.find_chromium(self._settings.executable)
         if executable is None:
-            raise engines.chromium_missing(self._settings.executable)
+            raise base.chromium_missing(self._settings.executable)
         from playwright.async_api import async_playwright
 
         sandboxed = self._settings.sandboxed
