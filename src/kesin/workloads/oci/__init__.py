@@ -1,8 +1,4 @@
-"""The oci workload: offline conversions uploaded to Google Ads.
-
-The web and Google modules are imported on first use, so that a command that needs neither starts
-at once.
-"""
+"""The oci workload: conversions for Google Ads. Web and Google modules load on first use."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The part of offline conversions in `kesin demo`: phone sales, and scripts that crash.
-
-Nothing goes to Google. Sales and scripts come over HTTP, as they would in real life.
-"""
+"""The part of offline conversions in `kesin demo`, over HTTP: phone sales, scripts that crash."""
 
 from __future__ import annotations
 

@@ -243,10 +243,7 @@ DailySums = dict[tuple[date, str], tuple[int, Decimal]]  # rows and sum, by day 
 def daily_sums(
     site: SiteContext, criteria: Mapping[str, Sequence[str]], before: date | None = None
 ) -> tuple[DailySums, date | None]:
-    """The sums of the newest days of arrival, each of all its rows, or of days before one.
-
-    With them the day before which there are more.
-    """
+    """The sums of the newest whole days of arrival, and the day before which there are more."""
     where, zone, sums = build_filter(site, criteria), site.zone, DailySums()
     if before:
         where = replace(where, created_before=datetime.combine(before, time(), zone))
@@ -270,10 +267,7 @@ def daily_sums(
 def search_rows(
     site: SiteContext, actor: Actor, criteria: Mapping[str, Sequence[str]], search: str | None
 ) -> JobSearch:
-    """What is searched for: by id, orderId, externalId or click id.
-
-    What is masked for the actor is not searched either.
-    """
+    """What is searched for: an id, orderId, externalId or click id, unless it is masked."""
     where = build_filter(site, criteria)
     if not search:
         return JobSearch(None, where)
@@ -335,11 +329,7 @@ def run_action(
     dry_run: bool = False,
     **terms: Any,
 ) -> ActionResult:
-    """Run an action on the given rows of a site, or on all that match the filter.
-
-    The terms are those of `action_arguments`. With ``dry_run`` nothing changes: rows that would
-    move are counted as affected.
-    """
+    """Act on rows by ids or filter; ``dry_run`` only counts. Terms: as `action_arguments`."""
     if (ids is None) == (where is None):
         raise Invalid("name the rows by ids or by a filter, not both", code="bad_selection")
     given = action_arguments(site, action, **terms)

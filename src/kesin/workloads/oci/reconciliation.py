@@ -275,11 +275,7 @@ def _taken(of: Mapping[str, Any], clients: Sequence[str] = ()) -> Sequence[int |
 
 
 def _short_days(site: SiteContext, days: Days, today: date) -> Iterator[dict[str, Any]]:
-    """The days of which Google took too little, two days later; the newest first.
-
-    What Google answered at once that it has is not judged. If an action has another name by now,
-    Google's figures are under the new one.
-    """
+    """The days of which Google took too little, two days later; the newest first."""
     own = {action.name for action in site.settings.actions} or {site.settings.conversion_name}
     for back in range(JUDGED_AFTER_DAYS, UPLOAD_DAYS):
         day = (today - timedelta(days=back)).isoformat()

@@ -1,8 +1,4 @@
-"""The script channel: rows exported to a Google Ads Script, and the reports it sends back.
-
-A row that cannot be sent is rejected before the claim, so it costs no attempt and never sits in
-PROCESSING. The claim is one statement: two concurrent scripts never share a row.
-"""
+"""The script channel; unsendable rows are rejected before the claim, so they cost no attempt."""
 
 import json
 from collections.abc import Iterable, Sequence

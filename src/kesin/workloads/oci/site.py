@@ -283,10 +283,7 @@ class SiteContext:
 def require_site(
     context: WorkloadContext, actor: Actor, name: str | None, *rights: Permission, action: str
 ) -> SiteContext:
-    """Return the site if the actor has one of these rights on it.
-
-    An actor limited to some sites gets the same answer for a foreign site and for an unknown one.
-    """
+    """Return the site, given one of these rights; a foreign site looks like an unknown one."""
     accounts = context.commands.accounts
     if not name:
         raise Invalid("name the site in siteId", code="missing_site", details={"field": "siteId"})

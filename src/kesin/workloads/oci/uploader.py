@@ -294,11 +294,8 @@ class Uploader:
         return act(move, category=category)
 
     def _is_twin(self, site: SiteContext, outcome: RowAccepted, job: Job, new: Conversion) -> bool:
-        """Whether Google has another row of this site with the same click and second.
-
-        A row that was never sent before cannot be the one Google has, so completing it would lose
-        it silently.
-        """
+        """Whether Google has another row of this click and second, and cannot have this one."""
+        # A row that was never sent before is not the one Google has: completed, it would be lost.
         times_sent = job.attempt_count - job.return_count - job.retry_count
         if outcome.code not in DUPLICATE_CLICK_CODES or times_sent > 1:
             return False
@@ -332,10 +329,7 @@ def _rotate(sites: Sequence[SiteContext], turn: int) -> Sequence[SiteContext]:
 
 
 def fair_shares(waiting: Mapping[str, int], limit: int | None) -> dict[str, int]:
-    """Share a limit between sites in proportion to their backlogs, at least one row each.
-
-    Each row goes to the site with the smallest part of its backlog so far, the longest first.
-    """
+    """Share a limit by backlog, at least one row each, the longest backlog first."""
     backlog = {site: count for site, count in waiting.items() if count > 0}
     if limit is None or sum(backlog.values()) <= limit:
         return {site: min(count, MAX_ROWS) for site, count in backlog.items()}

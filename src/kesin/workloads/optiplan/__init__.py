@@ -1,7 +1,4 @@
-"""The OptiPlan workload: a furniture workshop's cutting orders, from the order to the saw.
-
-Modules that need the web, spreadsheets or XML are imported on first use.
-"""
+"""The OptiPlan workload: cutting orders; web, spreadsheets and XML load on first use."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The files that a job's progress record names: import files for the optimiser, XML for the saw.
-
-Other programs write into the same folders. Therefore a name is never used as a path, links are not
-followed, and every read is bounded.
-"""
+"""The files of a job, in folders others write into: bounded reads, no links, no names as paths."""
 
 import re
 from collections.abc import Iterator, Sequence

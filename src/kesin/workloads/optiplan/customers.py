@@ -1,8 +1,4 @@
-"""The workshop's customers, identified by phone number.
-
-The same number is written in many ways. Customers and orders are both normalised here, so they
-match. Numbers are Turkish unless they begin with ``+`` or ``00``.
-"""
+"""Customers by phone number, normalised here; Turkish unless it begins with ``+`` or ``00``."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -76,11 +72,7 @@ def _read_customer(entry: MetadataEntry) -> Customer:
 
 
 def normalise_phone(text: str) -> str:
-    """Return ``+`` and digits, or an empty text if there is no digit but zeros.
-
-    Normalising twice changes nothing. Letters, spaces, brackets and dashes are ignored, and so is
-    the zero of ``+90 (0) 555 …``.
-    """
+    """Return ``+`` and digits, or "" without any but zeros; ``+90 (0) 555 …`` loses its zero."""
     first = next((sign for sign in text if sign in _PLUS or sign.isdecimal()), "")
     digits = "".join(str(int(sign)) for sign in text if sign.isdecimal())
     if not digits.strip("0"):

@@ -1,8 +1,4 @@
-"""Every error code of an order, and the HTTP status that goes with it.
-
-`lifecycle.py` declares the consequence of a code: some hold the order until an operator approves
-it, the others fail it, and some of those are never retried.
-"""
+"""Every error code of an order, with its HTTP status; `lifecycle.py` says what follows from it."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -77,10 +73,7 @@ Details = Mapping[str, Any] | None
 
 
 class OrderProblem(Problem):
-    """An order cannot go on: an error code, a message and details.
-
-    It is a `Problem`, so the API and the command line report it without translation.
-    """
+    """A `Problem` that stops an order: an error code, a message and details."""
 
     code: OptiCode
 

@@ -77,11 +77,7 @@ class _Cleanup:
         return _delete(job_files, old_jobs)
 
     def delete_orphans(self) -> int:
-        """Delete the progress records and files of jobs that no longer exist.
-
-        Only jobs with a progress record are considered: a file with an unknown id may belong to
-        another Kesin installation.
-        """
+        """Delete files of deleted jobs with a record; others may be of another Kesin."""
         deleted_jobs: set[str] = set()
         for ids in _pages(self.progress_store.job_ids()):
             deleted_jobs |= set(ids) - self.queue.states(ids).keys()
@@ -118,11 +114,7 @@ def _pages(ids: Iterable[str]) -> Iterator[list[str]]:
 
 
 def backup_files(settings: Settings) -> Iterator[BackupFile | str]:
-    """List the files and folders below the data folder, and a sentence for each one left out.
-
-    The machine's folder is left out: a file that the saw has taken must never be offered to it
-    again.
-    """
+    """List the files to back up; say what is left out, such as files that the saw has had."""
     workshop = Workshop(settings)
     if not workshop.paths_file.exists():
         return  # nothing has been set up

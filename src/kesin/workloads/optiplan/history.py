@@ -36,10 +36,7 @@ _WAKE_UPS: Final = frozenset({"claim", "wait"})  # the engine's history has them
 def audit_events(
     queue: Queue, job_id: str, events: Sequence[Event], notes: Sequence[Note]
 ) -> list[OrderEventBody]:
-    """Return these events and notes of a job as its history, oldest first, without its wake-ups.
-
-    Wake-ups that find it blocked as before are one line, with their count.
-    """
+    """Return a job's history, oldest first; wake-ups that change nothing are one line."""
     approved = queue.lifecycle.flag_bit(APPROVED)
     lines: list[tuple[int, str, str, Any]] = [
         (

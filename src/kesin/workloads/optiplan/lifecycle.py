@@ -1,8 +1,4 @@
-"""The lifecycle of a cutting order; it holds where an operator must decide, with an error code.
-
-A job keeps its claim through several states, because one pass of a runner does several steps.
-Waiting for the slot, the XML or the machine drops the claim and sets a wake-up time.
-"""
+"""The lifecycle of an order; it keeps its claim from state to state, and drops it to wait."""
 
 from dataclasses import dataclass, replace
 
@@ -278,10 +274,7 @@ def _operator_moves(limits: OptiplanLimits) -> tuple[Move, ...]:
 
 
 def optiplan_errors() -> Taxonomy:
-    """Declare the error codes: hold codes wait for an operator, all others fail the order.
-
-    An operator may retry a failed order.
-    """
+    """Declare the codes: some hold the order, all others fail it until an operator retries."""
     verdicts = {**dict.fromkeys(Category, Verdict.FAIL), Category.VALIDATION: Verdict.HOLD}
     transient = (
         *(*BLOCKED_CODES, "E_MAX_ATTEMPTS", "E_OPTI_MODE_A_RUNNER_MISSING"),

@@ -29,11 +29,7 @@ def check_unchanged(rules: Rules, expected_digest: str) -> None:
 
 
 def read_new_rules(body: Any) -> Rules:
-    """Validate rules that are to replace those in force; raises OrderProblem.
-
-    They must name the saw blade. A file of the workshop may lack it, but here it would be changed
-    to the default without a word.
-    """
+    """Validate new rules; OrderProblem without a saw blade, whose default nobody would see."""
     rules = read_rules(body)
     if "kerf_mm" not in rules.model_fields_set:
         raise FieldProblem(("kerf_mm",), "is missing").as_problem()
@@ -43,12 +39,7 @@ def read_new_rules(body: Any) -> Rules:
 def change_rules(
     service: OrderService, actor: Actor, body: Any, *, expected_digest: str | None = None
 ) -> tuple[Rules, list[str]]:
-    """Replace the rules in force; returns them, and the keys that changed. Raises OrderProblem.
-
-    With ``expected_digest``, the digest of the rules that were edited, raises RequestConflict if
-    other rules are in force now: changes run one at a time. The audit entry is written first, and
-    is committed only if the file could be written.
-    """
+    """Replace the rules, one change at a time; returns them and the keys that changed."""
     context = service.context
     context.commands.queue(actor, QUEUE, "operate", "rules")
     new = read_new_rules(body)
@@ -61,7 +52,7 @@ def change_rules(
         before, after = rules_json(old), rules_json(new)
         keys = sorted(before.keys() | after.keys())
         changed = [key for key in keys if before.get(key) != after.get(key)]
-        if changed:
+        if changed:  # the audit entry is first: it is committed only if the file is written
             details = {key: {"from": before.get(key), "to": after.get(key)} for key in changed}
             context.commands.accounts.note(
                 actor, "optiplan.rules", queue=QUEUE, target="rules.json", details=details

@@ -1,7 +1,4 @@
-"""The order service: what the API, the dashboard and the commands do with orders and customers.
-
-Every rejection has an error code, the same over HTTP and on the command line.
-"""
+"""What the API, the dashboard and the commands do with orders; errors have the same codes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -103,10 +100,7 @@ class OrderService:
         return self._enqueue(actor, CuttingOrder(payload, mode))
 
     def require_create(self, actor: Actor) -> None:
-        """Raise Forbidden, and audit it, if the actor may not create orders.
-
-        To be called before the request body is read.
-        """
+        """Raise Forbidden, audited, without that right; called before the body is read."""
         self.context.commands.accounts.require(actor, "optiplan", "optiplan.create", queue=QUEUE)
 
     def _enqueue(self, actor: Actor, order: CuttingOrder) -> EnqueuedOrder:
@@ -126,11 +120,7 @@ class OrderService:
         return self._get_job(job_id)
 
     def shown(self, actor: Actor, job: Job) -> Job:
-        """Return the job as the actor may see it.
-
-        Programs that send orders read them in clear. For others names and phones are masked, or
-        each look is a line in the audit log.
-        """
+        """Return the job in clear to programs that send orders; others' looks are audited."""
         if self.owns_orders(actor):
             return job
         return self.context.commands.shown(actor, job)
@@ -157,10 +147,7 @@ class OrderService:
         cursor: str | None = None,
         same_look: bool = False,
     ) -> Page:
-        """Return a page of jobs, newest first, as the actor may see them.
-
-        ``same_look``: the list refreshes itself, see `Commands.jobs`.
-        """
+        """Return a page of visible jobs, newest first; ``same_look``: see `Commands.jobs`."""
         self._require_read(actor)
         # As written in the stored JSON.
         contains = None if order_id is None else f'"order_id":{canonical_json(order_id)}'
@@ -192,10 +179,7 @@ class OrderService:
         return self._get_job(job_id)
 
     def is_ready_to_approve(self, job: Job, list_files: ListFiles = list_plain_files) -> bool:
-        """Whether a held job waits only for its approval: its valid XML is in the export folder.
-
-        After the approval the runner checks again until the files stop growing.
-        """
+        """Whether it waits only for approval: valid XML is there, to be checked again after."""
         stems = self.progress(job).stems if _waits_for_operator(job) else ()
         if not stems:
             return False
@@ -226,10 +210,7 @@ class OrderService:
                 raise OrderProblem(OptiCode.JOB_NOT_FAILED, why, state=outcome.state)
 
     def cancel(self, actor: Actor, job_id: str) -> Job:
-        """Cancel an order, unless the machine already has it.
-
-        An order that a runner has claimed is cancelled at the runner's next step.
-        """
+        """Cancel an order that the machine does not have; a claimed one at its next step."""
         self._require_operate(actor, "cancel")
         before = self._get_job(job_id)
         if before.state in {"DELIVERED", "DONE", "FAILED"}:
@@ -277,10 +258,7 @@ class OrderService:
     # Customers
 
     def look_up_customer(self, actor: Actor, phone: str) -> tuple[str, Customer | None]:
-        """Return the normalised phone and its customer, if any.
-
-        An actor who may not see phones finds no customer by one.
-        """
+        """Return the normalised phone, and its customer for an actor who may see phones."""
         self._require_read(actor)
         normalised = _require_phone(phone)
         if not self.sees_customers(actor):
@@ -302,11 +280,7 @@ class OrderService:
     def add_customer(
         self, actor: Actor, name: str, phone: str, *, approve: str | None = None
     ) -> tuple[Customer, bool]:
-        """Save a customer; returns it and whether the phone is new.
-
-        ``approve``: the order that is held for this customer is approved with it, or nothing is
-        changed. An order that has gone on meanwhile is not approved again.
-        """
+        """Save a customer, and approve the held order with it or not at all; tells if new."""
         if not actor.has("optiplan"):
             self._require_operate(actor, "customer")
         if approve is not None:
@@ -356,11 +330,7 @@ class OrderService:
     def customer_page(
         self, actor: Actor, *, limit: int, cursor: str | None = None, search: str = ""
     ) -> tuple[list[Customer], str | None]:
-        """Return a page of customers, ordered by phone, and the next cursor.
-
-        ``search`` is part of a name or phone. An actor who may not see phones gets masked
-        customers, cursors that tell no phone, and finds none.
-        """
+        """A page of customers by phone, and the next cursor; masked without the permission."""
         self._require_read(actor)
         sees = self.sees_customers(actor)
         if cursor is not None and not (

@@ -1,8 +1,4 @@
-"""Takes adjustments in: each is queued, a duplicate, or rejected with the reason and the way out.
-
-An adjustment changes the newest revision of its conversion. If that was never claimed, it is
-changed here and nothing is sent.
-"""
+"""Takes adjustments in; one of a conversion that was never claimed is made here and not sent."""
 
 import hashlib
 from collections import Counter

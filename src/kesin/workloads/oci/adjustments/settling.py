@@ -1,8 +1,4 @@
-"""What becomes of waiting adjustments: it depends on how far their conversion is.
-
-Every change of an adjustment and of its conversion is one transaction under a lock of the site, so
-that of two adjustments of a conversion each sees the other.
-"""
+"""Settles waiting adjustments under a lock of the site, so that two of a sale see each other."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -125,11 +121,7 @@ def is_under_way(conversion: Job | None) -> bool:
 
 
 def settle_waiting(site: SiteContext, jobs: Sequence[Job], actor: str) -> dict[str, Settled]:
-    """Move on the waiting adjustments that can be; ``site`` is that of the conversions.
-
-    Called under `locked`. Raises ClaimedMeanwhile if a conversion was claimed after it was read:
-    then the transaction is to be made again.
-    """
+    """Settle those that can be, under `locked`; ClaimedMeanwhile: make the transaction again."""
     settled: dict[str, Settled] = {}
     while rest := [job for job in reversed(jobs) if job.id not in settled]:
         first = {conversion_id(job): job for job in rest}  # the oldest of each conversion

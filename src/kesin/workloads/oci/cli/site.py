@@ -39,10 +39,7 @@ MAX_REASONS: Final = 5  # of recent failures that `doctor` explains
 
 @contextmanager
 def open_site(name: str, action: str) -> Iterator[SiteContext]:
-    """Open the store, with the site of this id or uuid; NotFound says how to add one.
-
-    A missing database is not created.
-    """
+    """Open an existing store, with the site of this id or uuid; NotFound says how to add one."""
     with open_workload(WORKLOAD, made_by="create it with `kesin site add`") as context:
         yield require_site(context, local_operator(), name, "read", action=action)
 

@@ -1,8 +1,4 @@
-"""The conversion actions of a site, and what a list from Google Ads changes in them.
-
-Rows choose an action by its name, letter by letter. A list never removes an action: one that it
-lacks is marked as gone, keeps its rows, and stays until an operator removes it.
-"""
+"""The actions of a site, chosen by exact name; one that Google's list lacks is only marked."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -95,11 +91,7 @@ class ActionChanges(NamedTuple):
 def merge_actions(
     current: Actions, listed: Iterable[ListedAction], usual: Iterable[str], *, shortens: bool = True
 ) -> ActionChanges:
-    """Bring actions up to date with Google's list, as far as there is room for new ones.
-
-    The default stays as it is. In a first list it is the only action, or the one with a name or id
-    of ``usual``: what rows without a name went to before. ``shortens``: look-backs as well.
-    """
+    """Update actions from Google's list while there is room; ``shortens``: look-backs as well."""
     actions, seen = {action.name: action for action in current}, set[str]()
     names: dict[str, list[str]] = {"added": [], "changed": [], "omitted": []}
     for status, entry in listed:
@@ -118,7 +110,7 @@ def merge_actions(
         actions[name] = new = replace(new, default=bool(old and old.default), lookback_days=days)
         if new != old:
             names["changed" if old else "added"].append(name)
-    if not current:
+    if not current:  # the default: what rows without a name went to before (``usual``)
         known = [each.name for each in actions.values() if {each.name, each.id} & {*usual}]
         for name in (known or (list(actions) if len(actions) == 1 else []))[:1]:
             actions[name] = replace(actions[name], default=True)

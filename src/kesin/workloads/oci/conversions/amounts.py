@@ -22,10 +22,7 @@ def json_number(value: Decimal) -> int | float:
 
 
 def normalise_amount(text: str) -> str:
-    """Turn ``1.500,75``, ``1,500.75`` and ``1500,75`` into ``1500.75``.
-
-    ``1.500`` is ambiguous between locales: it is refused, not guessed. So is ``12 50``.
-    """
+    """Turn ``1.500,75`` and ``1,500.75`` into ``1500.75``; ``1.500`` and ``12 50`` are refused."""
     if LOOSE_BLANK.search(text):
         raise InvalidOperation
     text = text.strip().replace(" ", "").replace("\u00a0", "")

@@ -1,8 +1,4 @@
-"""A conversion: parsed from a producer's row, validated once, formatted for each channel.
-
-Rows that cannot be sent are found here, before a claim: Google reports no failure of a row that a
-script uploads. Click ids are never altered: Google compares them letter by letter.
-"""
+"""A conversion, checked before any claim: Google reports no failure of a script's row."""
 
 import hashlib
 import math
@@ -49,7 +45,7 @@ MAX_EXTERNAL_ID: Final = 200
 ONE_PER_CLICK_BRAID: Final = "ONE_PER_CLICK_CONVERSION_ACTION_NOT_PERMITTED_WITH_BRAID"  # Google's
 MAX_LISTED_NAMES: Final = 10  # of a site's actions, in a message
 MAX_REVISION: Final = 99
-CLICK_ID: Final = re.compile(r"[A-Za-z0-9_-]{6,512}")
+CLICK_ID: Final = re.compile(r"[A-Za-z0-9_-]{6,512}")  # never altered: Google compares letters
 _CONTROL: Final = re.compile(r"[\x00-\x1f]")
 _HASH_OF_NOTHING: Final = hashlib.sha256().hexdigest()  # of a customer without that value
 _LONG: Final = "%(field)s must be 6…512 letters, digits, '-' and '_', exactly as Google issued it"
@@ -131,10 +127,7 @@ class Conversion:
 
     @classmethod
     def parse(cls, row: Row, defaults: RowDefaults, *, now_us: int | None = None) -> Self:
-        """Validate a producer's row; raises Unsendable with the first problem.
-
-        With ``now_us``, a conversion of the future and one past its end are problems.
-        """
+        """Validate a producer's row; raises Unsendable. With ``now_us``, its time as well."""
         _refuse_masked(row)
         external_id = parse_id(row.get("externalId"))
         revision = _parse_revision(row.get("revision"))
@@ -164,18 +157,14 @@ class Conversion:
 
     @classmethod
     def from_payload(cls, payload: Any, rules: RowDefaults, *, now_us: int | None = None) -> Self:
-        """Parse a stored payload that is to be sent; raises Unsendable.
-
-        Only the rules of the site count, not its defaults. A row that was taken while the site had
-        no conversion name keeps the name it has, and any row the end that it was taken with.
-        """
+        """Parse a stored row by the site's rules, not its defaults; raises Unsendable."""
         if not isinstance(payload, dict):
             raise Unsendable("BAD_PAYLOAD", "payload", "the stored row is not a conversion")
         if payload.get("adUserData") == "denied":
             raise Unsendable("CONSENT_DENIED", "adUserData", DENIED)
         if payload.get("retracted"):
             raise Unsendable("RETRACTED", "externalId", RETRACTED)
-        only_name = rules.only_name or None
+        only_name = rules.only_name or None  # without one, the row keeps the name it was taken with
         rules = replace(rules, zone=None, currency="", name="", only_name=only_name, consent="")
         conversion = cls.parse(payload, rules)
         if now_us is not None:
@@ -256,10 +245,7 @@ class Conversion:
 
 
 def order_id_of(site_id: str, external_id: str, revision: int = 1) -> str:
-    """The order id: the same on every channel and attempt, so that Google counts a resend once.
-
-    It is a hash because an external id may be a phone number, which Google refuses.
-    """
+    """The order id, by which Google counts a resend once; hashed: it refuses phone numbers."""
     key = "\x1f".join((site_id, external_id, str(revision)))
     return "k" + hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:40]
 

@@ -49,13 +49,11 @@ def fix_rows(
     again: bool = False,
     taken: bool = False,
 ) -> list[IngestResult]:
-    """Correct rows by external id; fields that a row leaves out stay as they were.
+    """Correct the last revisions of rows: a FAILED one in place, a COMPLETED one by a new revision.
 
-    The last revision counts: a COMPLETED one gets a new revision, a FAILED one is corrected, and
-    any other is still in progress. Unchanged data is sent again only with ``again``. With ``taken``
-    Google has what is COMPLETED: a new value becomes an adjustment. Each batch commits with its
-    entry in the audit log, always in the same order, so that two concurrent fixes wait for each
-    other and never deadlock.
+    Unchanged data is sent again only with ``again``. With ``taken`` Google has what is COMPLETED:
+    a new value becomes an adjustment. Each batch commits with its audit entry, in the order of the
+    ids, so that two concurrent fixes wait for each other and never deadlock.
     """
     order = sorted(range(len(rows)), key=lambda index: external_id_of(rows[index]))
     results: dict[int, IngestResult] = {}

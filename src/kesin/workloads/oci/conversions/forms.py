@@ -1,8 +1,4 @@
-"""Dates and amounts as people write them in files.
-
-What reads one way is read so, what reads two ways by the locale of the site. Without one, and in a
-file that contradicts it anywhere, such a value is refused: nothing is guessed.
-"""
+"""Dates and amounts in files: what reads two ways is read by the site's locale, or refused."""
 
 import re
 from collections.abc import Mapping

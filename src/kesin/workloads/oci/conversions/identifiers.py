@@ -61,11 +61,7 @@ _GOOGLE_MAIL: Final = ("gmail.com", "googlemail.com")
 
 
 def checked_row(row: ParsedRow, defaults: RowDefaults) -> Row:
-    """Return the row with the fields of a conversion only; raises Unsendable for any other field.
-
-    Hashes stand in the place of plain values, as bytes. A site without enhanced conversions takes
-    no identifier: they are dropped.
-    """
+    """Return the row with a conversion's fields only, hashes as bytes; raises Unsendable."""
     row = known_fields(row, _KNOWN_FIELDS, "%(field)s is not a field of a conversion")
     if _TURNED.isdisjoint(row):
         return row
@@ -112,11 +108,7 @@ def _put_hash(fields: dict[str, Any], name: str, found: bytes) -> None:
 
 
 def hash_email(value: Any) -> bytes:
-    """Hash an address; raises Unsendable.
-
-    Only ASCII is taken: lower case is then the same in every language, and the Turkish İ and ı,
-    which are none of its letters, are refused.
-    """
+    """Hash an ASCII address, whose lower case no language changes; raises Unsendable."""
     text = value.strip() if isinstance(value, str) else ""
     address = text.lower()
     local, _, domain = address.partition("@")

@@ -258,10 +258,7 @@ def _correct(
     *,
     refusals: AbstractSet[str | None],
 ) -> dict[int, IngestResult]:
-    """Apply the duplicates that correct a row, and say of the others what differs.
-
-    Of several in one call, the first counts. A refusal is lifted only by a row that says so itself.
-    """
+    """Apply duplicates that correct a row (the first of several); say what else differs."""
     duplicates = {index: row for index, row in results.items() if row.result == "duplicate"}
     job_ids = [row.id for row in duplicates.values() if row.id]
     jobs = site.queue.find(job_ids) if job_ids else {}
@@ -392,11 +389,7 @@ def correct_rows(
     actor: Actor,
     note: Mapping[str, Any] | None = None,
 ) -> list[Outcome]:
-    """Replace the data of rows and queue them again.
-
-    The event of each, and the audit log, name the fields with their old and new values. What is
-    personal is masked in them; the event keeps the whole old payload beside.
-    """
+    """Replace the data of rows, queue them again, and record every field, masked if personal."""
     if not corrections:
         return []
     mask = site.context.commands.masking(site.queue.name).value

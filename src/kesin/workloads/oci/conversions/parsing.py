@@ -1,7 +1,4 @@
-"""Parses rows from a request body or a file in JSON, NDJSON or CSV.
-
-A row that cannot be parsed is replaced by the reason; the other rows are parsed all the same.
-"""
+"""Parses rows in JSON, NDJSON or CSV; a row that cannot be parsed is replaced by the reason."""
 
 import csv
 import io
@@ -60,10 +57,7 @@ _END: Final = "\udfff"  # after the last line: no encoding has this character
 def parse_body(
     body: bytes, content_type: str, ignored: frozenset[str] = frozenset()
 ) -> tuple[str | None, list[ParsedRow]]:
-    """Parse a body: the site it names, if any, and its rows.
-
-    ``ignored``: unknown columns of a CSV that are left out; any other refuses the file.
-    """
+    """Parse a body: the site it names, if any, and its rows; ``ignored``: unknown columns."""
     content_kind = content_type.partition(";")[0].strip().lower()
     file_format = _FORMAT_BY_TYPE.get(content_kind)
     if file_format is None and not content_kind.endswith("+json"):
@@ -151,11 +145,7 @@ def _check_row(value: Any) -> ParsedRow:
 
 
 class CsvFile:
-    """A CSV of conversions: how it is written, and its rows.
-
-    With the defaults of a site it is a person's file: the locale of the site settles what reads two
-    ways, and rows of a file without ids are known by click, name and time, as at Google.
-    """
+    """A CSV of conversions: how it is written, and its rows; ``defaults``: a person's file."""
 
     def __init__(
         self, raw: BinaryIO, ignored: frozenset[str], defaults: RowDefaults | None = None

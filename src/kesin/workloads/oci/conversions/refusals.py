@@ -19,11 +19,7 @@ _STOPPED_AT_ONCE: Final = 100  # conversions, each with all its revisions
 
 
 def stop(site: SiteContext, external_ids: Sequence[str], actor: Actor) -> None:
-    """Stop all revisions of refused conversions.
-
-    Google may have one that was claimed: it keeps its data and gets a note. Its acknowledgement
-    counts, its adjustments wait for the outcome, and nothing sends it again.
-    """
+    """Stop refused conversions; one that Google may have keeps its data and is never resent."""
     for start in range(0, len(external_ids), _STOPPED_AT_ONCE):
         names = external_ids[start : start + _STOPPED_AT_ONCE]
         with site.queue.store.transaction():

@@ -18,10 +18,7 @@ def external_id_of(row: ParsedRow) -> str:
 
 
 def latest_revisions(site: SiteContext, external_ids: Sequence[str]) -> dict[str, Job]:
-    """Find the last revision of each conversion: the usual revisions first, then later ones.
-
-    An old revision may have been pruned while a later one exists.
-    """
+    """Find the last revision of each conversion, even if an old one has been pruned."""
     latest: dict[str, tuple[int, str]] = {}
 
     def look_up(names: Sequence[str], revisions: range) -> None:

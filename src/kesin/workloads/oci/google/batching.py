@@ -1,8 +1,4 @@
-"""Groups rows into requests, and splits requests that Google refuses as a whole.
-
-A request that Google refuses without naming a row is halved until the bad rows are alone. A
-refused request records nothing, so sending its rows again is safe.
-"""
+"""Groups rows into requests; one refused as a whole records nothing, and is halved and resent."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -47,10 +43,7 @@ def chunk_positions(rows: Positions) -> list[Positions]:
 
 
 def separate_twins(rows: Sequence[UploadRow]) -> list[Positions]:
-    """Split the rows so that no request has two with the same order id, or click and second.
-
-    Google refuses both twins of a request; sent one after the other, it takes the first.
-    """
+    """Split rows with the same order id, or click and second: together, Google refuses both."""
     seen: dict[tuple[str, ...] | str, int] = {}
     layers: list[list[int]] = []
     for position, row in enumerate(rows):

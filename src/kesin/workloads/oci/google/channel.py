@@ -1,8 +1,4 @@
-"""The interface of an upload channel; `google_ads.py` and `data_manager.py` implement it.
-
-A channel never raises for anything the network or Google does: every upload returns an
-`UploadResult` with one outcome per row. The error table decides what follows from an outcome.
-"""
+"""The interface of the upload channels, which never raise for what the network or Google does."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -65,10 +61,7 @@ class ConnectionTrouble:
 
 
 class RequestFailure(NamedTuple):
-    """A request that failed as a whole: the outcome of its rows, and the site's trouble.
-
-    Without ``trouble`` Google refused it because of some rows and did not name them.
-    """
+    """A request that failed as a whole; without ``trouble``, because of rows not named."""
 
     refused: RowRefused
     trouble: ConnectionTrouble | None = None

@@ -73,13 +73,9 @@ class Breaker:
 
 
 def next_breaker(breaker: Breaker, trouble: Trouble, now: int, jitter: float) -> Breaker:
-    """The breaker after an upload; ``jitter`` in 0…1 spreads the probes of many sites.
-
-    A breaker opened by wrong credentials stays open, whatever an upload still in flight reports:
-    only `close_breaker` closes it, when the credentials changed or a check passed.
-    """
+    """The breaker after an upload (``jitter``: 0…1); wrong credentials keep it open."""
     if breaker.kind == "AUTH" and (trouble is None or trouble.kind != "AUTH"):
-        return breaker
+        return breaker  # only `close_breaker` closes it
     if trouble is None:
         return Breaker()
     error: dict[str, Any] = {"code": trouble.code, "message": trouble.message}

@@ -1,8 +1,4 @@
-"""Classifies Google's errors by the table in `error_table.py`.
-
-The ``errorCode`` decides, never the message beside it: messages change, enums do not. Common
-names of the same errors are aliases; a message is searched for them only if an error has no code.
-"""
+"""Classifies Google's errors by ``errorCode``; by message, which may change, only without one."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -144,10 +140,7 @@ _BAD_REQUEST, _TOO_LARGE, _TOO_MANY, _SERVER = 400, 413, 429, 500
 
 
 def classify_response(http_status: int, body: Any) -> tuple[RowRefused, TroubleKind | None]:
-    """Classify a response that is not 200: the body gives the code, the status the severity.
-
-    Without trouble it concerns some of the rows, and it is unknown which.
-    """
+    """Classify a response that is not 200; without trouble it is about unknown rows."""
     errors = read_errors(body)
     matches = [look_up(error) for error in errors]
     if status := storable(text_at(body, "error", "status")).strip()[:MAX_CODE]:

@@ -66,10 +66,7 @@ _PASSED_DETAILS: Final = {
 
 
 def build_findings(outcome: RequestFailure | RequestReply) -> list[Finding]:
-    """Build one finding per subject, up to the first that fails.
-
-    An error about the trial conversion itself is expected: account and action have passed.
-    """
+    """Build findings up to the first failure; an error of the trial row itself is none."""
     rows = [outcome.refused] if isinstance(outcome, RequestFailure) else outcome.rows
     refusals = (each for each in rows if isinstance(each, RowRefused))
     refused = min(refusals, key=lambda each: each.category is not Category.AUTH, default=None)
@@ -138,10 +135,7 @@ def _script_finding(site: SiteContext) -> Finding:
 
 
 def look_up_actions(site: SiteContext, channels: Mapping[str, Channel]) -> ActionChanges:
-    """What Google's list would change, whatever API the rows go to; nothing is stored.
-
-    Raises Unavailable with what Google says. While Google asks for a pause, it is not asked.
-    """
+    """What Google's list would change; Unavailable says why it is not known. Stores nothing."""
     credentials, breaker = breaking.open_credentials(site), breaking.read_breaker(site)
     if isinstance(credentials, ConnectionTrouble):
         code, message = credentials.code, credentials.message

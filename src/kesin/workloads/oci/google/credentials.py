@@ -1,8 +1,4 @@
-"""A site's Google credentials: sealed at rest, never shown again.
-
-One JSON document per site, in the vault under ``oci/SITE``. Every change replaces the whole
-document, so nothing is read back to be edited.
-"""
+"""A site's Google credentials: one sealed document, replaced as a whole and never shown again."""
 
 import json
 import re

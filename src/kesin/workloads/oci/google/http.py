@@ -1,7 +1,4 @@
-"""HTTP requests to Google, bounded in size and time.
-
-A network failure is returned as a value, never raised.
-"""
+"""HTTP requests to Google, bounded in size and time; a failure is a value, never raised."""
 
 from __future__ import annotations
 

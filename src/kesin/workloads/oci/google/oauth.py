@@ -1,7 +1,4 @@
-"""OAuth access tokens: fetched with the refresh token and cached until shortly before expiry.
-
-No message, name or ``repr`` contains a secret.
-"""
+"""OAuth access tokens, cached until shortly before they expire; nothing shown has a secret."""
 
 import hashlib
 import threading
@@ -50,10 +47,7 @@ class AccessTokens:
         self._cache: dict[bytes, _CachedToken] = {}
 
     def get(self, credentials: GoogleCredentials) -> str:
-        """Return a token valid for at least a minute; raises TokenRefused.
-
-        Of several threads that need the same token, the first fetches it and the others wait.
-        """
+        """Return a token valid for a minute, fetched by the first thread; raises TokenRefused."""
         entry = self._entry(credentials)
         with entry.lock:
             if not entry.token or self._http.monotonic() >= entry.expires_at:

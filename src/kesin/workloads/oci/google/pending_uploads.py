@@ -1,8 +1,4 @@
-"""The status of accepted uploads whose result Google reports later (Data Manager).
-
-For its rows an accepted request is delivered. Its status is polled after half an hour, and again;
-it is recorded as a note of the queue, and a bad status raises a warning for the site.
-"""
+"""Polls accepted uploads whose result comes later (Data Manager); a bad one warns the site."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,8 +1,4 @@
-"""Request and response schemas of the API, in the seed's spelling: snake_case throughout.
-
-`payload.py` and `rules.py` validate requests and say more than a schema can. The request schemas in
-`/openapi.json` are derived from their models and are no stricter.
-"""
+"""Schemas in the seed's spelling (snake_case); `payload.py` and `rules.py` check more strictly."""
 
 from contextlib import suppress
 from typing import Any, Final, Literal, cast

@@ -49,10 +49,7 @@ def read_order(
     order_id: str | None,
     phone: str | None,
 ) -> Payload:
-    """Read an order. A JSON file may omit its id, and ``phone`` overrides the phone in it.
-
-    Raises Invalid; for an order list, with every invalid row.
-    """
+    """Read an order, with ``phone`` if given; raises Invalid with every bad row of a list."""
     data = read_file(file)
     if file.suffix.lower() == ".json":
         return _read_json_order(file, data, order_id, phone)
@@ -94,11 +91,7 @@ def _read_json_order(file: Path, data: bytes, order_id: str | None, phone: str |
 def plan_files(
     workshop: Workshop, files: Sequence[Path], out: Path, color: str | None, language: Language
 ) -> list[dict[str, Any]]:
-    """Plan import files or whole orders, and write XML, SVG and PDF for each batch.
-
-    Returns the figures of every plan. Raises Invalid if a file cannot be planned; then nothing of
-    that file is written.
-    """
+    """Plan batches or orders, write XML, SVG and PDF, return figures; of a bad file nothing."""
     rules = workshop.rules()
     plan_defaults = PlanDefaults.from_rules(rules_json(rules))
     records: list[dict[str, Any]] = []

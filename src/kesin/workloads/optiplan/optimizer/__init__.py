@@ -1,5 +1,1 @@
-"""The built-in optimiser: plans how parts are cut from boards and verifies every plan.
-
-It replaces OptiPlanning, so it is a program of its own (``python -m
-kesin.workloads.optiplan.optimizer``) and imports nothing of jobs, queues or the web.
-"""
+"""The built-in optimiser, a program of its own: it imports nothing of jobs, queues or the web."""

@@ -1,10 +1,4 @@
-"""``python -m kesin.workloads.optiplan.optimizer FILES… --out FOLDER``: the program of mode A.
-
-For each batch file it writes a drawing, a printable plan and a solution XML into the folder. The
-XML is written last, so a process that waits for it finds all files. Nothing is written unless all
-files can be planned. Exit codes: 0 planned, 2 usage error, 3 the order cannot be cut, 4 defect of
-the optimiser.
-"""
+"""The program of mode A: plans all files, then writes them, the XML of each batch last."""
 
 import argparse
 import math

@@ -1,10 +1,4 @@
-"""Verification of a plan: every piece is there, whole, oriented correctly, and can be sawn.
-
-The checker shares only the model with the strategies. It simulates the cuts in their order: each
-must find its panel and run through it from edge to edge. The panels left at the end must be exactly
-the pieces and offcuts that the plan lists. The pieces are also checked without the cuts: quantity,
-size, grain, trim and distance.
-"""
+"""Verifies a plan: simulates its cuts, and checks pieces without them; shares only the model."""
 
 from collections import Counter
 from collections.abc import Iterator

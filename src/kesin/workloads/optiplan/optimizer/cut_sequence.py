@@ -1,8 +1,4 @@
-"""The cut sequence: turns placed pieces into ordered cuts and the panels each cut leaves.
-
-Cuts are ordered by stage, as a panel saw works: first all cuts in one direction through the board,
-then each strip by itself, then the panels that have to be turned once more.
-"""
+"""Turns placed pieces into cuts, ordered by stage, as at the saw, and the panels they leave."""
 
 from collections import Counter
 from collections.abc import Container, Sequence
@@ -16,10 +12,7 @@ from kesin.workloads.optiplan.optimizer.problem import Drop, Fillings
 def build_layouts(
     demand: model.Demand, members: Sequence[Sequence[int]], fillings: Fillings
 ) -> tuple[model.Layout, ...]:
-    """Build the boards with their cuts; equal boards are one layout.
-
-    ``members`` lists the parts of each kind, as ``build_task`` returns them.
-    """
+    """Build boards with their cuts, equal ones once; ``members``: as `build_task` returns them."""
     stock = [Counter(parts) for parts in members]
     board_counts = Counter(tuple(sorted(filling)) for filling in fillings)
     layout_counts: Counter[model.Layout] = Counter()
@@ -69,10 +62,7 @@ def _assign_parts(
 
 
 class _Panel(NamedTuple):
-    """A panel still to be cut; with ``drop``, its first cut is made and the piece is freed next.
-
-    Sizes include the kerf.
-    """
+    """A panel to be cut, with its kerf; ``drop``: its first cut is made, the piece is next."""
 
     x: int
     y: int
@@ -86,10 +76,7 @@ class _Panel(NamedTuple):
 def _saw_board(
     demand: model.Demand, filling: Sequence[Drop]
 ) -> tuple[tuple[model.Cut, ...], list[tuple[Drop, model.Rect]], tuple[model.Rect, ...]]:
-    """Return the cuts of a board, its pieces and its offcuts.
-
-    Each panel is sawn to its end before the next; sorting by stage gives the order at the saw.
-    """
+    """Return the cuts of a board in the order of the saw, its pieces and its offcuts."""
     usable, kerf = demand.board.usable, demand.kerf
     drops = {drop[:4]: drop for drop in filling}
     cuts: list[model.Cut] = []

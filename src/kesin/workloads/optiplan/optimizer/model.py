@@ -121,11 +121,7 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class CutPart:
-    """A line of the order. ``length`` and ``width`` are the sizes the saw cuts.
-
-    The finished size differs if edge bands are applied afterwards. Of the bands, ``up`` and ``lo``
-    run along the length, ``sx`` and ``dx`` along the width.
-    """
+    """A line of the order, in sawn sizes; ``up`` and ``lo`` are bands along its length."""
 
     name: str
     length: Hundredths

@@ -14,10 +14,7 @@ from kesin.workloads.optiplan.optimizer.model import Demand, Hundredths, orienta
 
 
 class Drop(NamedTuple):
-    """A piece in the lower left corner of a free rectangle, and how the rest is split.
-
-    ``rip_first``: the first cut runs along x above the piece, over the rectangle's whole length.
-    """
+    """A piece in a free rectangle's corner; ``rip_first``: first a cut along x above it."""
 
     x: Hundredths
     y: Hundredths

@@ -41,10 +41,7 @@ def read_text(cell: Any) -> str:
 
 
 def read_number(cell: Any) -> Decimal:
-    """Parse the number in a cell; raises ValueError.
-
-    ``722,5`` is accepted; ``1.960`` is ambiguous and rejected.
-    """
+    """Parse a cell such as ``722,5``; ValueError for ``1.960``, which is ambiguous."""
     if not isinstance(cell, str):
         return numbers.parse_number(cell) if looks_numeric(cell) else _raise_no_number(cell)
     match = _NUMBER.fullmatch(cell.translate(_SPACES))

@@ -1,8 +1,4 @@
-"""Exact numbers from JSON: no float noise, no booleans, no infinities.
-
-A number is its shortest decimal spelling. ``18``, ``18.0`` and ``1.8e1`` are the same number, so
-they share a trim rule, a batch and a hash.
-"""
+"""Exact numbers from JSON: ``18``, ``18.0`` and ``1.8e1`` are one, in a rule, batch and hash."""
 
 import math
 from dataclasses import dataclass

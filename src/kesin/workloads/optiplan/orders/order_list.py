@@ -83,10 +83,7 @@ class BadOrderList(OrderProblem):
 def read_order_file(
     name: str, data: bytes, *, order_id: str, customer_phone: str, defaults: ListDefaults
 ) -> Payload:
-    """Read the order in an XLSX or CSV; raises BadOrderList with every invalid row.
-
-    The file's name is the customer's name.
-    """
+    """Read an XLSX or CSV, named after its customer; BadOrderList has every bad row."""
     rows, start = _find_list(data)
     reader = _ListReader(list_cells.read_heading(rows[:start]), defaults)
     reader.problems += _near_parts(rows[:start])

@@ -1,8 +1,4 @@
-"""The order payload: parts in centimetres, validated once and strictly.
-
-Nothing is ignored silently: an unknown key is rejected by name, a boolean is not a number, and a
-number is not text. Everything has an upper bound.
-"""
+"""The order payload, in centimetres: bounded, strict in types, unknown keys rejected by name."""
 
 import hashlib
 import re

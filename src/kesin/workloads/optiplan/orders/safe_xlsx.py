@@ -49,10 +49,7 @@ class XlsxBounds:
 
 
 def repack_xlsx(data: bytes, bounds: XlsxBounds) -> bytes:
-    """Repack a workbook from its checked parts only; raises UnreadableSpreadsheet.
-
-    Pictures and the like are left out: reading cells does not need them.
-    """
+    """Repack a workbook from its checked parts, without pictures; raises UnreadableSpreadsheet."""
     return pack_zip(check_xlsx(data, bounds), zipfile.ZIP_STORED)
 
 

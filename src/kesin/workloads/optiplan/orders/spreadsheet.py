@@ -1,8 +1,4 @@
-"""The cells of a spreadsheet, row by row, from XLSX or CSV as real programs export them.
-
-Cells are texts, numbers, or other values that no order list needs (dates, booleans); blank cells
-are empty texts. Sizes are bounded before a file is parsed.
-"""
+"""Rows of bounded XLSX and CSV: texts, numbers, unused other values; blank cells are ""."""
 
 import csv
 import io

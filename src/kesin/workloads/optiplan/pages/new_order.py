@@ -87,10 +87,7 @@ class OrderForm:
         return replace(self, rows=(*self.rows[:number], *self.rows[number + 1 :]))
 
     def body(self) -> dict[str, Any]:
-        """The order as a request body.
-
-        Empty fields are left out; what is no number stays as typed, for the validation to name.
-        """
+        """The order as a body without empty fields; what is no number stays as typed."""
         heads = {name: self.heads.get(name, "").strip() for name in (*HEADS, *PLATE)}
         order: dict[str, Any] = {name: heads[name] for name in ("order_id", "customer_phone")}
         order["parts"] = [_part(row) for row in self.rows]

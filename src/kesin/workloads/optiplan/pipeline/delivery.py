@@ -79,11 +79,7 @@ class MachineAck(NamedTuple):
 
 
 def plan_delivery(xml_files: Iterable[Path], job_id: str, attempt: int) -> Delivery:
-    """Name each file for the inbox and hash it; raises OrderProblem or FolderUnavailable.
-
-    From the second attempt on the name holds the attempt's number: files that an earlier attempt
-    left in the machine's folders are then not mistaken for this one's.
-    """
+    """Name files for the inbox, each attempt by its number, and hash them; raises OrderProblem."""
     files = []
     for source in xml_files:
         sha256 = hashlib.sha256(_read_source(source)).hexdigest()
@@ -97,11 +93,7 @@ def plan_delivery(xml_files: Iterable[Path], job_id: str, attempt: int) -> Deliv
 
 
 def put_in_inbox(machine_folder: Path, delivery: Delivery) -> None:
-    """Put every file into the inbox that the machine cannot have had; raises FolderUnavailable.
-
-    To be called again on every wake-up, before `read_ack`. Raises OrderProblem if a file has
-    changed since it was planned.
-    """
+    """Send files not sent, on every wake-up before `read_ack`; OrderProblem if one changed."""
     with shared_folder.translate_os_errors(machine_folder):
         for name in MACHINE_FOLDERS:
             (machine_folder / name).mkdir(parents=True, exist_ok=True)
@@ -124,10 +116,9 @@ def withdraw(
 ) -> tuple[str, ...]:
     """Withdraw the files, for a cancel or before a retry; raises FolderUnavailable.
 
-    Returns the names of those that the machine has taken. The first rename of a file wins: the
-    machine's or ours. If the machine already has a file, the others stay in place, since the job
-    goes on; without ``all_or_nothing`` they are withdrawn anyway. A refused file does not count as
-    taken. To be called again after a crash, or `put_in_inbox` undoes it.
+    Returns the names that the machine has taken, not those it refused: the first rename of a file
+    wins. After a taken one the others stay, since the job goes on, unless ``all_or_nothing`` is
+    False. To be called again after a crash, or `put_in_inbox` undoes it.
     """
     with shared_folder.translate_os_errors(machine_folder):
         files = [_MachineFile(machine_folder, file) for file in delivery.files]
@@ -164,11 +155,7 @@ class _MachineFile:
         self._unfinished = f".{hidden}."  # the prefix of unfinished writes of either
 
     def find(self) -> set[str]:
-        """Return the places in which a file with our name and content is.
-
-        The inbox comes first: a file that the machine moves meanwhile is found in its new folder.
-        A missing inbox means that the share is unavailable; the other folders may not exist yet.
-        """
+        """Return where our file is; the inbox first, as a file may be moved meanwhile."""
         if not self._inbox.parent.is_dir():
             raise FileNotFoundError(2, "there is no inbox in it")
         places = {**self._paths, _STAGED: self._staged}
@@ -176,10 +163,7 @@ class _MachineFile:
         return found | {_SENT} if self._sent.exists() else found
 
     def is_taken(self) -> bool:
-        """Whether the machine has the file.
-
-        Sent and in no folder, the machine processes it, or a person has removed it.
-        """
+        """Whether the machine has the file: sent and in no folder, it processes it."""
         places = self.find()
         return PROCESSED in places or places == {_SENT}
 
@@ -246,10 +230,7 @@ OPEN, WITHDRAWN, REFUSED = "open", "withdrawn", "refused"  # states of an attemp
 def add_attempt(
     machine_folder: Path, export_folder: Path, job_id: str, progress: OrderProgress
 ) -> None:
-    """Plan the next attempt and record it; raises OrderProblem or FolderUnavailable.
-
-    The caller saves the progress before sending any file. May be called again if it was not saved.
-    """
+    """Plan and record the next attempt; the caller saves it before any file is sent."""
     taken = _withdraw_last(machine_folder, progress)
     files = {}
     if ALL_BATCHES not in taken:
@@ -270,11 +251,7 @@ def add_attempt(
 def withdraw_attempts(
     machine_folder: Path, progress: OrderProgress, *, all_or_nothing: bool = True
 ) -> bool:
-    """Withdraw what is in the inbox; returns False if the machine has taken a file of an attempt.
-
-    Then the attempt's other files stay, unless ``all_or_nothing`` is False. Raises
-    FolderUnavailable.
-    """
+    """Withdraw the attempts; False if the machine has taken a file: then the others stay."""
     withdrawn_all = True
     for attempt in progress.deliveries:
         all_stay = all_or_nothing and attempt["state"] != REFUSED

@@ -1,8 +1,4 @@
-"""Checks before an order is transformed: its customer, its plate and the template.
-
-They run in this order and the first failure decides: an order without a known customer is not
-examined further.
-"""
+"""Checks of an order's customer, plate and template, in this order: the first failure decides."""
 
 from collections.abc import Callable, Sequence
 from decimal import Decimal
@@ -25,10 +21,7 @@ _MAY_TURN: Final = (0, 3)
 def run_prechecks(
     payload: Payload, rules: Rules, paths: Paths, find_customer: Callable[[str], Customer | None]
 ) -> tuple[PlateSize, bytes]:
-    """Run the prechecks; raises OrderProblem with the code of the first failure.
-
-    Returns the plate and the template that was checked.
-    """
+    """Return the plate and the checked template; raises OrderProblem for the first failure."""
     phone = normalise_phone(payload.customer_phone)
     if not phone or find_customer(phone) is None:
         details = {"phone_normalized": phone, "order_id": payload.order_id}
@@ -44,10 +37,7 @@ def run_prechecks(
 
 
 def find_unmakeable(payload: Payload, rules: Rules, *, own_boards: bool) -> list[FieldProblem]:
-    """Find what no pass could ever make under these rules, by part and field.
-
-    With ``own_boards``, OptiPlanning chooses the board by the material code, ``18MM 183*366``.
-    """
+    """Find unmakeable fields; ``own_boards``: material codes name boards, ``18MM 183*366``."""
     plate = payload.plate_size or rules.default_plate_size
     problems = []
     for index, part in enumerate(payload.parts):

@@ -45,11 +45,7 @@ class ProgramLaunch:
 def build_launch(
     mode: OptiMode, paths: Paths, files: Sequence[Path], macro_command: str = "", lang: str = "en"
 ) -> ProgramLaunch:
-    """Build the command to start; raises OrderProblem if something is missing.
-
-    ``macro_command`` opens the macro in mode B; ``lang`` is that of the built-in optimiser's
-    drawings. The workshop's own program runs in its own folder, where its settings are.
-    """
+    """Build the command; ``macro_command``: of mode B, ``lang``: of built-in drawings."""
     command = _macro_command(paths, macro_command) if mode == "B" else _program_command(paths, lang)
     folder = paths.exe.parent if paths.exe else None
     return ProgramLaunch((*command, *map(str, files)), tuple(files), folder)
@@ -121,11 +117,7 @@ class ProgramEnded:
 
 
 def start(run_folder: Path, job_id: str, run: int, launch: ProgramLaunch, timeout_s: float) -> None:
-    """Start the program, unless this run is already running or has ended.
-
-    Any other program is ended first, so the caller must hold the slot. Raises OrderProblem if it
-    cannot be started, StillRunning if the earlier program does not end, or FolderUnavailable.
-    """
+    """Start a run, once, in the slot that the caller holds; raises OrderProblem, StillRunning."""
     if read_state(run_folder, job_id, run) is not None:
         return
     _check_startable(launch)
@@ -143,10 +135,7 @@ def start(run_folder: Path, job_id: str, run: int, launch: ProgramLaunch, timeou
 
 
 def read_state(run_folder: Path, job_id: str, run: int) -> ProgramRunning | ProgramEnded | None:
-    """Read the state of a run; raises FolderUnavailable.
-
-    None means that it was never started, or died with its supervisor.
-    """
+    """Read the state of a run; None: never started, or it died with its supervisor."""
     status_file = _status_file(run_folder, job_id, run)
     with translate_os_errors(run_folder):
         if ended := _read_end(status_file):
@@ -160,11 +149,7 @@ def read_state(run_folder: Path, job_id: str, run: int) -> ProgramRunning | Prog
 
 
 def end_current(run_folder: Path) -> None:
-    """End the program that has the slot, and its children.
-
-    An unclaimed ticket is deleted. A process of another machine cannot be ended from here and is
-    ignored: the program is pinned to one machine. Raises StillRunning or FolderUnavailable.
-    """
+    """End the slot's program and its children, on this machine only; raises StillRunning."""
     with translate_os_errors(run_folder):
         if not (run_folder / RECORD).exists():
             return

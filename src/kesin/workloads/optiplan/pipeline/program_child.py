@@ -66,11 +66,7 @@ def claim(run_folder: Path, mark: str) -> bool:
 
 
 def run(command: list[str], status_file: Path, timeout_s: float) -> None:
-    """Run the command and record how it ended.
-
-    Background processes that it leaves may run until the timeout, or until the next user of the
-    slot ends them: some programs only start others.
-    """
+    """Run the command and record its end; what it left runs on until the timeout."""
     log = _TailLog(status_file.with_suffix(".log"))
     deadline_s = time.monotonic() + timeout_s
     try:

@@ -1,8 +1,4 @@
-"""The progress of an order between two passes: its files, its program, its deliveries.
-
-It is stored as a metadata entry beside the job. Every step is recorded before it is done, so a
-runner that continues the job after a crash or on another machine knows what was started.
-"""
+"""An order's progress beside the job; each step is recorded first, for the next runner."""
 
 import json
 from collections.abc import Iterable

@@ -195,10 +195,7 @@ class Runner:
         return xml, changed
 
     def _wait_for_xml(self, ctx: _PassContext, xml: solution.FoundXml, *, changed: bool) -> Wait:
-        """Wait for the XMLs; raises OrderProblem once the program has ended and left too few.
-
-        The order would only keep the slot from the others.
-        """
+        """Wait for the XMLs; OrderProblem frees the slot once the program ended without them."""
         if ctx.order.mode == "C":
             return Wait(waiting.pause_s(self._queue, ctx.job))
         started = ctx.progress.program or {}
@@ -214,10 +211,7 @@ class Runner:
         raise OrderProblem(OptiCode.OPTI_RUNNER_FAILED, message, details)
 
     def _wait_for_program(self, ctx: _PassContext) -> HandlerResult | None:
-        """Return None once the program has succeeded, else the result that waits for it.
-
-        The program runs on one machine; runners on other machines only wait.
-        """
+        """Return None once the program, on its one machine, succeeded, else what waits for it."""
         started = ctx.progress.program
         if started is None:
             return self._start_program(ctx)
@@ -319,10 +313,7 @@ class Runner:
     # Holding, failing and cancelling
 
     def _withdraw_if_cancelled(self, ctx: _PassContext) -> bool:
-        """Withdraw the files if a cancel was requested; returns whether the order is cancelled.
-
-        It is not cancelled once the machine has taken a file.
-        """
+        """Withdraw files of a requested cancel; False once the machine has taken one."""
         job = self._queue.job(ctx.job.id)
         if job is None or not self._has_flag(job, CANCEL_REQUESTED) or ctx.state == "DELIVERED":
             return False

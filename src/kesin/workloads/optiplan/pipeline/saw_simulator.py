@@ -1,7 +1,4 @@
-"""A simulated saw: it takes files from the inbox and reports them as the real one does.
-
-With it the whole lifecycle of an order runs on one machine, for demos and tests.
-"""
+"""A simulated saw, for demos and tests: it takes inbox files and reports them as a real one."""
 
 import threading
 from collections.abc import Callable
@@ -22,11 +19,7 @@ class SawSimulator:
         self._has_folders = False  # created once: missing later, they are an unavailable share
 
     def process_inbox(self) -> int:
-        """Move the complete files; returns how many were moved. Raises FolderUnavailable.
-
-        An unreadable file may still be growing: it goes to ``failed`` once it is the same at two
-        passes.
-        """
+        """Move complete files, return how many; a bad one that stays the same goes to failed."""
         with shared_folder.translate_os_errors(self._folder):
             for name in () if self._has_folders else MACHINE_FOLDERS:
                 (self._folder / name).mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,4 @@
-"""Folders that other programs write into, and that may be network shares.
-
-A folder that cannot be read is *unavailable*, never *empty*: a broken cable does not mean that a
-file is missing. Links and unprintable names are ignored.
-"""
+"""Folders shared with programs; one that cannot be read is *unavailable*, never *empty*."""
 
 import errno
 import hashlib

@@ -44,11 +44,7 @@ class FoundXml:
 def find_xml(
     export_folder: Path, job_id: str, stems: Sequence[str], last_states: Mapping[str, Sequence[int]]
 ) -> FoundXml:
-    """Poll the folder once; FolderUnavailable does not mean that there is no XML.
-
-    Every batch has an XML whose name begins with its stem, or one XML is for all of them. A batch
-    is incomplete as long as its newest candidate still changes.
-    """
+    """Poll once: an XML named by each batch's stem, or one for all, that no longer changes."""
     return _match_batches(_list_candidates(export_folder, job_id, stems), last_states)
 
 
@@ -99,12 +95,7 @@ def _match_batches(candidates: _Candidates, last_states: Mapping[str, Sequence[i
 def set_aside(
     export_folder: Path, job_id: str, stems: Sequence[str], reason: Literal["old", "failed"]
 ) -> list[Path]:
-    """Move this job's XMLs, finished or not, into the subfolder; returns their new paths.
-
-    Done before a program is started again, so that old XMLs are not taken for new ones, and after
-    E_XML_INVALID, so that an operator can inspect them. Nothing is overwritten. Raises
-    FolderUnavailable.
-    """
+    """Move this job's XMLs into a subfolder: ``old`` before a new run, ``failed`` to inspect."""
     candidates = _list_candidates(export_folder, job_id, stems, limit=None)
     folder = export_folder / reason
     moved = []
@@ -165,11 +156,7 @@ HARDENED_PARSER: Final[Mapping[str, bool]] = {**dict.fromkeys(_OFF, False), "no_
 
 
 def check_xml(path: Path, xsd: Path | None = None) -> dict[str, Any]:
-    """Check a solution; raises OrderProblem (E_XML_INVALID) or FolderUnavailable.
-
-    A missing file is E_OPTI_RUNNER_FAILED: the program can produce it again. Returns what is
-    stored of a valid one: its hash and size, and the figures that the best solution states.
-    """
+    """Return hash, size and figures of a valid XML; raises OrderProblem or FolderUnavailable."""
     from lxml import etree  # type: ignore[import-untyped]
 
     data = _read_file(path)

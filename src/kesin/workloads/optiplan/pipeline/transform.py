@@ -1,8 +1,4 @@
-"""The transformation of an order: parts in centimetres become rows in millimetres, in batches.
-
-Sizes are exact Decimals, and ties round away from zero. Trims never change a size: they are written
-into the description. OptiPlanning subtracts bands itself.
-"""
+"""Parts in cm become exact rows in mm; trims are described, OptiPlanning subtracts bands."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -29,10 +25,7 @@ class ImportBatch:
 
 
 def transform_order(payload: Payload, rules: Rules) -> tuple[tuple[ImportBatch, ...], int]:
-    """Convert every part; returns the batches, and how many backs lost the bands ordered for them.
-
-    Raises OrderProblem for the first missing rule.
-    """
+    """Return the batches and how many backs lost bands; OrderProblem for a missing rule."""
     sorted_rows: dict[tuple[PartType, str, Decimal], list[ImportRow]] = {}
     trims: dict[Decimal, Decimal] = {}
     resets = 0

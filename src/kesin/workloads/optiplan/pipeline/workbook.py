@@ -40,11 +40,7 @@ _LETTERS: Final = str.maketrans(
 
 
 def file_stems(job_id: str, batches: Iterable[ImportBatch]) -> list[str]:
-    """Build ``<job_id>_<part_type>_<color>_<thickness>mm`` for each batch, in order.
-
-    Colours that are the same in plain letters, ignoring case, are numbered: the machine's disk may
-    not distinguish them.
-    """
+    """Build ``<job_id>_<part_type>_<color>_<thickness>mm`` stems; equal colours are numbered."""
     if not _JOB_ID.fullmatch(job_id):
         raise ValueError(f"a job id is letters, digits and dashes, got {job_id!r}")
     stems: list[str] = []
@@ -83,11 +79,7 @@ def write_batches(
     kerf_mm: Decimal,
     replace: bool = False,
 ) -> list[Path]:
-    """Write an XLSX per batch, each atomically; returns their paths in the order of the batches.
-
-    Beside each lies ``<stem>.json`` with the board's data for the built-in optimiser. An existing
-    file is kept unless ``replace`` is set: an operator may have imported it.
-    """
+    """Write XLSX and board per batch unless there, as an operator may have imported it."""
     stems = file_stems(job_id, batches)
     paths = [folder / f"{stem}.xlsx" for stem in stems]
     try:

@@ -1,8 +1,4 @@
-"""The XLSX template of all import files: a sheet with OptiPlanning's tags in its first row.
-
-The tags are a contract with a closed program, misspelling included. Any failure to read them is the
-same problem for the workshop: the template cannot be used.
-"""
+"""The XLSX template: OptiPlanning's tags in its first row, a contract, misspelling included."""
 
 import io
 from functools import lru_cache

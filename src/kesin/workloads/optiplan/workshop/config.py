@@ -1,8 +1,4 @@
-"""The workshop's own files: its rules, its paths and the folder in which programs run.
-
-They are read again on every pass, so a changed rule needs no restart. Deadlines and retries are the
-exception: they belong to the lifecycle and apply from the next start.
-"""
+"""The workshop's files, read again on every pass; only deadlines and retries need a restart."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -69,10 +65,7 @@ class Workshop:
 
 
 def configured_lifecycle() -> Lifecycle:
-    """Declare the lifecycle with the deadlines and retries of the workshop's rules.json.
-
-    Unreadable settings or rules give the defaults: other commands report them.
-    """
+    """Declare the lifecycle by rules.json; unreadable ones give defaults, reported elsewhere."""
     limits = None
     with suppress(BadSettings, OrderProblem):
         file = load_settings().data_dir / RULES_FILE

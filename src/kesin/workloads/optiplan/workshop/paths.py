@@ -1,8 +1,4 @@
-"""The paths of OptiPlanning and the machine, stored in ``paths.json``.
-
-By default everything lies below the folder of that file, and the built-in optimiser replaces
-OptiPlanning. Relative paths start at that folder too, so the whole data directory can be moved.
-"""
+"""Paths in ``paths.json``, relative to its folder; by default the built-in optimiser is used."""
 
 import json
 import os
@@ -80,10 +76,7 @@ def paths_json(paths: Paths) -> dict[str, str]:
 
 
 def load_paths(file: Path, *, windows: bool = os.name == "nt") -> Paths:
-    """Load the paths in force. The first start creates the file and writes the shipped template.
-
-    The default paths lie below its folder; on Windows, at OptiPlanning's installation.
-    """
+    """Load the paths in force; the first start creates the file and the shipped template."""
     is_first_start = not file.exists()
     if is_first_start:
         shipped = json_file.read_shipped("paths-windows.json" if windows else "paths.json")
@@ -95,13 +88,10 @@ def load_paths(file: Path, *, windows: bool = os.name == "nt") -> Paths:
 
 
 def create_folders(paths: Paths, base: Path) -> list[Path]:
-    """Create the missing folders, including the machine's three; returns the new ones.
-
-    The machine's own folder is created below ``base`` only. Elsewhere it is the machine's, and one
-    that is missing is a wrong path or an unavailable share: raises OSError.
-    """
+    """Create missing folders, the machine's own only below ``base``; raises OSError elsewhere."""
     machine = paths.machine_drop_folder
     own = [paths.import_folder, paths.export_folder, paths.rules_folder, paths.temp_folder]
+    # Elsewhere, a machine folder that is missing is a wrong path or an unavailable share.
     own += [machine] if machine.is_relative_to(base) else []
     created = []
     for folder in (*own, paths.inbox, paths.processed, paths.failed):

@@ -1,8 +1,4 @@
-"""The workshop's rules: trims, backs, bands, grain, deadlines; stored in ``rules.json``.
-
-The keys are spelled as in the workshop's existing files. An unknown or missing key is rejected by
-name: a rule that is silently ignored would be cut in wood.
-"""
+"""Rules of ``rules.json``: unknown and missing keys are rejected, as they would be cut in wood."""
 
 import json
 from collections.abc import Mapping

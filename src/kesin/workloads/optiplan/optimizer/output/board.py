@@ -1,8 +1,4 @@
-"""The drawing of one board for the saw operator: pieces, sizes and the order of cuts.
-
-Type is as large as its place allows. A piece too small for its name shows only its number, which
-refers to the list beside the board. The dark lines between the pieces are as wide as the blade.
-"""
+"""Draws a board: type as large as fits, numbers for small pieces, gaps as wide as the blade."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -158,10 +154,7 @@ def _draw_label(
     plate: str = "",
     smallest: float = MIN_TYPE,
 ) -> bool:
-    """Write lines into the middle of a box, horizontal or vertical, as large as they fit.
-
-    Returns whether they fit.
-    """
+    """Write lines into a box, also upright, as large as fits; returns whether they fit."""
     x, y, width, height = box
     lying, standing = _fitting_size(lines, width, height), _fitting_size(lines, height, width)
     turned = standing > lying and lying < MIN_TYPE * 1.4

@@ -1,8 +1,4 @@
-"""The plan as a PDF: a summary, a page for each board, and the cut list.
-
-It draws the same shapes as the SVG and embeds its fonts, so that ğ, ı, İ and ş print everywhere.
-It contains no date and no random id: the same plan gives the same bytes.
-"""
+"""The plan as a PDF with its fonts (ğ, ı, İ, ş); no date or random id: the same bytes."""
 
 from __future__ import annotations
 

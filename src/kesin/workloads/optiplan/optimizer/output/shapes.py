@@ -1,8 +1,4 @@
-"""The shapes of a drawing, on a landscape A4 page (y runs downwards), and its texts.
-
-The SVG and the PDF draw the same shapes, so they cannot differ. The texts, in English and Turkish,
-are in `texts.toml`.
-"""
+"""The shapes of a landscape A4 page (y downwards), which SVG and PDF share, and its texts."""
 
 import tomllib
 from collections.abc import Iterator

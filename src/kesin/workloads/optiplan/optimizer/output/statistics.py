@@ -1,8 +1,4 @@
-"""What a plan is at the saw: its steps in order, and its yield, offcuts, bands and time.
-
-The statistics are computed from the layouts alone, so they hold for any plan the checker accepts.
-The time is an estimate for a beam saw, computed from the cuts: the same plan always has the same.
-"""
+"""A plan at the saw, computed from its layouts: steps, yield, offcuts, bands, estimated time."""
 
 from collections import Counter
 from dataclasses import astuple, dataclass

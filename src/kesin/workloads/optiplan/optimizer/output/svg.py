@@ -1,7 +1,4 @@
-"""The plan as an SVG: all boards or a single one.
-
-The few shapes need no library; every text is escaped.
-"""
+"""The plan as an SVG, without a library: all boards or a single one, every text escaped."""
 
 from collections.abc import Sequence
 from html import escape
@@ -20,10 +17,7 @@ FONT: Final = "'DejaVu Sans', Verdana, 'Segoe UI', system-ui, sans-serif"
 def draw_svg(
     plans: Sequence[CuttingPlan], language: Language = "en", *, only: int | None = None
 ) -> str:
-    """Return one SVG with all boards of all plans, one below the other.
-
-    With ``only``, it has only that board; boards are numbered from 1 across all plans.
-    """
+    """Return all boards one below the other, or ``only`` one, counted across all plans."""
     boards = [(plan, number) for plan in plans for number in range(1, len(plan.layouts) + 1)]
     name = plans[0].demand.name
     if only is not None:

@@ -1,8 +1,4 @@
-"""The plan as XML in OptiPlanning's format: a summary, and the cuts of every board.
-
-There is one file per batch. The chosen solution comes first with ``best="1"`` and its layouts; the
-results of the other strategies follow as summaries, for comparison.
-"""
+"""The plan as OptiPlanning's XML: layouts of the best solution, and summaries of the others."""
 
 import re
 from collections.abc import Sequence

@@ -1,9 +1,4 @@
-"""Free rectangles: each piece goes where it fits best, and the rest is split in two.
-
-A piece is placed into the corner of a free rectangle; two cuts free it, and the first of them
-decides the shape of the two rests. There are many rules for the best place and for the first cut,
-and none is best for every order, so all are tried.
-"""
+"""Free rectangles: pieces into corners, by many rules of place and cut, as none is always best."""
 
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple, get_args
@@ -39,10 +34,7 @@ def fill_boards(
     max_boards: int | None = None,
     skip: bool = False,
 ) -> problem.Fillings | None:
-    """Place the pieces in their order; None if they need more boards than allowed.
-
-    ``skip`` omits the pieces that do not fit on the allowed boards.
-    """
+    """Place pieces in order; None if boards are too few, unless ``skip`` omits what is left."""
     sides = (min(way[:2]) for kind in set(pieces) for way in task.orientations[kind])
     smallest = min(sides, default=0)
     fillings: problem.Fillings = []

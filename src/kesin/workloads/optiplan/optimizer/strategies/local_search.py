@@ -1,9 +1,4 @@
-"""Local search: repack the pieces of a few boards to improve a plan.
-
-It takes the emptiest board and a few others and packs their pieces again, in a perturbed order by
-a random rule. A result with fewer boards is kept, and so is a result that concentrates the empty
-space: that becomes a saved board later, or one large offcut.
-"""
+"""Local search: repack the emptiest board with a few others, for fewer boards or a saved one."""
 
 import math
 from collections.abc import Callable

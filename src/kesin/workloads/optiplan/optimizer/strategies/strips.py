@@ -1,8 +1,4 @@
-"""Staged strips: the board is ripped into strips, strips are cut across, low pieces are stacked.
-
-This takes three stages, the fastest way to use a panel saw: all rips first, then each strip by
-itself. Denser plans exist, but none needs fewer turns of the panel.
-"""
+"""Strips in three stages, the fastest at a saw: no plan needs fewer turns of the panel."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
