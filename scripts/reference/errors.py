@@ -20,7 +20,7 @@ from kesin.lifecycle.task import task_lifecycle
 from kesin.store.errors import StoreTrouble
 from kesin.store.limits import MAX_CODE
 from kesin.workloads import workloads
-from kesin.workloads.oci.advice import ADVICE as OCI
+from kesin.workloads.oci.lifecycle import ADVICE as OCI
 from kesin.workloads.optiplan.errors import ADVICE as OPTIPLAN
 from kesin.workloads.optiplan.errors import OptiCode
 from kesin.workloads.pdf.errors import ADVICE as PDF

@@ -5,6 +5,7 @@ import io
 import json
 import re
 from collections.abc import Iterable
+from decimal import Decimal
 from typing import Any, Final
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
@@ -37,6 +38,11 @@ def canonical_json(value: Any) -> str:  # any JSON value
     """Canonical JSON: sorted keys, no spaces, no NaN, without unstorable characters."""
     text = _dumps(value)
     return _dumps(_without_unstorable(value)) if _holds_unstorable(text) else text
+
+
+def json_number(value: Decimal) -> int | float:
+    """Convert to a JSON number, an integer if it is whole."""
+    return int(value) if value == value.to_integral_value() else float(value)
 
 
 def is_storable(value: Any) -> bool:

@@ -9,8 +9,7 @@ from kesin.engine.workload import Workload, WorkloadContext
 from kesin.foundation.logs import Logger
 from kesin.workloads.common import lazy
 from kesin.workloads.oci.adjustments.lifecycle import QUEUE, adjustment_lifecycle
-from kesin.workloads.oci.advice import ADVICE
-from kesin.workloads.oci.lifecycle import oci_lifecycle, with_settings
+from kesin.workloads.oci.lifecycle import ADVICE, oci_lifecycle, with_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

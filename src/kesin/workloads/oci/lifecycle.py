@@ -22,9 +22,11 @@ from kesin.lifecycle.vocabulary import (
     unclaimed,
     was_claimed,
 )
+from kesin.workloads.common.advice import AdviceTexts
 from kesin.workloads.oci.conversions import conversion
 from kesin.workloads.oci.google.classify import CODES, WORKER_CHANNELS
 
+ADVICE = AdviceTexts("kesin.workloads.oci")  # the texts are in `advice.toml`
 CHANNELS = ("script", *WORKER_CHANNELS)
 MAX_ATTEMPTS = Fixed("MAX_ATTEMPTS", Category.PERMANENT, "MAX_ATTEMPTS_EXCEEDED")
 MANUAL_FAIL = Fixed("MANUAL_FAIL", Category.PERMANENT, "MANUALLY_MARKED_FAILED")

@@ -30,10 +30,9 @@ from kesin.store.rules import jobs_by_state
 from kesin.workloads.common.advice import Advice, Language
 from kesin.workloads.oci import reconciliation
 from kesin.workloads.oci.adjustments.lifecycle import QUEUE as ADJUSTMENTS
-from kesin.workloads.oci.advice import ADVICE
 from kesin.workloads.oci.conversions import conversion
 from kesin.workloads.oci.google.circuit_breaker import Breaker, read_breaker
-from kesin.workloads.oci.lifecycle import DECISIONS
+from kesin.workloads.oci.lifecycle import ADVICE, DECISIONS
 from kesin.workloads.oci.script import parse_category, reason_of, refusal_reason
 from kesin.workloads.oci.site import ACTIONS as KNOWN_ACTIONS
 from kesin.workloads.oci.site import HEARTBEAT, UPLOADS, SiteContext, SiteSettings
@@ -222,19 +221,14 @@ def _warnings(site: SiteContext, stats: SiteStats) -> Iterable[tuple[str, str]]:
 
 
 def _script_warnings(site: SiteContext, stats: SiteStats, now: int) -> Iterable[tuple[str, str]]:
-    waiting = stats.totals["QUEUED"] + stats.totals["RETRY"]
-    if waiting and _is_silent(site, stats, now):
-        hours = site.silent_hours
-        yield "SCRIPT_SILENT", Message("no script report for %(n)s hours, rows wait", n=hours)
+    if stats.totals["QUEUED"] + stats.totals["RETRY"]:
+        beat, hours = site.read_metadata(HEARTBEAT) or {}, site.silent_hours
+        last = max(int(beat.get("at", 0)), stats.last_ack_at or 0, site.record.created_at)
+        if now - last > hours * HOUR_S * SECOND_US:
+            yield "SCRIPT_SILENT", Message("no script report for %(n)s hours, rows wait", n=hours)
     adjustments = site.context.commands.queues[ADJUSTMENTS].waiting(site.id)
     if "READY" in adjustments.first_created_at:
         yield "ADJUSTMENTS_READY", "adjustments are ready: upload their file to Google Ads"
-
-
-def _is_silent(site: SiteContext, stats: SiteStats, now: int) -> bool:
-    last_beat = int((site.read_metadata(HEARTBEAT) or {}).get("at", 0))
-    last = max(last_beat, stats.last_ack_at or 0, site.record.created_at)
-    return now - last > site.silent_hours * HOUR_S * SECOND_US
 
 
 DailySums = dict[tuple[date, str], tuple[int, Decimal]]  # rows and sum, by day and currency
@@ -329,7 +323,7 @@ def run_action(
     dry_run: bool = False,
     **terms: Any,
 ) -> ActionResult:
-    """Act on rows by ids or filter; ``dry_run`` only counts. Terms: as `action_arguments`."""
+    """Act on rows by ids or by filter, on terms of `action_arguments`; ``dry_run`` only counts."""
     if (ids is None) == (where is None):
         raise Invalid("name the rows by ids or by a filter, not both", code="bad_selection")
     given = action_arguments(site, action, **terms)

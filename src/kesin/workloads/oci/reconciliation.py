@@ -250,7 +250,6 @@ def read_state(site: SiteContext) -> dict[str, Any]:
 
 
 def read_days(site: SiteContext) -> Days:
-    """What is stored of each day."""
     page = site.context.commands.accounts.directory.metadata_page
     entries = page(WORKLOAD, site.id, after=_MONTH, limit=MAX_MONTHS)
     months = [json.loads(e.value) for e in entries if e.name.startswith(_MONTH)]
@@ -297,7 +296,6 @@ def short_days(state: Mapping[str, Any], now: int) -> list[dict[str, Any]]:
 
 
 def short_sites(context: WorkloadContext) -> int:
-    """The sites of which Google took too little on a day."""
     directory, now = context.commands.accounts.directory, context.queue.now()
     entries = directory.metadata_entries(WORKLOAD, name=RECONCILIATION)
     return sum(bool(short_days(json.loads(entry.value) or {}, now)) for entry in entries)

@@ -276,11 +276,9 @@ def _apply_report(
 
 
 def reason_of(outcome: Outcome) -> str:
-    """The sentence that says why a row was not moved."""
     cause = "unknown" if outcome.result == "unknown" else outcome.reason
     return refusal_reason(cause or outcome.result, outcome.state)
 
 
 def refusal_reason(cause: str, state: str | None = None) -> str:
-    """The sentence for a cause of the store."""
     return Message.fill(_REFUSALS.get(cause, cause), {"state": state})

@@ -78,7 +78,6 @@ class SiteSettings:
 
     @property
     def default_name(self) -> str:
-        """The conversion name of rows without one."""
         default = "".join(action.name for action in self.actions if action.default)
         return default if self.actions else self.conversion_name
 

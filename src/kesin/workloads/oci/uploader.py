@@ -173,12 +173,8 @@ class Uploader:
         rows = breaker.max_rows(self._context.queue.now(), min(share, MAX_ROWS))
         if not rows:
             return 0
-        credentials = circuit_breaker.open_credentials(site)
-        trouble = (
-            credentials
-            if isinstance(credentials, ConnectionTrouble)
-            else self._channels[site.channel].precheck(credentials)
-        )
+        opened, channel = circuit_breaker.open_credentials(site), self._channels[site.channel]
+        trouble = opened if isinstance(opened, ConnectionTrouble) else channel.precheck(opened)
         if trouble is not None:
             self._record_upload(site, trouble)
             return 0

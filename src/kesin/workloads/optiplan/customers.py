@@ -36,7 +36,6 @@ class Customers:
         self._now = queue.now
 
     def find(self, phone: str) -> Customer | None:
-        """Return the customer with this normalised phone."""
         entry = self._directory.metadata_entry(WORKLOAD, SITE, phone) if phone else None
         return None if entry is None else _read_customer(entry)
 

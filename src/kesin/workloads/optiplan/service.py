@@ -100,7 +100,7 @@ class OrderService:
         return self._enqueue(actor, CuttingOrder(payload, mode))
 
     def require_create(self, actor: Actor) -> None:
-        """Raise Forbidden, audited, without that right; called before the body is read."""
+        """Raise Forbidden if the actor may not create orders; call it before the body is read."""
         self.context.commands.accounts.require(actor, "optiplan", "optiplan.create", queue=QUEUE)
 
     def _enqueue(self, actor: Actor, order: CuttingOrder) -> EnqueuedOrder:
@@ -120,7 +120,7 @@ class OrderService:
         return self._get_job(job_id)
 
     def shown(self, actor: Actor, job: Job) -> Job:
-        """Return the job in clear to programs that send orders; others' looks are audited."""
+        """Return the job: in clear for programs that send orders, else masked or audited."""
         if self.owns_orders(actor):
             return job
         return self.context.commands.shown(actor, job)
@@ -179,7 +179,7 @@ class OrderService:
         return self._get_job(job_id)
 
     def is_ready_to_approve(self, job: Job, list_files: ListFiles = list_plain_files) -> bool:
-        """Whether it waits only for approval: valid XML is there, to be checked again after."""
+        """Whether it waits only for approval: its XML is there; the runner checks it again."""
         stems = self.progress(job).stems if _waits_for_operator(job) else ()
         if not stems:
             return False
@@ -280,7 +280,7 @@ class OrderService:
     def add_customer(
         self, actor: Actor, name: str, phone: str, *, approve: str | None = None
     ) -> tuple[Customer, bool]:
-        """Save a customer, and approve the held order with it or not at all; tells if new."""
+        """Save a customer, known or new; ``approve`` its held order with it, or change nothing."""
         if not actor.has("optiplan"):
             self._require_operate(actor, "customer")
         if approve is not None:
@@ -305,7 +305,6 @@ class OrderService:
         return customer, new
 
     def _approve_for(self, actor: Actor, job_id: str, phone: str) -> None:
-        """Approve an order that is held for the customer with this phone."""
         job = self._get_job(job_id)
         if normalise_phone(str(field_of(job.payload, "order.customer_phone") or "")) != phone:
             problem = "is not that of the order, which would be held again at once"

@@ -14,7 +14,7 @@ from kesin.workloads.oci.conversions.conversion import (
 )
 from kesin.workloads.oci.conversions.corrections import fix_rows
 from kesin.workloads.oci.conversions.ingest import IngestResult
-from kesin.workloads.oci.conversions.revisions import latest_revisions
+from kesin.workloads.oci.conversions.refusals import latest_revisions
 from tests.workloads.oci.own_site import OwnSite, bare
 
 OPERATOR = system_actor("cli:operator")

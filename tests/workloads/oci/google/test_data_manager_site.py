@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from kesin.workloads.common.advice import LANGUAGES
-from kesin.workloads.oci.advice import ADVICE
 from kesin.workloads.oci.google import pending_uploads
+from kesin.workloads.oci.lifecycle import ADVICE
 from kesin.workloads.oci.operations import site_stats
 from tests.workloads.oci.fake_data_manager import Violation, refused
 from tests.workloads.oci.fake_google import Whole

@@ -10,7 +10,6 @@ import pytest
 from kesin.foundation.clock import ManualClock
 from kesin.lifecycle.errors import Category, Verdict
 from kesin.workloads.common.advice import LANGUAGES
-from kesin.workloads.oci.advice import ADVICE
 from kesin.workloads.oci.google import error_table as table
 from kesin.workloads.oci.google.batching import RequestReply
 from kesin.workloads.oci.google.channel import RowAccepted, RowRefused
@@ -20,7 +19,7 @@ from kesin.workloads.oci.google.data_manager import DataManager
 from kesin.workloads.oci.google.error_table import ERROR_TABLE
 from kesin.workloads.oci.google.google_ads import GoogleAds
 from kesin.workloads.oci.google.oauth import AccessTokens
-from kesin.workloads.oci.lifecycle import oci_errors
+from kesin.workloads.oci.lifecycle import ADVICE, oci_errors
 from tests.workloads.oci.fake_data_manager import Violation, refused, statuses
 from tests.workloads.oci.fake_data_manager import values_of as data_manager_values
 from tests.workloads.oci.fake_google import GoogleServer, Whole, Wrong, http_client

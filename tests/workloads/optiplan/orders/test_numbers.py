@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kesin.foundation.text import json_number
 from kesin.workloads.optiplan.orders.numbers import (
     InBounds,
     format_number,
     format_value,
-    json_number,
     parse_number,
     round_to_hundredths,
 )

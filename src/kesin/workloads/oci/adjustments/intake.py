@@ -11,11 +11,11 @@ from typing import Any, Final
 from kesin.engine.new_job import NewJob
 from kesin.foundation.messages import Message
 from kesin.foundation.permissions import Actor
+from kesin.foundation.text import json_number
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.model import Job
 from kesin.workloads.oci.adjustments import settling
 from kesin.workloads.oci.adjustments.lifecycle import WINDOW_S
-from kesin.workloads.oci.conversions.amounts import json_number
 from kesin.workloads.oci.conversions.conversion import (
     MAX_FUTURE_S,
     MAX_VALUE,
@@ -35,7 +35,7 @@ from kesin.workloads.oci.conversions.ingest import (
     enqueue_rows,
     is_retracted,
 )
-from kesin.workloads.oci.conversions.revisions import external_id_of, latest_revisions
+from kesin.workloads.oci.conversions.refusals import external_id_of, latest_revisions
 from kesin.workloads.oci.site import SiteContext
 
 CHUNK: Final = 500  # rows per transaction

@@ -121,7 +121,7 @@ def is_under_way(conversion: Job | None) -> bool:
 
 
 def settle_waiting(site: SiteContext, jobs: Sequence[Job], actor: str) -> dict[str, Settled]:
-    """Settle those that can be, under `locked`; ClaimedMeanwhile: make the transaction again."""
+    """Settle those that can be, under `locked`; after ClaimedMeanwhile, start it again."""
     settled: dict[str, Settled] = {}
     while rest := [job for job in reversed(jobs) if job.id not in settled]:
         first = {conversion_id(job): job for job in rest}  # the oldest of each conversion

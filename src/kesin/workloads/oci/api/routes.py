@@ -1,8 +1,4 @@
-"""The routes for producers and scripts: conversions, adjustments, export, acknowledgements.
-
-Paths and shapes are those of the seeds, so a script written for them keeps working. The routes
-for operators and cron callers are in `control_routes.py`.
-"""
+"""The routes for producers and scripts, with the paths and shapes of the seeds."""
 
 import json
 from collections.abc import Iterator
@@ -145,19 +141,17 @@ def _add_adjustment_routes(router: APIRouter, batches: APIRouter, context: Workl
 def _adjustment_lines(site: SiteContext) -> Iterator[str]:
     """Google's file: the header, then a page at a time, oldest first."""
     queue = settling.beside(site).queue
-    cursor: str | None = None
+    cursor: str | None = ""
     where = Filter(states=SENDABLE, tenants=(site.id,), oldest_first=True)
     yield csv_text([_ADJUSTMENT_COLUMNS])
-    while True:
-        page = queue.jobs(where, limit=MAX_PAGE, cursor=cursor)
+    while cursor is not None:
+        page = queue.jobs(where, limit=MAX_PAGE, cursor=cursor or None)
         payloads = [job.payload for job in page.jobs]
         sold = site.payloads([payload["conversionId"] for payload in payloads])
         yield csv_text(
             _adjustment_cells(each, sold.get(each["conversionId"], {})) for each in payloads
         )
         cursor = page.cursor
-        if cursor is None:
-            return
 
 
 def _adjustment_cells(payload: dict[str, Any], sold: dict[str, Any]) -> list[Any]:

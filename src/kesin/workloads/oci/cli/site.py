@@ -22,12 +22,11 @@ from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter
 from kesin.workloads.common.advice import Language
 from kesin.workloads.common.cli import FAILED, JsonOption, local_operator, open_workload
-from kesin.workloads.oci.advice import ADVICE
 from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.google.circuit_breaker import seal_credentials
 from kesin.workloads.oci.google.connection_check import check_site
 from kesin.workloads.oci.google.credentials import vault_name
-from kesin.workloads.oci.lifecycle import DECISIONS
+from kesin.workloads.oci.lifecycle import ADVICE, DECISIONS
 from kesin.workloads.oci.operations import site_stats
 from kesin.workloads.oci.site import WORKLOAD, SiteContext, require_site
 

@@ -1,7 +1,7 @@
 """Amounts of money as people and programs write them."""
 
 import re
-from decimal import Decimal, InvalidOperation
+from decimal import InvalidOperation
 from typing import Final
 
 _NUMBER: Final = re.compile(r"[0-9]+(\.[0-9]+)?")
@@ -14,11 +14,6 @@ _WITHOUT_CENTS: Final = (
 )
 _WITH_MILLS: Final = ("BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND")
 DECIMALS: Final = {**dict.fromkeys(_WITHOUT_CENTS, 0), **dict.fromkeys(_WITH_MILLS, 3)}  # else 2
-
-
-def json_number(value: Decimal) -> int | float:
-    """The value as a JSON number, an integer if it is whole."""
-    return int(value) if value == value.to_integral_value() else float(value)
 
 
 def normalise_amount(text: str) -> str:

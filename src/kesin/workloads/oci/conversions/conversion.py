@@ -12,10 +12,10 @@ from typing import Any, Final, Literal, Self
 from kesin.engine.access.masking import MASK
 from kesin.engine.access.sites import CURRENCIES
 from kesin.foundation.messages import Message, MessageError
-from kesin.foundation.text import storable
+from kesin.foundation.text import json_number, storable
 from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.workloads.oci.conversions.actions import MAX_NAME, ConversionAction
-from kesin.workloads.oci.conversions.amounts import DECIMALS, json_number, normalise_amount
+from kesin.workloads.oci.conversions.amounts import DECIMALS, normalise_amount
 
 ClickKind = Literal["gclid", "wbraid", "gbraid"]
 
@@ -45,7 +45,7 @@ MAX_EXTERNAL_ID: Final = 200
 ONE_PER_CLICK_BRAID: Final = "ONE_PER_CLICK_CONVERSION_ACTION_NOT_PERMITTED_WITH_BRAID"  # Google's
 MAX_LISTED_NAMES: Final = 10  # of a site's actions, in a message
 MAX_REVISION: Final = 99
-CLICK_ID: Final = re.compile(r"[A-Za-z0-9_-]{6,512}")  # never altered: Google compares letters
+CLICK_ID: Final = re.compile(r"[A-Za-z0-9_-]{6,512}")  # never altered: each letter counts
 _CONTROL: Final = re.compile(r"[\x00-\x1f]")
 _HASH_OF_NOTHING: Final = hashlib.sha256().hexdigest()  # of a customer without that value
 _LONG: Final = "%(field)s must be 6…512 letters, digits, '-' and '_', exactly as Google issued it"
@@ -200,7 +200,6 @@ class Conversion:
 
     @property
     def consent(self) -> dict[str, str]:
-        """What is known of the consent, by field."""
         return {name: text for name, text in zip(CONSENT_FIELDS, self.said, strict=True) if text}
 
     @property
@@ -220,7 +219,6 @@ class Conversion:
         return key_of(self.external_id, self.revision)
 
     def payload(self) -> dict[str, Any]:
-        """The conversion as it is stored."""
         values = (
             *(self.external_id, self.order_id, self.gclid, self.wbraid, self.gbraid, self.name),
             *(self.at.isoformat(), json_number(self.value), self.currency),

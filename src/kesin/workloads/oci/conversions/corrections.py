@@ -1,9 +1,4 @@
-"""Corrections by an operator, and the dead-letter file they start from.
-
-A failed row is corrected in place. A delivered row is sent again as a revision: a script cannot
-know that Google refused a row later, so its row is COMPLETED here and missing there. The revision
-has its own order id, and the old row stays as it was.
-"""
+"""Corrections of failed rows in place, of sent ones by a revision; and the dead-letter file."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +12,6 @@ from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter
 from kesin.workloads.common.advice import Language
 from kesin.workloads.oci.adjustments import intake, settling
-from kesin.workloads.oci.advice import ADVICE
 from kesin.workloads.oci.conversions import ingest
 from kesin.workloads.oci.conversions.conversion import (
     CONVERSION_FIELDS,
@@ -31,9 +25,8 @@ from kesin.workloads.oci.conversions.conversion import (
 )
 from kesin.workloads.oci.conversions.identifiers import checked_row
 from kesin.workloads.oci.conversions.ingest import Correction, IngestResult
-from kesin.workloads.oci.conversions.refusals import find_refused
-from kesin.workloads.oci.conversions.revisions import external_id_of, latest_revisions
-from kesin.workloads.oci.lifecycle import DECISIONS
+from kesin.workloads.oci.conversions.refusals import external_id_of, find_refused, latest_revisions
+from kesin.workloads.oci.lifecycle import ADVICE, DECISIONS
 from kesin.workloads.oci.site import SiteContext
 
 FIX_BATCH: Final = 500  # rows per transaction
@@ -129,6 +122,7 @@ class _FixBatch:
         changed = ingest.changed_fields(old, new)
         if job.state == "FAILED" and (changed or ingest.ends_later(job, new)):
             self.corrections[job.id] = Correction(index, job.payload, new)
+        # A script cannot know that Google refused a row later: then it is COMPLETED only here.
         elif job.state == "COMPLETED" and (changed or (self.again and not self.taken)):
             if self.taken:
                 row = intake.restatement(job, new, changed, number)
@@ -153,10 +147,7 @@ _THREE_DECIMALS: Final = re.compile(r"[0-9]+\.[0-9]{3}")
 def dead_letter_pages(
     site: SiteContext, actor: Actor, language: Language = "en", codes: Sequence[str] = ()
 ) -> Iterator[list[list[str]]]:
-    """Yield the cells of the site's FAILED rows: the header, then a page at a time, newest first.
-
-    For an actor who may not reveal them, the columns of personal data are left out.
-    """
+    """Yield the header and pages of FAILED rows, newest first; personal cells if revealed."""
     masking = site.context.commands.masking(site.queue.name)
     reveals = actor.has("reveal")
     columns = [name for name in DEAD_LETTER_COLUMNS if reveals or not masking.hides(name)]

@@ -179,7 +179,6 @@ class _Undone(Exception):
 
 
 def build_rejection(index: int, row: ParsedRow, problem: Unsendable) -> IngestResult:
-    """The result of a rejected row, with its external id if it has one."""
     given = fields_of(row)
     external_id, adjustment_id = (
         storable(str(value))[:MAX_EXTERNAL_ID] if isinstance(value, str | int) else None
@@ -389,7 +388,7 @@ def correct_rows(
     actor: Actor,
     note: Mapping[str, Any] | None = None,
 ) -> list[Outcome]:
-    """Replace the data of rows, queue them again, and record every field, masked if personal."""
+    """Replace the data of rows, requeue them, and record what changed, masked if personal."""
     if not corrections:
         return []
     mask = site.context.commands.masking(site.queue.name).value

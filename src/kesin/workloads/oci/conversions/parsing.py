@@ -145,7 +145,7 @@ def _check_row(value: Any) -> ParsedRow:
 
 
 class CsvFile:
-    """A CSV of conversions: how it is written, and its rows; ``defaults``: a person's file."""
+    """A CSV of conversions: how it is written, and its rows; with ``defaults``, a person's file."""
 
     def __init__(
         self, raw: BinaryIO, ignored: frozenset[str], defaults: RowDefaults | None = None

@@ -1,4 +1,4 @@
-"""What a person's refusal stops, wherever the conversion is, and what lifts it again."""
+"""The last revision of conversions, and what a refusal stops in all of them."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,8 +7,7 @@ from typing import Any, Final
 from kesin.foundation.permissions import Actor
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.model import Change, Job
-from kesin.workloads.oci.conversions.conversion import CONSENT_FIELDS, key_of
-from kesin.workloads.oci.conversions.revisions import latest_revisions
+from kesin.workloads.oci.conversions import conversion
 from kesin.workloads.oci.lifecycle import CONSENT_DENIED
 from kesin.workloads.oci.site import SiteContext
 
@@ -16,6 +15,35 @@ DENIED_NOTE: Final = CONSENT_DENIED.code
 GRANTED_NOTE: Final = "CONSENT_GRANTED"
 _SENT: Final = ("PROCESSING", "COMPLETED")
 _STOPPED_AT_ONCE: Final = 100  # conversions, each with all its revisions
+USUAL_REVISIONS: Final = 4  # looked up first
+LOOKUP_BATCH: Final = 100  # conversions per lookup of later revisions
+
+
+def external_id_of(row: conversion.ParsedRow) -> str:
+    """The external id of a row, as far as it has one."""
+    value = conversion.fields_of(row).get("externalId")
+    return str(value).strip() if isinstance(value, str | int) else ""
+
+
+def latest_revisions(site: SiteContext, external_ids: Sequence[str]) -> dict[str, Job]:
+    """Find the last revision of each conversion, even if an old one has been pruned."""
+    latest: dict[str, tuple[int, str]] = {}
+
+    def look_up(names: Sequence[str], revisions: range) -> None:
+        keys = {conversion.key_of(name, n): (name, n) for name in names for n in revisions}
+        for key, job_id in site.queue.holders(site.id, list(keys)).items():
+            name, revision = keys[key]
+            latest[name] = max(latest.get(name, (0, "")), (revision, job_id))
+
+    names = list(dict.fromkeys(name for name in external_ids if name))
+    look_up(names, range(1, USUAL_REVISIONS + 1))
+    usual_last = (USUAL_REVISIONS, "")
+    maybe_later = [name for name in names if latest.get(name, usual_last)[0] == USUAL_REVISIONS]
+    for start in range(0, len(maybe_later), LOOKUP_BATCH):
+        batch = maybe_later[start : start + LOOKUP_BATCH]
+        look_up(batch, range(USUAL_REVISIONS + 1, conversion.MAX_REVISION + 1))
+    jobs = site.queue.find([job_id for _, job_id in latest.values()]) if latest else {}
+    return {name: jobs[job_id] for name, (_, job_id) in latest.items() if job_id in jobs}
 
 
 def stop(site: SiteContext, external_ids: Sequence[str], actor: Actor) -> None:
@@ -25,7 +53,7 @@ def stop(site: SiteContext, external_ids: Sequence[str], actor: Actor) -> None:
         with site.queue.store.transaction():
             latest = latest_revisions(site, names)
             earlier = [
-                key_of(name, number)
+                conversion.key_of(name, number)
                 for name, job in latest.items()
                 for number in range(1, int((job.dedup_key or "").partition("\x1f")[2] or 1))
             ]
@@ -37,7 +65,7 @@ def stop(site: SiteContext, external_ids: Sequence[str], actor: Actor) -> None:
             again = [Change(job.id) for job in moving if job.state != "QUEUED"]
             site.apply("RESET_TO_QUEUED", again, role="operator", actor=actor.name)
             unsent = [job for job in moving if awaits_first_claim(job)]
-            denied = [amended(job, **{CONSENT_FIELDS[0]: "denied"}) for job in unsent]
+            denied = [amended(job, **{conversion.CONSENT_FIELDS[0]: "denied"}) for job in unsent]
             site.apply("correct", denied, role="producer", actor=actor.name)
             withhold(site, [job.id for job in moving], actor)
             if moving:  # one may have been claimed meanwhile
@@ -70,7 +98,7 @@ def _last_said(site: SiteContext, jobs: Iterable[Job]) -> dict[str, str]:
             seq = json.loads(note.details or "{}").get("seq", job.payload_seq)
             said |= {job.id: note.kind} if seq >= job.payload_seq else {}
     rows = [job for job in by_id.values() if isinstance(job.payload, Mapping)]
-    denied = [job.id for job in rows if job.payload.get(CONSENT_FIELDS[0]) == "denied"]
+    denied = [job.id for job in rows if job.payload.get(conversion.CONSENT_FIELDS[0]) == "denied"]
     return said | dict.fromkeys(denied, DENIED_NOTE)
 
 

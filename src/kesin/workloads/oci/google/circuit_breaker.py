@@ -127,7 +127,6 @@ def breaker_name(queue: str) -> str:
 
 
 def record_upload(site: SiteContext, trouble: Trouble, *, jitter: float = 0.5) -> Breaker:
-    """Record the result of an upload; returns the breaker after it."""
     return _update_breaker(site, lambda before, now: next_breaker(before, trouble, now, jitter))
 
 

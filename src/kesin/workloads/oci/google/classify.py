@@ -102,7 +102,6 @@ def _error_code(code: Any) -> tuple[str, str]:
 
 
 def look_up(error: GoogleError) -> Match:
-    """The stored code of an error and its meaning."""
     group = ERROR_TABLE.get(error.group)
     if group:
         return stored_code(error.group, error.value), group.values.get(error.value, group.default)

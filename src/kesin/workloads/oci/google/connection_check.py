@@ -11,7 +11,6 @@ from kesin.foundation.messages import Message
 from kesin.foundation.problems import Problem, Unavailable
 from kesin.lifecycle.errors import Category
 from kesin.workloads.common.advice import Language
-from kesin.workloads.oci.advice import ADVICE
 from kesin.workloads.oci.conversions.actions import ActionChanges, merge_actions
 from kesin.workloads.oci.conversions.conversion import Conversion
 from kesin.workloads.oci.google import circuit_breaker as breaking
@@ -24,6 +23,7 @@ from kesin.workloads.oci.google.channel import (
     RowRefused,
 )
 from kesin.workloads.oci.google.error_table import REQUEST_REFUSED
+from kesin.workloads.oci.lifecycle import ADVICE
 from kesin.workloads.oci.site import ACTIONS, HEARTBEAT, SiteContext
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ _PASSED_DETAILS: Final = {
 
 
 def build_findings(outcome: RequestFailure | RequestReply) -> list[Finding]:
-    """Build findings up to the first failure; an error of the trial row itself is none."""
+    """Build findings up to the first failure; an error about the trial row itself is not one."""
     rows = [outcome.refused] if isinstance(outcome, RequestFailure) else outcome.rows
     refusals = (each for each in rows if isinstance(each, RowRefused))
     refused = min(refusals, key=lambda each: each.category is not Category.AUTH, default=None)

@@ -12,10 +12,11 @@ from itertools import chain
 from typing import Any, Final
 
 from kesin.foundation.messages import Message
+from kesin.foundation.text import json_number
 from kesin.lifecycle.errors import Category
 from kesin.store.limits import MAX_MESSAGE
-from kesin.workloads.oci.conversions.amounts import json_number
 from kesin.workloads.oci.conversions.conversion import Conversion
+from kesin.workloads.oci.google import error_table as table
 from kesin.workloads.oci.google.batching import Positions, RequestReply, chunk_positions, deliver
 from kesin.workloads.oci.google.channel import (
     BAD_STATES,
@@ -33,12 +34,6 @@ from kesin.workloads.oci.google.classify import TROUBLES, GoogleError, look_up
 from kesin.workloads.oci.google.client import GoogleChannel, event_note, failure_of
 from kesin.workloads.oci.google.connection_check import TRIAL_CONVERSION, build_findings
 from kesin.workloads.oci.google.credentials import GoogleCredentials
-from kesin.workloads.oci.google.error_table import (
-    ACCOUNT,
-    ALREADY_RECORDED,
-    TOO_RECENT,
-    UNREADABLE_RESPONSE,
-)
 from kesin.workloads.oci.google.google_ads import classify_row
 from kesin.workloads.oci.google.http import BAD_REQUEST, OK, GoogleResponse, details_of
 from kesin.workloads.oci.google.json_paths import count_of, dig, objects, text_at
@@ -163,7 +158,7 @@ def _read_acceptance(response: GoogleResponse, count: int) -> RequestReply:
     request_id = text_at(response.body, "requestId")[:200]
     if not request_id:
         why, note = Message("the answer has no requestId"), event_note(response.request_id)
-        refused = RowRefused(UNREADABLE_RESPONSE, why, Category.TRANSIENT, note)
+        refused = RowRefused(table.UNREADABLE_RESPONSE, why, Category.TRANSIENT, note)
         trouble = ConnectionTrouble("TRANSIENT", refused.code, refused.message)
         return RequestReply([refused] * count, trouble)
     warnings = dig(response.body, "fieldWarnings")
@@ -204,10 +199,10 @@ def _read_refusal(
 def _wrong_destination(error: GoogleError, response: GoogleResponse) -> RequestFailure:
     code, meaning = look_up(error)
     if meaning.category not in TROUBLES:
-        code, meaning = "INVALID_DESTINATION", ACCOUNT
+        code, meaning = "INVALID_DESTINATION", table.ACCOUNT
     message = (error.message or code)[:MAX_MESSAGE]
     refused = RowRefused(code, message, meaning.category, event_note(response.request_id))
-    if meaning == TOO_RECENT:  # the rows of this action wait, the site is in order
+    if meaning == table.TOO_RECENT:  # the rows of this action wait, the site is in order
         return RequestFailure(refused)
     return RequestFailure(refused, ConnectionTrouble(TROUBLES[meaning.category], code, message))
 
@@ -220,7 +215,7 @@ def _parse_status(body: Any) -> RequestStatus:
         counts = _parse_counts(dig(status, "errorInfo", "errorCounts"))
         matches = [look_up(GoogleError("processingErrorReason", reason, "")) for reason in counts]
         # Events that Google left out because it has them are not missing.
-        all_there = matches and all(meaning == ALREADY_RECORDED for _, meaning in matches)
+        all_there = matches and all(meaning == table.ALREADY_RECORDED for _, meaning in matches)
         states.append("SUCCESS" if state in BAD_STATES and all_there else state)
         errors.update(counts)
         warnings.update(_parse_counts(dig(status, "warningInfo", "warningCounts")))

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from kesin.foundation.messages import Message
+from kesin.foundation.text import json_number
 from kesin.lifecycle.errors import Category
 from kesin.workloads.oci.conversions.actions import ListedAction
-from kesin.workloads.oci.conversions.amounts import json_number
 from kesin.workloads.oci.conversions.conversion import CLICK_KINDS, Conversion, format_google_time
 from kesin.workloads.oci.google import error_table as table
 from kesin.workloads.oci.google.batching import RequestReply, deliver, separate_twins

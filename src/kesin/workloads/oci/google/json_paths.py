@@ -7,7 +7,6 @@ MAX_DIGITS: Final = 9  # of a count
 
 
 def dig(value: Any, *path: str) -> Any:
-    """The value at this path of names."""
     for name in path:
         value = value.get(name) if isinstance(value, Mapping) else None
     return value

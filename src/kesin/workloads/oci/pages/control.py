@@ -26,24 +26,18 @@ from kesin.store.records import Filter
 from kesin.web.dashboard.forms.uploads import Upload, Uploaded
 from kesin.web.dashboard.frame.page import Context, PageContext, page_router
 from kesin.web.dashboard.frame.routes import FirstFields
-from kesin.web.dashboard.queues import actions, listing
+from kesin.web.dashboard.queues import actions, failures, listing
 from kesin.web.dashboard.queues.bulk import runs_of
-from kesin.web.dashboard.queues.failures import (
-    chosen_codes,
-    count_by_code,
-    failure_codes,
-    failures_of,
-)
 from kesin.web.dashboard.queues.page import runs_shown
 from kesin.web.dashboard.state_groups import state_groups
 from kesin.workloads.common.advice import Advice
 from kesin.workloads.common.columns import column_names
 from kesin.workloads.oci import operations, reconciliation, script
-from kesin.workloads.oci.advice import ADVICE
 from kesin.workloads.oci.conversions.conversion import CLICK_KINDS, INPUT_FIELDS
 from kesin.workloads.oci.conversions.corrections import fix_rows
 from kesin.workloads.oci.conversions.ingest import IngestPreview, import_rows
 from kesin.workloads.oci.conversions.parsing import CsvFile
+from kesin.workloads.oci.lifecycle import ADVICE
 from kesin.workloads.oci.pages.site_links import control_path
 from kesin.workloads.oci.site import SiteContext, require_site, visible_sites
 
@@ -84,7 +78,6 @@ class ControlFilter:
 
 
 def _chosen(ctx: PageContext) -> ControlFilter:
-    """The filter in the address."""
     names, given = ("status", "code", "category", "q"), ctx.request.query_params
     values = {name: listing.text_of(given, name, MAX_FILTER) for name in names}
     return ControlFilter(**values, order=listing.order_of(ctx))
@@ -128,8 +121,8 @@ def oci_control(
         stats = operations.site_stats(site)
         warnings = [(each, stats.advice(each["code"], ctx.language)) for each in stats.warnings]
         values |= {"stats": stats, "warnings": warnings, "breaker": stats.breaker_state}
-        failures = failures_of(ctx, site.queue, ctx.stats(site.queue, site.id), site.id)
-        values |= {"failures": failures, "codes": failure_codes(failures, chosen.code)}
+        failed = failures.failures_of(ctx, site.queue, ctx.stats(site.queue, site.id), site.id)
+        values |= {"failures": failed, "codes": failures.failure_codes(failed, chosen.code)}
         values["steps"] = operations.onboarding(site, stats)
     if part != "summary":
         values |= _rows(ctx, site, ctx.request.query_params if part == "more" else listing.NONE)
@@ -163,7 +156,7 @@ def _rows(ctx: PageContext, site: SiteContext, sent: Mapping[str, str]) -> dict[
     shown_states = [chosen.status] if chosen.status else [state for state, n in states.items() if n]
     total: int | None = sum(states.get(state, 0) for state in shown_states)
     if chosen.code or chosen.category or chosen.q:
-        total = count_by_code(ctx, site.queue, stats, search, site.id)
+        total = failures.count_by_code(ctx, site.queue, stats, search, site.id)
     source = listing.visible_jobs(ctx, queue, search, total)
     return {
         "listing": listing.shown_rows(ctx, source, sent),
@@ -191,7 +184,7 @@ def oci_preview(ctx: Context, site_id: str, fields: FirstFields) -> HTMLResponse
     missing = 0 if chosen_ids is None else len(chosen_ids) - preview.matched
     row = only_row(ctx, site, ids)
     search = JobSearch(chosen_ids, where or Filter(tenants=(site.id,)))
-    codes, among = chosen_codes(ctx, site.queue, action, search)
+    codes, among = failures.chosen_codes(ctx, site.queue, action, search)
     return ctx.page(
         "oci/part_action.html",
         action=action,

@@ -128,10 +128,7 @@ def _exchanges(history: JobDetails) -> list[dict[str, Any]]:
     """The responses that the worker or the script recorded with their moves, newest first."""
     exchanges: list[dict[str, Any]] = []
     for moved in reversed(history.events):
-        note, result = (
-            as_object(decode_note(moved.note)),
-            as_object(decode_json(moved.result)),
-        )
+        note, result = as_object(decode_note(moved.note)), as_object(decode_json(moved.result))
         if not (note or result or moved.error_code) or not moved.from_state or "changed" in note:
             continue
         details = {name: value for name, value in (note | result).items() if name != "requestId"}

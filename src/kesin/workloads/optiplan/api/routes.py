@@ -1,9 +1,4 @@
-"""Routes for orders, their files, customers and settings, with the seed's paths and spelling.
-
-The order service checks permissions; the routes parse requests and write responses. Every invalid
-request is reported with the seed's code E_VALIDATION, whether FastAPI or the workload's own parser
-rejects it.
-"""
+"""The routes, with the seed's paths, spelling, and E_VALIDATION for every invalid request."""
 
 import json
 from collections.abc import Callable, Coroutine, Mapping

@@ -91,7 +91,7 @@ def _read_json_order(file: Path, data: bytes, order_id: str | None, phone: str |
 def plan_files(
     workshop: Workshop, files: Sequence[Path], out: Path, color: str | None, language: Language
 ) -> list[dict[str, Any]]:
-    """Plan batches or orders, write XML, SVG and PDF, return figures; of a bad file nothing."""
+    """Plan batches or orders, and write XML, SVG and PDF, but nothing of a bad file."""
     rules = workshop.rules()
     plan_defaults = PlanDefaults.from_rules(rules_json(rules))
     records: list[dict[str, Any]] = []

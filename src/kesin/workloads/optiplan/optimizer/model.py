@@ -81,7 +81,6 @@ class Trims:
 
     @classmethod
     def of(cls, each: Hundredths) -> Self:
-        """The same on all four sides."""
         return cls(each, each, each, each)
 
 
@@ -101,7 +100,6 @@ class Board:
 
     @property
     def usable(self) -> Rect:
-        """Return the area inside the trims."""
         left, bottom = self.trims.left, self.trims.bottom
         length, width = self.length - left - self.trims.right, self.width - bottom - self.trims.top
         return Rect(left, bottom, length, width)
@@ -185,16 +183,12 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A cut through a whole panel, edge to edge.
-
-    The panel's first piece ends at ``at`` (x of a cross cut, y of a rip cut); the blade takes the
-    kerf behind it. ``stage`` counts how often the direction has changed on the way to the panel.
-    """
+    """A cut through a whole panel, edge to edge."""
 
     panel: Rect
     runs: CutDirection
-    at: Hundredths
-    stage: int
+    at: Hundredths  # the x of a cross cut, the y of a rip cut; the blade takes the kerf behind it
+    stage: int  # how often the direction has changed on the way to the panel
 
     def split(self, kerf: Hundredths) -> list[Rect]:
         """Return the pieces: none if the cut misses its panel, one if the blade takes the rest."""

@@ -1,9 +1,4 @@
-"""The optimiser: runs all strategies and returns the best plan that the checker accepts.
-
-The plan with the fewest boards wins. Among plans with equally many boards (their yield is the same)
-the plan with the clearly larger offcut wins, because the next order can use it; then the plan with
-fewer different boards, fewer turns of panels, and fewer cuts.
-"""
+"""Runs all strategies and returns the best plan that the checker accepts: the fewest boards."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -164,7 +159,7 @@ def _repack(search: _Search, budget: Budget, least: int) -> None:
 
 
 def _preference(demand: Demand, layouts: tuple[Layout, ...]) -> tuple[int, ...]:
-    """Return the sort key of a plan; the smallest is preferred."""
+    """Return the sort key of a plan: a clearly larger offcut wins, for the next order."""
     offcut = max((rest.area for layout in layouts for rest in layout.offcuts), default=0)
     turns = sum(each.times * max((cut.stage for cut in each.cuts), default=0) for each in layouts)
     cuts = sum(layout.times * len(layout.cuts) for layout in layouts)

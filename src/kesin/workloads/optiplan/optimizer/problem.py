@@ -1,9 +1,4 @@
-"""The packing task that strategies solve: sizes include the kerf, equal parts form one kind.
-
-A piece takes ``size + kerf``. The board's far edge needs no blade, so the usable area is a kerf
-larger too. n pieces then need ``sum + (n - 1) × kerf``, exactly as at the saw, and the strategies
-need not handle the kerf.
-"""
+"""The packing task: pieces, and the board, whose far edge needs no blade, are a kerf larger."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -51,7 +46,6 @@ class PackingTask:
         return along * across
 
     def pieces(self) -> list[int]:
-        """Return the kind of every piece."""
         return [kind for kind, count in enumerate(self.counts) for _ in range(count)]
 
     def least_boards(self) -> int:
@@ -66,7 +60,6 @@ class PackingTask:
         return max(1, by_area, alone)
 
     def transpose(self) -> Self:
-        """Return the task with x and y swapped."""
         turned = tuple(
             tuple((across, along, flag) for along, across, flag in kind)
             for kind in self.orientations

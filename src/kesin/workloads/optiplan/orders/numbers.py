@@ -9,6 +9,7 @@ from pydantic import GetCoreSchemaHandler
 from pydantic_core import core_schema
 
 from kesin.foundation.messages import MessageError
+from kesin.foundation.text import json_number
 
 _MAX_SHOWN: Final = 40
 _HUNDREDTH: Final = Decimal("0.01")
@@ -63,11 +64,6 @@ class InBounds:
         return validator(
             self.check, handler(source), json_schema_input_schema=number, serialization=as_json
         )
-
-
-def json_number(value: Decimal) -> int | float:
-    """Convert to a JSON number; `parse_number` reads it back."""
-    return int(value) if value == value.to_integral_value() else float(value)
 
 
 def format_number(value: Decimal) -> str:

@@ -3,26 +3,19 @@
 from typing import Final
 
 from kesin.web.dashboard.frame.page import WorkloadPages
-from kesin.workloads.optiplan.pages import new_order, orders, setup
-from kesin.workloads.optiplan.pages.job_panel import (
-    check_health,
-    job_link,
-    job_panel,
-    links,
-    triage,
-)
+from kesin.workloads.optiplan.pages import job_panel, new_order, orders, setup
 from kesin.workloads.optiplan.pipeline.waiting import waiting_for
 
 PAGES: Final = WorkloadPages(
     package=__name__,
     icon="board",
     routers=(orders.router, new_order.router, setup.router),
-    links=links,
-    job_panel=job_panel,
+    links=job_panel.links,
+    job_panel=job_panel.job_panel,
     job_actions=orders.job_actions,
-    job_link=job_link,
+    job_link=job_panel.job_link,
     waits_for=lambda job: waits.message if (waits := waiting_for(job)) else "",
-    triage=triage,
-    health=check_health,
+    triage=job_panel.triage,
+    health=job_panel.check_health,
     polling_elements=frozenset({"orders"}),
 )

@@ -107,7 +107,6 @@ def may_see_orders(ctx: PageContext) -> bool:
 
 
 def order_service(ctx: PageContext) -> OrderService:
-    """The order service, which checks permissions."""
     return OrderService(ctx.workload("optiplan"))
 
 

@@ -93,7 +93,7 @@ def plan_delivery(xml_files: Iterable[Path], job_id: str, attempt: int) -> Deliv
 
 
 def put_in_inbox(machine_folder: Path, delivery: Delivery) -> None:
-    """Send files not sent, on every wake-up before `read_ack`; OrderProblem if one changed."""
+    """Send what was not sent; call it before every `read_ack`. A changed file is refused."""
     with shared_folder.translate_os_errors(machine_folder):
         for name in MACHINE_FOLDERS:
             (machine_folder / name).mkdir(parents=True, exist_ok=True)
@@ -254,8 +254,9 @@ def withdraw_attempts(
     """Withdraw the attempts; False if the machine has taken a file: then the others stay."""
     withdrawn_all = True
     for attempt in progress.deliveries:
+        delivery = Delivery.from_json(attempt["delivery"])
         all_stay = all_or_nothing and attempt["state"] != REFUSED
-        taken = withdraw(machine_folder, _read_delivery(attempt), all_or_nothing=all_stay)
+        taken = withdraw(machine_folder, delivery, all_or_nothing=all_stay)
         if taken and attempt["state"] != REFUSED:
             withdrawn_all = False
         elif attempt["state"] == OPEN:
@@ -288,16 +289,12 @@ def _withdraw_last(machine_folder: Path, progress: OrderProgress) -> dict[str, D
     if not progress.deliveries:
         return {}
     last = progress.deliveries[-1]
-    delivery = _read_delivery(last)
+    delivery = Delivery.from_json(last["delivery"])
     names = withdraw(machine_folder, delivery, all_or_nothing=False)
     if last["state"] == OPEN:
         last["state"] = WITHDRAWN
     taken = [file for file in delivery.files if file.name in names]
     return {batch_stem(progress.stems, file.source.name): file for file in taken}
-
-
-def _read_delivery(attempt: Mapping[str, Any]) -> Delivery:
-    return Delivery.from_json(attempt["delivery"])
 
 
 def _check_unchanged(files: tuple[DeliveryFile, ...], progress: OrderProgress) -> None:

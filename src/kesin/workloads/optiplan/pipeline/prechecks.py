@@ -37,7 +37,7 @@ def run_prechecks(
 
 
 def find_unmakeable(payload: Payload, rules: Rules, *, own_boards: bool) -> list[FieldProblem]:
-    """Find unmakeable fields; ``own_boards``: material codes name boards, ``18MM 183*366``."""
+    """Find what no pass can make; with ``own_boards``, a material ``18MM 183*366`` is a board."""
     plate = payload.plate_size or rules.default_plate_size
     problems = []
     for index, part in enumerate(payload.parts):

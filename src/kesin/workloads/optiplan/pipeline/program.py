@@ -45,7 +45,7 @@ class ProgramLaunch:
 def build_launch(
     mode: OptiMode, paths: Paths, files: Sequence[Path], macro_command: str = "", lang: str = "en"
 ) -> ProgramLaunch:
-    """Build the command; ``macro_command``: of mode B, ``lang``: of built-in drawings."""
+    """Build the command to start; ``macro_command`` is for mode B, ``lang`` for our drawings."""
     command = _macro_command(paths, macro_command) if mode == "B" else _program_command(paths, lang)
     folder = paths.exe.parent if paths.exe else None
     return ProgramLaunch((*command, *map(str, files)), tuple(files), folder)

@@ -211,7 +211,7 @@ class Runner:
         raise OrderProblem(OptiCode.OPTI_RUNNER_FAILED, message, details)
 
     def _wait_for_program(self, ctx: _PassContext) -> HandlerResult | None:
-        """Return None once the program, on its one machine, succeeded, else what waits for it."""
+        """Return None once the program has succeeded on its one machine, else wait for it."""
         started = ctx.progress.program
         if started is None:
             return self._start_program(ctx)

@@ -44,7 +44,7 @@ class FoundXml:
 def find_xml(
     export_folder: Path, job_id: str, stems: Sequence[str], last_states: Mapping[str, Sequence[int]]
 ) -> FoundXml:
-    """Poll once: an XML named by each batch's stem, or one for all, that no longer changes."""
+    """Poll once for XMLs that no longer change: one for each stem, or one for all."""
     return _match_batches(_list_candidates(export_folder, job_id, stems), last_states)
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
+from kesin.foundation.text import json_number
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.orders import numbers
 from kesin.workloads.optiplan.orders.payload import OrderPart, PartType, Payload
@@ -53,7 +54,7 @@ class _PartReader:
 
     def trim_mm(self) -> Decimal:
         backs, own = self.rules.backing_thicknesses, self.part.thickness_mm
-        details, thickness = {"thickness_mm": numbers.json_number(own)}, numbers.format_number(own)
+        details, thickness = {"thickness_mm": json_number(own)}, numbers.format_number(own)
         if self.part.part_type == "ARKALIK" and own not in backs:
             why = "part %(part)s is a back of %(thickness)s mm, backs may be: %(known)s"
             known = ", ".join(map(numbers.format_number, backs)) or "none"

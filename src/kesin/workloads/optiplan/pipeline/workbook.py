@@ -1,9 +1,4 @@
-"""Import files for OptiPlanning: one XLSX per batch, built from the template.
-
-The template is edited in place with openpyxl, because its first two rows, styles and other sheets
-must stay as the workshop made them; XlsxWriter could only write them from scratch. The same batch
-gives the same bytes, so a repeated pass can be distinguished from a changed order.
-"""
+"""Import files: openpyxl edits the template in place, and the same batch gives the same bytes."""
 
 from __future__ import annotations
 
@@ -18,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kesin.foundation.messages import Message
-from kesin.foundation.text import canonical_json
+from kesin.foundation.text import canonical_json, json_number
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
-from kesin.workloads.optiplan.orders.numbers import format_number, json_number
+from kesin.workloads.optiplan.orders.numbers import format_number
 from kesin.workloads.optiplan.orders.payload import PlateSize
 from kesin.workloads.optiplan.orders.safe_xlsx import pack_zip
 from kesin.workloads.optiplan.pipeline.transform import ImportBatch
@@ -79,7 +74,7 @@ def write_batches(
     kerf_mm: Decimal,
     replace: bool = False,
 ) -> list[Path]:
-    """Write XLSX and board per batch unless there, as an operator may have imported it."""
+    """Write the XLSX and the board of each batch, but keep one that may have been imported."""
     stems = file_stems(job_id, batches)
     paths = [folder / f"{stem}.xlsx" for stem in stems]
     try:
@@ -125,7 +120,6 @@ def build_batch_xlsx(batch: ImportBatch, template: bytes) -> bytes:
 
 
 def _delete_sample_rows(sheet: Worksheet) -> None:
-    """Delete every sample row and the merged cells in them."""
     for merged in list(sheet.merged_cells.ranges):
         if merged.max_row >= FIRST_DATA_ROW:
             sheet.unmerge_cells(merged.coord)

@@ -65,7 +65,7 @@ class Workshop:
 
 
 def configured_lifecycle() -> Lifecycle:
-    """Declare the lifecycle by rules.json; unreadable ones give defaults, reported elsewhere."""
+    """Declare the lifecycle by rules.json, or by default if others report it unreadable."""
     limits = None
     with suppress(BadSettings, OrderProblem):
         file = load_settings().data_dir / RULES_FILE

@@ -95,7 +95,6 @@ class _PageFlow:
         return True
 
     def head(self, columns: Sequence[Column]) -> None:
-        """Add the row with the titles of the columns."""
         self.row([title for title, _, _ in columns], columns, head=True)
 
     def row(self, cells: Sequence[str], columns: Sequence[Column], *, head: bool = False) -> None:
@@ -152,7 +151,6 @@ def _part_cells(number: int, part: CutPart) -> list[str]:
 def _add_figures(
     pages: _PageFlow, plan: CuttingPlan, statistics: PlanStatistics, texts: dict[str, str]
 ) -> None:
-    """Add the key figures at the top."""
     figures = [
         (texts["boards"], str(plan.boards)),
         (texts["yield"], f"{100 * statistics.yield_share:.1f} %"),
@@ -170,7 +168,6 @@ def _add_figures(
 def _add_totals(
     pages: _PageFlow, plan: CuttingPlan, statistics: PlanStatistics, texts: dict[str, str]
 ) -> None:
-    """Add the totals of bands and of offcuts to keep."""
     bands = [f"{name}: {length:.1f} m" for name, length in statistics.band_metres]
     offcuts = [f"{size_text(*size)} ({count}×)" for size, count in plan.kept_offcuts.items()]
     for title, lines in (

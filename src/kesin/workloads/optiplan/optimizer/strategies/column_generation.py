@@ -1,10 +1,9 @@
 """Column generation: repeated patterns, for orders with many pieces of few kinds.
 
-A linear programme over the boards found so far gives the marginal value of each kind of piece;
-boards filled with the most valuable pieces are added until none is worth more than it costs. The
-integer part of the solution is taken, and the remaining pieces are planned like a small order. This
-helps if kinds repeat; otherwise the solution contains no whole boards. HiGHS solves the programme;
-without it this strategy is skipped.
+A linear programme over the boards found so far, which HiGHS solves, gives the marginal value of
+each kind of piece; boards of the most valuable pieces are added until none is worth more than it
+costs. The whole boards of the solution are taken, of which there are some only if kinds repeat, and
+the remaining pieces are planned like a small order.
 """
 
 import importlib.util
