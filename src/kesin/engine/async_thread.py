@@ -1,8 +1,4 @@
-"""The thread of an ``async def`` handler: many jobs at once on one event loop.
-
-Claims and results are statements that block, so they run in threads beside the loop. Leases are
-renewed in a thread of their own: a handler that blocks the loop delays the others and loses no job.
-"""
+"""Many ``async def`` jobs on a loop that may block: leases are renewed in another thread."""
 
 from __future__ import annotations
 

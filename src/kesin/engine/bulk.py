@@ -77,10 +77,7 @@ def _summed(counts: Iterable[tuple[str, int]]) -> dict[str, int]:
 def id_batches(
     queue: Queue, ids: Sequence[str] | None, where: Filter | None
 ) -> Iterator[Sequence[str]]:
-    """These ids, or pages of those that match, each read before its jobs are acted on.
-
-    No job occurs twice: pages go on by id.
-    """
+    """These ids, or pages of those that match, each read before it is acted on; none twice."""
     if where is None:
         chosen = list(ids or ())
         yield from (chosen[n : n + MAX_PAGE] for n in range(0, len(chosen), MAX_PAGE))

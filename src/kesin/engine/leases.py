@@ -1,8 +1,4 @@
-"""The leases a worker holds. A background thread renews them at a third of their length.
-
-Renewal has its own thread because a handler that blocks must not cost the worker its claims. Only
-claims older than a third of the lease are renewed, so quick jobs never cost a statement.
-"""
+"""Renews leases a third old, in a thread: handlers may block, and quick jobs cost no statement."""
 
 import threading
 from collections.abc import Callable, Sequence

@@ -1,9 +1,4 @@
-"""A cache of proofs: a lifecycle with a known fingerprint is not proved again.
-
-The fingerprint covers the declaration without its documentation and the source of the prover, so a
-change of either requires a new proof. Only proofs that hold are cached. The cache ships with the
-package, and a test repeats every proof in it. `scripts/remember-proofs.py` writes the file.
-"""
+"""Proofs by the declaration and the prover's source; `scripts/remember-proofs.py` writes them."""
 
 import hashlib
 import json

@@ -1,7 +1,4 @@
-"""A queue: a lifecycle over a store. Enqueue, claim, move, act.
-
-Every value that enters is validated here, once (by ``validation.py``): the store relies on it.
-"""
+"""A queue: a lifecycle over a store, which relies on what `validation.py` has checked once."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Replay of events into rows, and the differences from the stored rows: there should be none.
-
-The replay knows nothing of lifecycles: each event says which columns its move set. Columns that
-never change after a job is created (queue, tenant, salt, key, first payload) are not repeated in
-events; the guard protects them.
-"""
+"""Replays events into rows: each event has what its move set, and a guard protects the rest."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator

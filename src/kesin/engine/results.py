@@ -1,7 +1,4 @@
-"""The results of a handler: small values that say what happened to the job.
-
-Returning None means that the job is done. ``Failed`` may also be raised, at any depth.
-"""
+"""What a handler returns, or raises at any depth (``Failed``); None means that a job is done."""
 
 from __future__ import annotations
 
@@ -168,10 +165,7 @@ def _without_middle(text: str, most: int) -> str:
 
 
 def require_plain_function(handler: Callable[..., object], *, batch: bool = False) -> None:
-    """Raise ValueError for a handler that cannot be called with a job, or does nothing then.
-
-    Of batches, a generator is a list of results; of single jobs, an ``async def`` is awaited.
-    """
+    """Raise ValueError for a handler that cannot be called with a job, or does nothing then."""
     name = getattr(handler, "__name__", handler)
     if not callable(handler):
         raise ValueError(f"the handler {name!r} is not a function")  # noqa: TRY004  # as the others
@@ -208,10 +202,7 @@ def _takes(function: Callable[..., object], arguments: int) -> bool:
 
 
 def checked_results(jobs: Sequence[Job], results: Iterable[HandlerResult]) -> list[HandlerResult]:
-    """What a batch handler returned, as a list; raises RuntimeError unless it is one for each job.
-
-    Raises BadResult for a coroutine or future: its code would never run to the end.
-    """
+    """A batch's results as a list: RuntimeError unless one a job, BadResult if awaitable."""
     if inspect.isawaitable(results):
         raise unusable_result(results)
     listed = list(results)

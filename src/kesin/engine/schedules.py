@@ -1,8 +1,4 @@
-"""Schedules: at each tick of a cron expression, a job under a key that is held for good.
-
-The first sweeper to tick enqueues the job. A second one, a repeated pass or a clock that was set
-back finds the key taken. So the row of a schedule needs to be right only about what comes next.
-"""
+"""Schedules: each tick enqueues a job under a key held for good, so none is made twice."""
 
 from __future__ import annotations
 
@@ -131,10 +127,7 @@ def declare_schedules(queue: Queue, schedules: Sequence[Schedule]) -> None:
 
 
 def tick(queue: Queue) -> int:
-    """Enqueue the jobs of the ticks that have come; return how many there were.
-
-    A schedule that fails is logged, and holds up no other.
-    """
+    """Enqueue the jobs of ticks that have come; a schedule that fails holds up no other."""
     now, enqueued = queue.now(), 0
     for row in queue.store.schedules(queue.name):
         try:

@@ -1,8 +1,4 @@
-"""Runs the scheduled moves: settle, cap, recover, expire, revive, time out, prune, in that order.
-
-Each move is one set-based statement in limited batches. Many sweepers may run at once, on one
-machine or several: they skip each other's rows.
-"""
+"""Runs the scheduled moves stage by stage, in limited batches; many sweepers may run at once."""
 
 import random
 import threading
@@ -123,10 +119,7 @@ class Sweeper(ForkAware):
         queue.store.compact(queue.name)
 
     def _for_each(self, call: Callable[[Queue], object], failed: str) -> None:
-        """Call this for each queue; a failure is logged, ends no other, and the next turn repeats.
-
-        ``failed`` is the name of the event in the log.
-        """
+        """Call this for each queue; a failure is logged as ``failed``, and ends no other."""
         for queue in self.queues:
             try:
                 call(queue)

@@ -1,7 +1,4 @@
-"""Validation of the values that enter a queue: types, sizes, encoding.
-
-Each check returns the value as it is stored, or raises BadInput.
-"""
+"""Checks of the values that enter a queue: each returns what is stored, or raises BadInput."""
 
 from typing import Any, TypeGuard
 

@@ -1,9 +1,4 @@
-"""The worker: threads that claim jobs, run the handler, write results, and stop gracefully.
-
-Each thread claims a batch, works through it and writes the results. The batch size follows from how
-long jobs take: quick jobs are claimed by the hundred, slow jobs one at a time, so that no job waits
-in one worker while others are idle.
-"""
+"""A worker's threads claim quick jobs by the hundred and slow ones singly, so that none waits."""
 
 import os
 import signal

@@ -115,10 +115,7 @@ class WorkerThread:
         return handled
 
     def run_once(self) -> int:
-        """Claim a batch, handle it and write the results; return how many jobs were handled.
-
-        With a plan, handle a batch for each of its shares.
-        """
+        """Claim, handle and write a batch, or one of each share of a plan; return how many jobs."""
         worker = self.worker
         if worker.plan is None:
             limit = worker.batch if worker.batch_handler else min(self._size, worker.batch)
@@ -190,11 +187,7 @@ class WorkerThread:
         return jobs
 
     def _release_suspects(self, jobs: list[Job]) -> list[Job]:
-        """Release suspected poison jobs so that each is claimed alone; return the rest.
-
-        While the store is unreachable, suspects are unknown: the leases of all candidates
-        run out.
-        """
+        """Release suspects to be claimed alone; return the rest. Unreachable: leases run out."""
         candidates = [job for job in jobs if _may_be_suspect(job)] if len(jobs) > 1 else []
         if not candidates:
             return jobs
@@ -212,10 +205,7 @@ class WorkerThread:
         return _without(jobs, suspects) + unreleased
 
     def _was_recovered(self, job: Job) -> bool:
-        """Whether the previous claim was recovered from a worker that wrote no result.
-
-        A released claim does not count: the job may never have been handled under it.
-        """
+        """Whether the last claim was recovered; under a released one nothing may have been done."""
         released = False
         for event in reversed(self.queue.events(job.id)):
             if event.seq >= job.claim_seq:
@@ -319,10 +309,7 @@ class WorkerThread:
                 log.warning("result_refused", queue=name, job=outcome.id, action=action, reason=why)
 
     def _apply(self, action: str, changes: list[Change], options: frozenset[str]) -> list[Outcome]:
-        """Write changes; retry while the store is unreachable.
-
-        A change that was already committed then has the outcome "already".
-        """
+        """Write changes, again while unreachable: what was committed is then "already" done."""
         worker, pause_s, deadline = self.worker, 0.1, float("inf")
         while True:
             try:

@@ -1,10 +1,4 @@
-"""The Workload plug-in interface: what a workload brings, and what it is given to work with.
-
-A workload is one package that imports no other workload. The registry in `kesin.workloads` finds
-it: those that come with Kesin, and those that any installed package names in the entry-point group
-``kesin.workloads``. The service, the dashboard and the commands know no workload by name: they ask
-the `Workload` objects they are handed.
-"""
+"""The Workload plug-in interface: what a workload brings, and what it is given to work with."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Backoff: how long a job waits before its next attempt.
-
-A delay is looked up, never computed with powers, so every store and the plain Python model give
-the same number: the n-th delay of the schedule (the last delay repeats), plus a jitter derived from
-the job's salt. The salt is random, so jobs spread out; it is stored, so a replay is exact.
-"""
+"""Backoff: delays are looked up, never computed with powers: every store gives the same number."""
 
 from dataclasses import dataclass
 from typing import Literal

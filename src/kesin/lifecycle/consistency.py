@@ -1,8 +1,4 @@
-"""Consistency checks of a declaration: each contradiction is refused with its move and the reason.
-
-These checks only read the declaration. Whether every job ends needs a walk through all
-configurations: see ``proof``.
-"""
+"""Contradictions that reading a declaration shows; that every job ends is for ``proof``."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""The declaration language: a lifecycle is states and moves, and moves are plain data.
-
-Guards and effects come from a closed set. This is why every store can run a move as one set-based
-statement, the prover can reason about it, and it can be read as a table. A lambda has no place
-here, on purpose.
-"""
+"""The declaration language, a closed set without lambdas: it becomes SQL, proofs and tables."""
 
 from __future__ import annotations
 

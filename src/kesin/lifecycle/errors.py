@@ -1,8 +1,4 @@
-"""The error taxonomy: code → category → verdict → action.
-
-A handler reports a code. Its category is one of five kinds of error, the same for every workload.
-The category and the channel give the verdict, what to do about it; the verdict names the action.
-"""
+"""The error taxonomy: a code has a category; that and the channel give a verdict and an action."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,8 +1,4 @@
-"""Which failed jobs wait for a person, and which go on by themselves: from the declaration alone.
-
-A failed job goes on by itself if a worker will claim it again, or if the sweeper makes a declared
-move that takes it back. A move that only removes or expires an old job does not count.
-"""
+"""Which failed jobs wait for a person: those that no claim and no scheduled move takes back."""
 
 from typing import Final
 

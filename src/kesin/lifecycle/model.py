@@ -1,8 +1,4 @@
-"""The meaning of a move in plain Python: the reference for every store.
-
-Nothing here accesses a database. The conformance tests run random histories through a store and
-through these functions and compare every column; replay folds events with the same row type.
-"""
+"""The meaning of a move in plain Python: conformance tests compare every store with it."""
 
 import json
 import warnings

@@ -1,8 +1,4 @@
-"""The vocabulary of a declaration, a closed set: roles, stages, guards, errors, timers.
-
-Every word has a meaning in plain Python (``model``), in the prover (``proof``) and in the stores
-(SQL and Lua). A new word needs all three.
-"""
+"""The closed vocabulary of a declaration; a new word needs ``model``, ``proof``, SQL and Lua."""
 
 from dataclasses import dataclass
 from typing import Final, Literal, get_args

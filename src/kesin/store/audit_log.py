@@ -116,11 +116,7 @@ class AuditPage(NamedTuple):
 
 
 class AuditLog:
-    """The audit log of a store. A line is never changed, and only pruned from the oldest on.
-
-    Lines are added one after the other: the head of the chain is locked until the transaction
-    ends. So a transaction adds its line last.
-    """
+    """The audit log of a store. A line locks the chain's head: a transaction adds its line last."""
 
     def __init__(self, store: Store) -> None:
         store = store.store_for("")
@@ -202,11 +198,7 @@ class AuditLog:
         limit: int = 100,
         **parts: str,
     ) -> AuditPage:
-        """The newest lines whose actor, action, site or target contain these substrings.
-
-        No index finds a substring: a search reads a limited number of lines and returns where it
-        stopped, whether or not it found ``limit`` lines.
-        """
+        """The newest lines with these parts; reads up to a limit, as no index finds substrings."""
         newest = self._read("newest_audit", before=before)[0][0]
         if newest is None:
             return AuditPage([], None)
@@ -312,10 +304,7 @@ def line_hash(before: str, seq: int, line: AuditLine) -> str:
 
 
 def digest_older(lines: Iterable[AuditLine], count: int = 0, digest: str = "") -> tuple[int, str]:
-    """The number and the digest of lines from before the chain, in their order.
-
-    ``count`` and ``digest`` are those of the lines before them.
-    """
+    """The number and digest of older lines in their order, after ``count`` lines of ``digest``."""
     for line in lines:
         count, digest = count + 1, _digest([digest, *_hashed_columns(line)])
     return count, digest

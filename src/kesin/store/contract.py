@@ -1,8 +1,4 @@
-"""The Store interface. One conformance suite tests every implementation against it.
-
-A store keeps jobs and moves them, in batches, exactly as their lifecycle declares. It knows nothing
-of handlers, threads or retries; those belong to the engine.
-"""
+"""The Store interface, without handlers, threads and retries. One conformance suite tests it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The directory tables: sites, users, sessions, API keys, audit log, secrets, metadata.
-
-Nothing here checks permissions: the rules are in `foundation/permissions.py`, and every command
-goes through `engine/access/commands.py`. Only hashes of passwords, sessions and keys are stored.
-"""
+"""Sites, users, keys (as hashes only), secrets, metadata; `engine/access` checks permissions."""
 
 import json
 from collections.abc import Callable

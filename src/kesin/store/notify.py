@@ -9,10 +9,7 @@ from kesin.foundation.forks import ForkAware
 
 
 class Notifier(ForkAware):
-    """A counter per queue that waiting threads watch.
-
-    A missed notification delays a job until the next poll; it never loses one.
-    """
+    """A counter per queue that threads watch; a missed notification delays a job until a poll."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()

@@ -24,10 +24,7 @@ NO_PSYCOPG = "PostgreSQL needs psycopg: install it with `pip install 'kesin[post
 def open_configured_store(
     settings: Settings, *, in_redis: Collection[str] = (), keys_name_tenant: Collection[str] = ()
 ) -> Store:
-    """Open the store that the settings name. Redis, if set, holds the queues ``in_redis``.
-
-    ``keys_name_tenant`` are the queues whose job keys are unique across tenants.
-    """
+    """Open the store of the settings; Redis, if set, holds ``in_redis``. See ``open_store``."""
     main = open_store(settings.database, migrate=False)
     if not settings.redis_url:
         return main

@@ -1,8 +1,4 @@
-"""Several stores behind one interface: some queues are routed, all else is in the main store.
-
-Users, keys, sites and the audit log are in the main store, which is SQL. A routed queue is opened,
-moved and read in its own store; a transaction never spans two stores.
-"""
+"""Routed queues in stores of their own, all else in the main one; no transaction spans two."""
 
 from __future__ import annotations
 
@@ -90,10 +86,7 @@ class RoutedStore(_QueueRouter):  # type: ignore[misc]  # a Store: what names a 
             store.ping()
 
     def queues(self) -> list[str]:
-        """The queues of the main store and of every secondary store.
-
-        All routed queues of an unreachable store are listed.
-        """
+        """The queues of every store; of an unreachable one, those that are routed to it."""
         names = set(self.main.queues())
         for store in self.secondary_stores:
             routed_queues = {queue for queue, home in self.stores_by_queue.items() if home is store}

@@ -103,10 +103,7 @@ def next_version(
 
 
 def state_rows(version: RulesVersion) -> list[dict[str, Any]]:
-    """The states of a version as the stores keep them; version 0 has only names.
-
-    ``phase`` is that of an unclaimed job; ``waits``: at rest, but only until other jobs are.
-    """
+    """A version's states as the stores keep them, with the phase of unclaimed jobs; 0 has none."""
     if not version.version:
         return []
     lifecycle = lifecycle_from_json(version.definition)
@@ -120,10 +117,7 @@ def state_rows(version: RulesVersion) -> list[dict[str, Any]]:
 def accounted_effects(
     versions: Sequence[RulesVersion],
 ) -> dict[tuple[str, str, str], list[Effects] | None]:
-    """The effects of every edge (move, from, to) in the versions; None if version 0 has it.
-
-    Version 0 stored no effects.
-    """
+    """The effects of every edge (move, from, to); None if it is of version 0, which stored none."""
     known: dict[tuple[str, str, str], list[Effects] | None] = {}
     for version in versions:
         if version.version == 0:

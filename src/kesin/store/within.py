@@ -1,7 +1,4 @@
-"""The caller's own transaction: the driver's connection behind what an application has in hand.
-
-SQLAlchemy and Django are recognised by what their objects offer, so that neither is imported.
-"""
+"""The driver's connection behind a caller's own; neither SQLAlchemy nor Django is imported."""
 
 from typing import Any
 
@@ -9,10 +6,7 @@ from kesin.store.errors import StoreError
 
 
 def driver_connection(given: Any) -> Any:
-    """The connection of psycopg or sqlite3 under a SQLAlchemy session or a Django connection.
-
-    Raises StoreError for one that nothing but a coroutine can use, or that has no transaction.
-    """
+    """The psycopg or sqlite3 connection; StoreError if it is asynchronous or in no transaction."""
     if hasattr(given, "sync_session") or hasattr(given, "sync_connection"):
         raise StoreError("within: this is asynchronous: await queue.aio.enqueue(…, within=…)")
     if hasattr(given, "get_bind"):  # a session of SQLAlchemy

@@ -1,7 +1,4 @@
-"""Users and API keys; every change has its line in the audit log.
-
-Only this module and `sessions.py` turn a credential into an Actor.
-"""
+"""Users and API keys, all changes audited; only this and `sessions.py` make an Actor."""
 
 import re
 from collections.abc import Iterable
@@ -151,10 +148,7 @@ class Accounts(UserSessions):
         all_sites: bool = False,
         days: int | None = None,
     ) -> tuple[str, ApiKey]:
-        """Create a key: the key itself, to be shown once, and its stored record.
-
-        A key for a scope that belongs to one site may be one for ``all_sites``, if that is said.
-        """
+        """Create a key and its record; a scope that belongs to a site needs it or ``all_sites``."""
         self.require(actor, "admin", "key.create", site=site, target=name)
         key_scopes = tuple(dict.fromkeys(scopes))
         known, unknown = ", ".join(SCOPES), [one for one in key_scopes if one not in SCOPES]
@@ -199,10 +193,7 @@ class Accounts(UserSessions):
         return key, record
 
     def revoke_key(self, actor: Actor, key_id: str) -> bool:
-        """Revoke a key; return whether it was not revoked before.
-
-        A whole key is accepted in place of its id, and is never logged or shown.
-        """
+        """Revoke a key by its id or by itself, never logged; return whether it was valid."""
         key_id = passwords.key_id_of(key_id) or key_id
         shown_id = key_id if len(key_id) <= passwords.ID_LENGTH else None
         self.require(actor, "admin", "key.revoke", target=shown_id)

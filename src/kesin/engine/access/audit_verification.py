@@ -1,8 +1,4 @@
-"""Verifies the chain of the audit log: that no line was changed, and none is missing.
-
-It reads while others write: lines that are added meanwhile are not looked at, and if lines were
-pruned meanwhile, it reads again.
-"""
+"""Verifies the chain of the audit log up to its head; it reads again if lines were pruned."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
@@ -78,10 +74,7 @@ class AuditVerification:
 def verify_audit_log(
     log: AuditLog, known: AuditHead | None = None, *, known_is_kept: bool = False
 ) -> AuditVerification:
-    """Verify the chain; ``known`` is a head that it had before, such as that in a backup.
-
-    ``known_is_kept``: its line is too young to have been pruned.
-    """
+    """Verify the chain and an earlier head; ``known_is_kept``: too young to have been pruned."""
     result = AuditVerification()
     for _ in range(_MAX_READINGS):
         result = AuditVerification(head=log.audit_head())

@@ -43,10 +43,7 @@ MAX_LISTED_OUTCOMES: Final = 1_000  # of a bulk action by filter; by ids, all ar
 
 @dataclass(frozen=True, slots=True)
 class JobDetails:
-    """A job with its events and notes, and the actions an operator may take.
-
-    ``masked``: it lacks what is private. ``revealed``: it has it, and the audit log says so.
-    """
+    """A job with its history and an operator's actions; ``revealed`` is in the audit log."""
 
     job: Job
     events: list[Event]
@@ -200,10 +197,7 @@ class Commands:
         return replace(details, revealed=True)
 
     def job(self, actor: Actor, job_id: str, *, reveal: bool = False) -> JobDetails:
-        """One job with its history, masked; a job of another site is not found.
-
-        With ``reveal`` it is in clear for an actor who may see that.
-        """
+        """One job with its history, masked without ``reveal``; one of another site is not found."""
         self.accounts.require(actor, "read", "job.read", target=job_id)
         unreachable: StoreUnreachable | None = None
         for queue in list(self.queues.values()):
@@ -236,10 +230,7 @@ class Commands:
     # Actions
 
     def offered_actions(self, queue: Queue) -> tuple[str, ...]:
-        """The operator's actions that need no further data.
-
-        An action that is only part of what its workload does is reserved for the workload.
-        """
+        """The operator's actions that need no data and are not reserved for the workload."""
         restricted = self.workload(queue.name).restricted_actions
         actions = queue.lifecycle.plain_actions_of("operator")
         return tuple(action for action in actions if action not in restricted)

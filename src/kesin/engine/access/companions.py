@@ -1,7 +1,4 @@
-"""What stands beside a job: how far it is, the jobs that it comes after, and those after it.
-
-Jobs of queues and sites that the actor may not see are counted, and nothing else is said of them.
-"""
+"""Progress, parents and children of a job; those the actor may not see are only counted."""
 
 from collections.abc import Sequence
 from functools import partial

@@ -1,7 +1,4 @@
-"""Corrected copies of failed jobs, for queues in which no move replaces the data of a job.
-
-A copy has the key, the tenant and the priority of its original, which is dismissed.
-"""
+"""Corrected copies in place of failed jobs, where no move replaces the data of a job."""
 
 from collections.abc import Mapping
 from typing import Any, Final

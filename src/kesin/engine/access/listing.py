@@ -101,10 +101,7 @@ def shown_title(text: str) -> str:
 def titles_in(
     store: Store, queue: str, own: str | Callable[[Any], str] = ""
 ) -> Callable[[Job], str]:
-    """What lists call the jobs of a queue: its workload's own function, or the declared format.
-
-    Empty where only its key or id tells a job from others.
-    """
+    """What lists call jobs: by the workload's function or declared format; '' is key or id."""
     title = own if callable(own) else partial(title_of, store.listing(queue).title)
     return lambda job: shown_title(title(job.payload))
 
@@ -121,10 +118,7 @@ class JobSearch(NamedTuple):
     where: Filter
 
     def fits(self, job: Job) -> bool:
-        """Whether the job, as the user sees it, is among those that are searched for.
-
-        What is searched for in payloads is not compared: they seldom change.
-        """
+        """Whether the job fits the filter, except for payloads, which seldom change."""
         where = self.where
         chosen: tuple[tuple[Sequence[Any] | None, Any], ...] = (
             (where.states or None, job.state),
@@ -153,10 +147,7 @@ class JobSearch(NamedTuple):
 
 
 def in_trouble(lifecycle: Lifecycle, where: Filter) -> Filter:
-    """A filter by error as the failures are counted: jobs whose present trouble it is.
-
-    A job that runs again, or is over, has only an old error; it is listed in a state that is named.
-    """
+    """A filter by error for jobs whose present trouble it is, not an old one; named states stay."""
     failing, ready = failure_states(lifecycle), ready_states(lifecycle)
     if not (where.codes or where.categories):
         return where
@@ -171,11 +162,7 @@ def resolve_text(
     read: Callable[[Filter, int], Page],
     title: Callable[[Job], str],
 ) -> JobSearch:
-    """What a text is: an id, a key, a searchable field, a title, else part of an error message.
-
-    ``tenants`` are those whose keys are looked up. Fields are searched by their index; titles only
-    of the newest jobs.
-    """
+    """A text is an id, key, field, title of the newest jobs, else part of an error message."""
     text, rest = where.text, replace(where, text=None)
     if not text:
         return JobSearch(None, where)

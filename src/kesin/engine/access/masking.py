@@ -302,11 +302,7 @@ def masked_page(
     *,
     fields: Sequence[str] = (),
 ) -> Page:
-    """The masked jobs of a page that match a filter by what is shown of them.
-
-    A search that matched what is masked, in a field or elsewhere, would tell what it is. So would a
-    page that is too short: further pages fill it up, and its cursor is the last job that is shown.
-    """
+    """The jobs that match as shown, filled up: a short page would tell what is masked."""
     jobs = _matching(page, masking, where, fields)
     if len(jobs) == len(page.jobs):
         return Page(jobs, page.cursor)

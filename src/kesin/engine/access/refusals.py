@@ -1,8 +1,4 @@
-"""Counts refusals, so that an actor that is refused again and again cannot flood the audit log.
-
-The first refusal of an actor is a line at once. Those of the following minute are counted, and
-become one line with their number.
-"""
+"""Counts an actor's refusals: the first is a line at once, those of the next minute are one."""
 
 import threading
 from collections import Counter
@@ -50,10 +46,7 @@ class RefusalCounter:
     def count(
         self, actor: str, action: str, address: str | None, now: int
     ) -> tuple[bool, CountedRefusals | None]:
-        """Whether a refusal was counted, and what is to be written of the actor's earlier minute.
-
-        A refusal that is not counted begins a minute, and is to be written itself.
-        """
+        """Whether it was counted (else it is a line), and what to write of the minute before."""
         with self._lock:
             window = self._windows.get(actor)
             if window is not None and not _is_over(window, now):

@@ -21,10 +21,7 @@ def titles_of(commands: Commands, name: str) -> Callable[[Job], str]:
 def search_jobs(
     commands: Commands, actor: Actor, name: str, where: Filter, tenants: Sequence[str] | None = None
 ) -> JobSearch:
-    """What the text of a filter is in this queue, as far as the actor may see its jobs.
-
-    ``tenants`` are those whose keys are looked up, if the caller has counted them.
-    """
+    """What a filter's text is among the actor's jobs; keys are those of ``tenants``."""
     if not where.text:
         return JobSearch(None, where)
     where = commands.narrow(actor, name, where)
@@ -40,10 +37,7 @@ def search_jobs(
 
 
 def titled_jobs(commands: Commands, actor: Actor, name: str, text: str, limit: int) -> list[Job]:
-    """Those of the newest jobs with a word in their title that begins so, or with this key.
-
-    A title may be personal: it is searched and shown in clear only to those who may reveal it.
-    """
+    """The newest jobs with this key or a word of their title, as far as titles may be shown."""
     queue, title = commands.queue(actor, name), titles_of(commands, name)
     jobs = queue.jobs(commands.narrow(actor, name, Filter()), limit=MAX_TITLES).jobs
     seen = jobs if actor.has("reveal") else map(commands.masking(name).job, jobs)

@@ -66,10 +66,7 @@ class UserSessions(Sites):
         return user
 
     def session_actor(self, token: str, address: str, *, used: bool = True) -> Actor | None:
-        """The actor of a session cookie; None when the session has ended.
-
-        Requests that a page makes by itself are not ``used``: an unattended session ends.
-        """
+        """The actor of a session, or None; what a page asks by itself is not ``used``."""
         token_hash = passwords.hash_token(token)
         session = self.directory.session(token_hash)
         now = self.now()
@@ -101,10 +98,7 @@ class UserSessions(Sites):
     def change_own_password(
         self, actor: Actor, token: str, current: str, new: str
     ) -> tuple[str, int]:
-        """Change the password of the session's user and end all sessions of that user.
-
-        Return the token of a new session in place of this one, and how many others ended.
-        """
+        """Change a user's password; return a new session, and how many others ended."""
         session = self.directory.session(passwords.hash_token(token))
         user = self.directory.user(session.person) if session else None
         if session is None or user is None or actor.name != f"user:{user.name}":

@@ -1,7 +1,4 @@
-"""A site like another one, and the removal of a site: what stops it, what goes, what stays.
-
-Jobs and audit lines of a removed site stay: actors who see all sites can read them.
-"""
+"""A site like another one, and the removal of a site, whose jobs and audit lines stay."""
 
 from __future__ import annotations
 

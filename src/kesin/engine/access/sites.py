@@ -68,10 +68,7 @@ class Sites:
         target: str | None = None,
         details: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write to the audit log that an actor did something, or was refused.
-
-        An actor's refusals within a minute of the first are counted in one line.
-        """
+        """Write to the audit log; an actor's refusals of the minute after one are one line."""
         now = self.now()
         if not allowed and action not in _NOT_COUNTED:
             name, what = actor.name, storable(action)[:128]
@@ -245,10 +242,7 @@ class Sites:
             yield site
 
     def _keep_sites(self, sites: Iterable[str]) -> tuple[str, ...]:
-        """The ids without repeats, none of which is removed before the transaction ends.
-
-        Raises NotFound if one is missing. For callers who see all.
-        """
+        """The ids without repeats, or NotFound; none is removed before the transaction ends."""
         site_ids = tuple(dict.fromkeys(sites))
         for site_id in site_ids:
             if not self.directory.keep_site(site_id):

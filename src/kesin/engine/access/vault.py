@@ -1,9 +1,4 @@
-"""Sealed credentials for workers: admins put and drop them, but cannot read them back.
-
-No command prints a value; a lost value is replaced by a new one. Workers read them here, in the
-process that holds the keys; HTTP never returns them. A change and its line in the audit log are
-written together or not at all.
-"""
+"""Sealed credentials that only workers read: no command and no HTTP response shows them."""
 
 import re
 from collections import Counter
@@ -76,11 +71,7 @@ class Vault:
             self._accounts.note(actor, "secret.put", target=name, details={"key": ring.first})
 
     def get(self, name: str) -> str:
-        """The value, for a worker; raises NotFound, NoSecretKeys or SecretNotOpened.
-
-        The audit log gets a line the first time this vault reads each sealed value, not every
-        time: a line for each job would bury all others.
-        """
+        """The value, for a worker; audited once per vault: a line for each job would bury all."""
         ring = self.keys()
         _check_name(name)
         secret = self._directory.secret(name)
@@ -104,11 +95,7 @@ class Vault:
             self._accounts.note(actor, "secret.drop", target=name)
 
     def rotate(self, actor: Actor) -> Rotation:
-        """Reseal with the first key every secret sealed with another, and try to open all.
-
-        A secret is replaced only if it is still the one that was opened, so a value put meanwhile
-        stays. Two rotations may run at once, and again after a crash.
-        """
+        """Reseal all with the first key, unless put meanwhile; it may run twice or be repeated."""
         self._accounts.require(actor, "admin", "secret.rotate")
         ring = self.keys()
         outcomes: Counter[ResealOutcome] = Counter()

@@ -1,10 +1,4 @@
-"""The checkers of a simulation: they check the promises after every call to the store.
-
-``StoreChecker`` reads the rows and the new events and makes three checks: the events against the
-rows (replay), the change against what the call may do (``oracle``), and the rows against the
-invariants. It keeps the history itself, so it also detects a rewritten history or a lost job.
-``WorkerChecker`` checks what a worker does with its claims.
-"""
+"""Checks promises after every call, with a history of its own: a rewritten one is detected."""
 
 import hashlib
 from collections import Counter
@@ -117,10 +111,7 @@ class StoreChecker:
         self._check_notes({call[2]["job_id"]: 0 for call in calls if call[0] == "add_note"})
 
     def _read(self, *, full: bool) -> tuple[dict[str, Job], dict[str, list[Event]]]:
-        """The rows, and the new events of each changed job; a job that is gone has none.
-
-        A full reading lists every job, which costs several times as much as to find known ones.
-        """
+        """The rows, and new events of changed jobs; a full reading costs several times as much."""
         if full:
             page = self._store.jobs(self.queue, Filter(), limit=MAX_ROWS)
             rows = {job.id: job for job in reversed(page.jobs)}

@@ -126,10 +126,7 @@ class Dice(random.Random):
 
 @lru_cache(maxsize=16)
 def earlier_rules(lifecycle: Lifecycle) -> Lifecycle | None:
-    """Rules that the lifecycle can be an upgrade of: some histories begin under them.
-
-    They have a smaller cap and lack one of the operator's actions; None if they would not end.
-    """
+    """Rules the lifecycle can be an upgrade of: a smaller cap, and one operator's action less."""
     cap = max(lifecycle.max_attempts - 1, 1)
     removable = [
         action

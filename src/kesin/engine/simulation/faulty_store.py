@@ -1,8 +1,4 @@
-"""The store as a simulated process sees it: calls can be delayed, cut off, or kill the process.
-
-It is used in place of a ``Store``. Every call that changes data passes through it: the schedule may
-inject a fault before, during or after each call, and the checker runs after each.
-"""
+"""A ``Store`` as a simulated process sees it: faults before, in and after calls, then checks."""
 
 from __future__ import annotations
 
@@ -81,10 +77,7 @@ class FaultyStore:
 
     @contextmanager
     def transaction(self, begin: Begin | None = None) -> Iterator[Any]:
-        """Check the calls inside after the commit; after a rollback, check that nothing changed.
-
-        ``begin`` opens it in place of the store: it is that of a caller.
-        """
+        """Check the calls after the commit, or that nothing changed; ``begin`` is a caller's."""
         world = self._world
         if self._uncommitted is not None:  # one inside another: the outer one commits
             with world.store.transaction() as connection:

@@ -1,8 +1,4 @@
-"""The oracle: what a call to the store should have changed, computed from the lifecycle model.
-
-Given the rows before a call, its arguments and its return value, the oracle says which rows must
-have changed and how, or which promise the return value breaks.
-"""
+"""What a call to the store should have changed by the model, or which promise it breaks."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -87,11 +83,7 @@ class Oracle(MoveOracle):
     # Claims
 
     def claim(self, _queue: str, returned: list[Job], **kwargs: Any) -> dict[str, Job | None]:
-        """Each job was due, unclaimed and not paused, and it was its tenant's turn.
-
-        An empty result means that nothing was due. One that is not empty does not prove that no
-        other job was due: shares of tenants may leave jobs of others waiting.
-        """
+        """Each job was due, unclaimed, its tenant's turn; only an empty result means none was."""
         worker, now, limit = kwargs["worker"], kwargs["now"], kwargs["limit"]
         if len(returned) > limit:
             break_promise("claim", f"{len(returned)} jobs were given where {limit} were asked for")

@@ -1,8 +1,4 @@
-"""What a move should have changed, and whether it could be made: the judging half of the oracle.
-
-It uses no SQL and no store, but the same pure functions that the stores' statements are generated
-from.
-"""
+"""What a move should have changed, by the pure functions that the stores' statements come from."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,10 +16,7 @@ NO_CHANGE = Change("")
 
 
 class BrokenPromise(BaseException):
-    """A promise that did not hold; ``rule`` is its short name.
-
-    Not an ``Exception``: a worker would treat it as a failure of the handler.
-    """
+    """A promise that did not hold; as an Exception, it would count as the handler's failure."""
 
     def __init__(self, rule: str, why: str) -> None:
         super().__init__(f"{rule}: {why}")

@@ -1,8 +1,4 @@
-"""The schedule of a simulation: steps, drawn from a seed before the simulation starts.
-
-A step is plain data. Its own random choices are made when it runs, from the jobs that exist then.
-A history without some of its steps is therefore still a valid history: failures shrink that way.
-"""
+"""Steps drawn from a seed, plain data: without some of them a history is valid, so it shrinks."""
 
 from __future__ import annotations
 
@@ -36,11 +32,7 @@ MAX_STORE_CALLS: Final = 6  # of a step, among which the place of a fault is dra
 
 
 class ScheduledStep(NamedTuple):
-    """A step of one process; ``dice`` seeds every choice inside it.
-
-    Its calls to the store and its handlers are counted. At call number ``fault_at`` the ``fault``
-    happens; at call number ``delay_at`` the process is delayed and other steps run ``meanwhile``.
-    """
+    """A step, its choices seeded by ``dice``; ``fault_at`` and ``delay_at`` count its calls."""
 
     kind: StepKind
     dice: int

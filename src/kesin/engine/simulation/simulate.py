@@ -1,9 +1,4 @@
-"""Runs the real engine under a virtual clock and injected faults, as a pure function of a seed.
-
-A run is a sequence of eras. Each era starts with an empty store and ends by advancing time until
-every job rests; the checker runs after every call. A history that breaks a promise is shortened as
-far as possible.
-"""
+"""The real engine under a virtual clock and faults, in eras that end when every job rests."""
 
 import hashlib
 from collections import Counter
@@ -71,10 +66,7 @@ def simulate(
     shrink_attempts: int = MAX_SHRINK_ATTEMPTS,
     progress: Callable[[int], None] | None = None,
 ) -> SimulationResult:
-    """Run until ``steps`` calls have been checked, or a promise breaks.
-
-    A history that breaks a promise is shortened in this many attempts; without, it has no trace.
-    """
+    """Run until ``steps`` calls are checked, or a promise breaks: that history is shortened."""
     run = SimulationResult(lifecycle.name, seed)
     digest = hashlib.sha256()
     while run.steps < steps and run:

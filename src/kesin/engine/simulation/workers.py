@@ -1,7 +1,4 @@
-"""The workers of a simulation: the real ones, without waits, timers or threads of their own.
-
-And an application, which enqueues jobs in the transactions of its own writes.
-"""
+"""Real workers without waits, timers and threads, and an application with its own writes."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence

@@ -1,9 +1,4 @@
-"""The processes of a simulation: workers, sweepers, producers and operators, in one thread.
-
-All of them are the real classes (``Queue``, ``Worker``, ``Sweeper``), each on its own faulty store
-that can delay, cut off or kill it at any call. While a process is delayed, others run: so processes
-overlap without threads, and a run is a pure function of its seed.
-"""
+"""The real classes, in one thread: while one process is delayed in a call, others run."""
 
 import asyncio
 from collections import Counter, deque
@@ -285,10 +280,7 @@ class World:
             worker.leases.renew()
 
     def _late_result(self, step: ScheduledStep) -> None:
-        """A result for a claim of any age: late, repeated, of another worker, or a wrong token.
-
-        Where new jobs wait for a worker's word before a claim, it may be about one of them.
-        """
+        """A result for a claim of any age or worker, or for a job that waits for a word."""
         dice, first, known = self._dice, self.lifecycle.initial.name, list(self._claims)
         if self.lifecycle.unowned_phase(first) != READY and dice.maybe(0.7):
             known = [job for job in self.checker.rows.values() if job.state == first] or known

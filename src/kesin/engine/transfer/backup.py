@@ -70,10 +70,7 @@ def back_up(
     *,
     ring: KeyRing | None = None,
 ) -> Manifest:
-    """Write a backup to a folder that does not exist yet; raises BackupRefused.
-
-    It is signed with the first key of the ring; without a ring it is not signed.
-    """
+    """Write a backup to a new folder, signed if there is a ring; raises BackupRefused."""
     target = target.absolute()
     part = target.with_name(f"{target.name}.part")
     _require_free_name(target, files)

@@ -30,10 +30,7 @@ def copy_queues(
     progress: Progress = lambda _stage, _jobs: None,
     copy_other_data: Callable[[], object] = lambda: None,
 ) -> list[CopyResult]:
-    """Copy queues that belong together and prove them; then the target runs, the source is paused.
-
-    ``copy_other_data`` runs when no job moves any more.
-    """
+    """Copy and prove queues; then the target runs. ``copy_other_data`` runs when none moves."""
     copies = [QueueCopy(source, target, *queue, progress) for queue in lifecycles.items()]
     try:
         for queue_copy in copies:

@@ -154,10 +154,7 @@ class QueueCopy:
             target.open(self.queue, self.lifecycle)
 
     def _refuse_foreign_jobs(self, moved: Pause | None = None) -> None:
-        """Raise CopyRefused for jobs that the source lacks, or that are further than on the source.
-
-        A target that the queue was ``moved`` away from may have older jobs of its own.
-        """
+        """Refuse jobs that the source lacks or has older; old ones may stay if it ``moved``."""
         foreign_count, example = 0, ""
         for versions in _version_pages(self._target_copier, self.queue):
             known = self._source_copier.versions_of(self.queue, [job.id for job in versions])
@@ -287,10 +284,7 @@ class QueueCopy:
     # Proof
 
     def prove(self) -> bool:
-        """Read and compare both stores completely; return False if the source moved meanwhile.
-
-        Equal histories replay equally, so only the copy is replayed.
-        """
+        """Compare both stores whole; False if the source moved. Equal histories replay equally."""
         result, total, compared = CopyResult(self.queue, passes=self.result.passes), 0, 0
         counts: Counter[tuple[str, str]] = Counter()
         for versions in _version_pages(self._source_copier, self.queue):

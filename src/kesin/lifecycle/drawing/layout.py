@@ -76,11 +76,7 @@ class DiagramLayout:
 
 @dataclass(slots=True)
 class _Line:
-    """A line at the side of a row's box; its label stands above it, at that row.
-
-    A lane leads to a rail or comes from it, or joins the rails in the gap below its row. An arc
-    leads to another row.
-    """
+    """A line beside a row, with a label above: a lane to, from or between rails, or an arc."""
 
     label: EdgeLabel
     row: int

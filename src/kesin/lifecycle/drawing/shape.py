@@ -1,9 +1,4 @@
-"""What all drawings of a lifecycle share: merged edges, families of states, the happy path.
-
-A reader follows pairs of states, not single moves, so all moves between two states are one edge
-with several names. Nothing depends on the name of a state: which state is the failure or the
-success follows from the marks and from the error taxonomy.
-"""
+"""What drawings share: an edge for each pair of states, families, the happy path; never by name."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -116,10 +111,7 @@ def retention(lifecycle: Lifecycle, state: str) -> str | None:
 
 
 def plan_drawing(lifecycle: Lifecycle) -> DrawingPlan:
-    """Put the happy path in the rows and the two busiest other states beside it, resting first.
-
-    The remaining states follow below, so that the happy path stays in one piece.
-    """
+    """The happy path in rows, the two busiest others beside it (resting first), the rest below."""
     rows = _happy_path(lifecycle)
     onward = [move.to for move in lifecycle.moves if move.automatic and rows[-1] in move.sources]
     terminal = {state.name for state in lifecycle.states if state.terminal}

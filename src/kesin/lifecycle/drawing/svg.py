@@ -1,8 +1,4 @@
-"""A lifecycle as a self-contained SVG: no script, no font file, no external resource.
-
-Colours are custom properties with a plain fallback. A page that shows the picture inline may set
-``--life-…`` itself, or serve ``STYLE`` in its own style sheet and pass ``styled=False``.
-"""
+"""A lifecycle as an SVG without external resources; a page may set its colours, ``--life-…``."""
 
 from collections.abc import Collection, Iterator
 from typing import Final
@@ -73,12 +69,7 @@ def svg(
     styled: bool = True,
     translate: Translate = str,
 ) -> str:
-    """The SVG of a lifecycle, with some edges (from, to) and the current state highlighted.
-
-    Enqueue is the edge ``("", to)``. Undeclared edges and states are ignored: an old job may have
-    made moves that are no longer declared. ``translate`` translates the drawing's own words; states
-    and moves keep their declared names.
-    """
+    """The SVG; enqueue is the edge ``("", to)``, and what is no longer declared is ignored."""
     layout = lay_out(lifecycle, translate)
     declared = {edge.pair for edge in edges(lifecycle)}
     travelled = declared & set(highlighted)

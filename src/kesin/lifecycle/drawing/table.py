@@ -1,8 +1,4 @@
-"""A lifecycle as a table, as a Mermaid diagram and as a whole page.
-
-Everything is generated from the declaration alone and is deterministic, so a test can compare the
-checked-in pages with their lifecycles.
-"""
+"""A lifecycle as table, Mermaid diagram and page: deterministic, so that tests can compare."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

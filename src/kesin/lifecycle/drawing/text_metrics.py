@@ -1,8 +1,4 @@
-"""The texts of a lifecycle diagram, broken into lines and measured without a font.
-
-The font that will show the picture is unknown, so widths are those of a wide font (DejaVu Sans):
-in any other font there is a little more space than needed.
-"""
+"""Texts of a diagram in lines, with the widths of a wide font (DejaVu Sans): others need less."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

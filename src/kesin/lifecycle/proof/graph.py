@@ -100,10 +100,7 @@ def _without_waits(graph: Graph, component: Component, waits: frozenset[Transiti
 def longest_paths(
     graph: Graph, components: Sequence[Component], find_waits: FindWaits
 ) -> dict[Node, int]:
-    """The number of moves on the longest path from each node, each wait counted once.
-
-    Components come sinks first, so the distances beyond a component are known before it.
-    """
+    """The moves on the longest path from each node, a wait once; components come sinks first."""
     onward: dict[Node, int] = {}
     for component in components:
         exits = {node: _longest_exit(graph[node], onward, component) for node in component}

@@ -1,8 +1,4 @@
-"""The proof that every job ends: nine rules, checked on every configuration a job can reach.
-
-A broken rule comes with the shortest path to a counter-example, and a queue refuses its lifecycle.
-A proved lifecycle has an upper bound on the automatic moves of a job.
-"""
+"""The proof that every job ends: nine rules, with counter-examples, and a bound on moves."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -319,10 +315,7 @@ def _contradict(a: Guard, b: Guard) -> bool:
 
 
 def check_parents(lifecycle: Lifecycle) -> Iterator[BrokenRule]:
-    """Check R9: once all its parents are at rest, exactly one of the two moves is open to a job.
-
-    Parents are older than the job, so by induction each comes to rest.
-    """
+    """R9: with its parents at rest, one move is open. They are older, so each comes to rest."""
     sources: dict[GuardKind, set[str]] = {"parents_done": set(), "parents_failed": set()}
     for move in lifecycle.moves:
         for guard in (guard for guard in move.when if guard.kind in sources):

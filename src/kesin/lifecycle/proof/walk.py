@@ -47,10 +47,7 @@ class Configuration(NamedTuple):
 
 
 class Transition:
-    """An edge of the graph: a move, or two chained moves of one transaction.
-
-    There is one object for each, whatever the source.
-    """
+    """An edge: a move, or two chained ones; there is one object for each, whatever the source."""
 
     def __init__(self, *moves: Move) -> None:
         self.moves = moves
@@ -254,10 +251,7 @@ def _guard_test(guard: Guard, lifecycle: Lifecycle) -> GuardTest | None:  # noqa
 
 
 class _Shared:
-    """What versions of a lifecycle have to agree on in one walk: largest counts, and errors.
-
-    Errors are grouped by what guards can tell apart; each group has one representative.
-    """
+    """What versions agree on in one walk: largest counts, and errors that guards can tell apart."""
 
     def __init__(self, versions: tuple[Lifecycle, ...]) -> None:
         moves = [move for version in versions for move in version.moves]
@@ -290,10 +284,7 @@ class _Shared:
 
 
 def _all_errors(lifecycle: Lifecycle) -> Iterator[tuple[str, str]]:
-    """Every declared, fixed or guarded code, and ``*`` for any other, in every category.
-
-    A caller may send a declared code with another category.
-    """
+    """Every code that is declared, fixed or guarded, and ``*`` for others, in every category."""
     codes = ["*", *(code.name for code in lifecycle.errors.codes)]
     for move in lifecycle.moves:
         if isinstance(move.error, Fixed):

@@ -81,11 +81,8 @@ class PlannedClaims(ForkAware):
     def rows(
         self, sql: str, params: dict[str, Any], *, alone: bool = False
     ) -> list[tuple[Any, ...]] | None:
-        """The rows of a claim; None if it was not made, or if that is not known.
-
-        A claim whose answer was lost is recovered when its lease ends, as one from the pool is.
-        ``alone`` waits for another claim, beside which this one would find nothing.
-        """
+        """The rows of a claim; None if it was not made, or is not known: it ends with its lease."""
+        # ``alone`` waits for another claim, beside which this one would find nothing.
         if not self._lock.acquire(blocking=alone):
             return self._next.rows(sql, params) if self._next else None
         try:

@@ -45,10 +45,7 @@ class PostgresPool(ForkAware):
         self.watch_forks()
 
     def wait(self, wait_s: float) -> None:
-        """Return when the server is reached; raise StoreError with the reason if it is not.
-
-        A server that restarts is asked again each second: a pool gives up, or pauses for longer.
-        """
+        """Reach the server, asked each second (a pool pauses for longer), or raise StoreError."""
         why = lasting_failure(self._url, wait_s)
         if why is None:
             with suppress(PoolTimeout):
@@ -63,10 +60,7 @@ class PostgresPool(ForkAware):
             self._pool.close()
 
     def after_fork_in_child(self) -> None:
-        """Leave the pool, with its threads and connections, to the parent; the next use makes one.
-
-        Its own end would wait for threads that the child does not have: it counts as closed.
-        """
+        """Leave the pool to the parent: to close it would wait for threads that are not here."""
         inherited, self._pool, self._lock = self._pool, None, threading.Lock()
         if inherited is not None:
             closed, inherited._closed = inherited.closed, True  # noqa: SLF001

@@ -19,10 +19,7 @@ INVALID_ADDRESS = (
 
 
 def check_reachable(settings: Settings, *, wait_s: float = 0) -> None:
-    """Fail within seconds, with the server's message, where the pool would keep waiting.
-
-    With ``wait_s``, a server that restarts is given so long to answer.
-    """
+    """Fail within seconds, or after ``wait_s``, with the server's message: a pool keeps waiting."""
     if settings.database_file is not None:
         return
     try:
@@ -34,10 +31,7 @@ def check_reachable(settings: Settings, *, wait_s: float = 0) -> None:
 
 
 def lasting_failure(url: str, wait_s: float, *, source: str = "the address") -> str | None:
-    """Try to connect each second for so long; return the last failure, None once one succeeds.
-
-    What waiting cannot mend, such as a wrong password, is returned at once.
-    """
+    """Connect each second for so long; return the last failure, and a lasting one at once."""
     deadline, pause = _CLOCK.monotonic() + wait_s, threading.Event()
     while True:
         why = connection_failure(url, source=source)

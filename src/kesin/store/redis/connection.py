@@ -33,10 +33,7 @@ Params = Mapping[str, Any]  # of an operation of the script; None is left out
 
 
 class RedisConnection(ForkAware):
-    """Runs the script, alone or in a transaction; safe to use from many threads.
-
-    ``declare_again`` declares a queue that an emptied Redis no longer knows.
-    """
+    """Runs the script, from any thread; ``declare_again`` is for queues an emptied Redis lost."""
 
     def __init__(self, url: str, declare_again: Callable[[str, QueueUndeclared], None]) -> None:
         self._declare_again = declare_again
@@ -65,10 +62,7 @@ class RedisConnection(ForkAware):
             raise StoreError(f"not the address of a Redis server: {problem}") from None
 
     def after_fork_in_child(self) -> None:
-        """Leave connections and transactions to the parent; the client gets a new pool.
-
-        Its own pool would empty itself in the child, under a lock that another thread may have had.
-        """
+        """Leave connections to the parent; their pool would be emptied under its copy of a lock."""
         self._forks += 1
         self._transaction_lock = threading.RLock()
         self._abandoned = deque(maxlen=MAX_ABANDONED_TRANSACTIONS)

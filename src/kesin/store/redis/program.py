@@ -1,8 +1,4 @@
-"""From declaration to Lua's tables: what a call may be, as the JSON the scripts in ``lua/`` read.
-
-The scripts implement every guard and effect by name; what differs between lifecycles is data,
-encoded once and sent with each call.
-"""
+"""A declaration as data for the scripts in ``lua/``: encoded once as JSON, sent with each call."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple
@@ -57,10 +53,7 @@ def _lua_table(numbers: Mapping[str, int]) -> str:
 
 
 class Program:
-    """One queue's lifecycle as the scripts want it.
-
-    ``keys_name_tenant``: its dedup keys are unique across tenants.
-    """
+    """One queue's lifecycle for the scripts; ``keys_name_tenant``: unique keys across tenants."""
 
     def __init__(
         self, lifecycle: Lifecycle, masks: Mapping[str, int], *, keys_name_tenant: bool = False

@@ -1,8 +1,4 @@
-"""Reading from Redis: single jobs, pages of jobs, histories, counts.
-
-A page merges one list of ids per (tenant, state) pair that holds jobs, according to the counters.
-Reads of many jobs run in several scripts, so that other clients are served in between.
-"""
+"""Reading from Redis, many jobs in several scripts: other clients are served in between."""
 
 import json
 from abc import abstractmethod

@@ -27,10 +27,7 @@ INITIAL_VALUES: dict[str, object] = {
 def job_columns(
     dialect: Dialect, names: Iterable[str] = JOB_COLUMNS, sets: Mapping[str, str] = _NO_SETS
 ) -> str:
-    """The select list of these columns, from the hot row ``j`` and its body ``b``.
-
-    ``sets`` replaces columns by the expressions that a statement sets them to.
-    """
+    """A select list from the hot row ``j`` and its body ``b``, with what ``sets`` replaces."""
     text, number = ("::text", "::int") if dialect.name == "postgres" else ("", "")
     body = {"dedup_key": "b.dedup_key", "payload": "b.payload", "once": f"b.once{number}"}
     expressions = {"id": f"j.id{text}", **body, **sets}
@@ -98,11 +95,8 @@ class ClaimRowDecoder:
 
 
 def event_columns(dialect: Dialect) -> str:
-    """The select list of an Event.
-
-    SQLite's events hold every column as it was after the move, because finding out what the move
-    itself set would cost a temporary table for each row. So reading masks the other columns.
-    """
+    """The select list of an Event."""
+    # SQLite's events hold all columns: to find those a move set would cost a temporary table each.
     priority = f"CASE WHEN mask & {COLUMN_BITS['priority']} <> 0 THEN priority ELSE 0 END"
     if dialect.name == "postgres":
         return ", ".join(["job_id::text", *Event._fields[1:-1], priority])

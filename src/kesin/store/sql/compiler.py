@@ -169,11 +169,7 @@ class Compiler(MoveConditions):
         return f"({wait} + ({mixed}) {modulo} {backoff.jitter_s * SECOND_US + 1})"
 
     def sets(self, moves: tuple[Move, ...], which: str, *, silent: bool = False) -> dict[str, str]:
-        """Column → expression for everything that the moves of a statement set.
-
-        ``which`` is an expression that yields the index of the matching move; ``silent`` means that
-        there is no input of a caller.
-        """
+        """What moves set; ``which`` yields a move's index, ``silent`` has no input of a caller."""
         effects = [self.effects(move) for move in moves]
         columns = list(dict.fromkeys(column for sets in effects for column in sets))
         assigned = {"seq": "j.seq + 1", "moved_at": self.at, "actor": self.dialect.param("actor")}
@@ -211,16 +207,13 @@ class Compiler(MoveConditions):
         return self.chosen(moves, token=True, otherwise=self.reason(moves))
 
     def preview_reason(self, moves: tuple[Move, ...]) -> str:
-        """The reason why a judged row ``c`` with body ``b`` would not move; '' if it would.
-
-        The verdict covers slots and keys that are taken now; of the rows that need the same free
-        one, the oldest takes it.
-        """
+        """Why a judged row ``c`` with body ``b`` would not move; '' if it would."""
         chosen_moves = self.name_list(str(n) for n in range(len(moves)))
         whens = [f"WHEN c.verdict NOT IN {chosen_moves} THEN c.verdict"]
         for state in dict.fromkeys(move.to for move in moves if self.lifecycle.capacity_of(move)):
             enters = f"c.verdict IN {self._verdicts(move.to == state for move in moves)}"
             whose = ", b.tenant" if self.lifecycle.state[state].per_tenant else ""
+            # Of the rows that need the same free slot, or key below, the oldest takes it.
             turn = f"row_number() OVER (PARTITION BY {enters}{whose} ORDER BY c.id)"
             queue, free = self.dialect.param("queue"), "1"
             if self.numbered(state):

@@ -10,10 +10,7 @@ from kesin.store.sql.dialect import INPUT_TYPES, SHARED_PREFIX, Dialect, literal
 
 
 class MoveConditions:
-    """The conditions of one queue's moves in one dialect.
-
-    With ``uniform`` the caller's input is read from parameters, for input shared by all jobs.
-    """
+    """The conditions of a queue's moves in SQL; ``uniform`` input is shared, and so parameters."""
 
     def __init__(self, lifecycle: Lifecycle, dialect: Dialect, *, uniform: bool = False) -> None:
         self.lifecycle = lifecycle

@@ -1,8 +1,4 @@
-"""The parts of the statement that counts jobs with an error, as fragments of one template.
-
-Three parts, so that each is read from one index: jobs that workers claim again, jobs at rest that
-no move of the sweeper fits by its error code, and jobs at rest that one may take back.
-"""
+"""Fragments of the statement that counts failures: three parts, each read from one index."""
 
 from collections.abc import Collection
 
@@ -49,10 +45,7 @@ def _parts(conditions: MoveConditions, only: Collection[str] | None) -> list[dic
 
 
 def _both(conditions: MoveConditions, move: Move, *, by_error: bool = False) -> str:
-    """The move's state and its guards, as they hold once their time has come.
-
-    With ``by_error`` only what its state and error decide.
-    """
+    """The move's state and guards once its time has come; ``by_error``: what the error decides."""
     timed = {"timer_over": "j.timer_at IS NOT NULL", "due": "j.run_at IS NOT NULL"}
     guards = [guard for guard in move.when if not by_error or guard.kind in ERROR_GUARDS]
     tests = [f"j.state IN {conditions.name_list(move.sources)}"]

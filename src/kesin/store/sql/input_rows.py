@@ -23,10 +23,7 @@ class InputRow(NamedTuple):
 
 
 class Statement(NamedTuple):
-    """SQL, and the input columns that it reads: only those are sent.
-
-    A value that all rows share is sent once, as a parameter.
-    """
+    """SQL, and the input columns that it reads; a value that all rows share is a parameter."""
 
     sql: str
     columns: tuple[str, ...]

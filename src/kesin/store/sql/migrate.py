@@ -1,8 +1,4 @@
-"""The migration runner: numbered SQL files, forward only, each applied exactly once.
-
-Applied migrations are recorded with a checksum. A file that has changed since, or a database that
-is ahead of this code, is refused: guessing would be worse than stopping.
-"""
+"""Numbered SQL files, forward only, each applied once; a changed or newer schema is refused."""
 
 import hashlib
 import re

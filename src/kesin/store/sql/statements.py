@@ -1,8 +1,4 @@
-"""The statements of one queue: templates from ``queries/`` filled with its lifecycle's fragments.
-
-Each statement is compiled on first use and keeps the same text: databases cache plans by text,
-and the benchmark hashes it.
-"""
+"""One queue's statements, compiled once: plans and the benchmark depend on their exact text."""
 
 from __future__ import annotations
 
@@ -183,10 +179,7 @@ class Statements:
 
     @_built_once
     def due(self, name: str) -> str:
-        """Due jobs as the claim sets them, and when they became due, for SQLite.
-
-        ``claim_pick`` are those of a tenant, ``claim_among`` those among given ids.
-        """
+        """Due jobs of a tenant (``claim_pick``) or of ids (``claim_among``), for SQLite."""
         columns = f"{self.claim_decoder.columns}, -j.priority, j.run_at"
         return self._fill(name, columns=columns, condition=self._claimable)
 
@@ -242,10 +235,7 @@ class Statements:
     def apply_uniform(
         self, moves: tuple[Move, ...], changes: Sequence[Change], name: str = "apply_alike"
     ) -> Statement | None:
-        """Like ``apply`` for input that all jobs share, without a join; None for other input.
-
-        ``apply_alike`` returns only the jobs that moved, ``apply_fenced`` nothing.
-        """
+        """``apply`` without a join, or None if input differs; ``apply_fenced`` returns no jobs."""
         statement = self._apply_uniform(moves, name)
         shared_columns = self.shared_columns(statement, changes)
         return statement if shared_columns.issuperset(statement.shared) else None
@@ -347,13 +337,11 @@ class Statements:
         return None
 
     def sweep_before(self, move: Move, now: int) -> str:
-        """No job of this id or a later one is old enough; the clock of ids may be a day ahead.
-
-        A prune does not allow for that, or it would read the jobs of a day: it comes later then.
-        """
+        """No job of this id or a later one is old enough."""
         age_guard = move.guard("age_over")
         if age_guard is None or age_guard.names[0] not in ("created_at", "moved_at", "finished_at"):
             return LAST_ID
+        # The clock of ids may be a day ahead; a prune is later then, or it would read a day's jobs.
         return first_id_at(now - (age_guard.number - (1 if move.prunes else DAY_S)) * SECOND_US)
 
     def jobs(self, name: str, where: tuple[str, str], *, oldest_first: bool = False) -> str:
@@ -377,14 +365,10 @@ class Statements:
     def preview(
         self, moves: tuple[Move, ...], filters: str, pair_conditions: str, way: PreviewWay
     ) -> str:
-        """How many matching jobs would make one of these moves, and why the others would not.
-
-        Bodies are joined only where a dedup key decides. Jobs in states that no move starts from
-        are counted, not read, unless a filter looks at each job.
-        """
+        """How many matching jobs would make these moves, and why the others would not."""
         compiler, body = self.compiler, self.dialect.table("job_body")
         bodies = f" LEFT JOIN {body} b ON b.id = c.id" if self._needs_bodies(moves) else ""
-        immovable = ""
+        immovable = ""  # jobs in states that no move starts from are counted, not read
         if way == "foresee" and not filters:
             sources = compiler.name_list(dict.fromkeys(s for move in moves for s in move.sources))
             immovable = (

@@ -1,8 +1,4 @@
-"""Claims, moves and sweeps for both SQL stores.
-
-A subclass provides the connection and runs statements. Judging, chaining and retrying of moves are
-the same for both and are implemented here.
-"""
+"""Claims, moves and sweeps for both SQL stores; a subclass connects and runs the statements."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -185,10 +185,7 @@ class SqliteStore(SqlStore):
     # Statements
 
     def _claim(self, statements: Statements, params: dict[str, Any]) -> list[Job]:
-        """Read the due jobs as the claim sets them, then claim them, in one transaction.
-
-        Where many tenants have no due job, others may write before the next of them are looked at.
-        """
+        """Read the due jobs as the claim sets them, and claim; others may write between tenants."""
         after, first = params["after"], params["after"]
         while True:
             with self.transaction():

@@ -1,8 +1,4 @@
-"""The Copier interface: raw jobs with their history, only for copies between stores.
-
-Everywhere else a job changes only by its moves. A copier writes jobs of another store, and the
-engine (``engine/transfer/queue_copy.py``) verifies afterwards that they are identical.
-"""
+"""Raw jobs with their history, as they are: `engine/transfer/queue_copy.py` verifies the copy."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -37,10 +33,7 @@ class Copier(Protocol):
     """The operations that copying from and to a store needs."""
 
     def job_versions(self, queue: str, cursor: str | None, limit: int) -> VersionPage:
-        """A page of job versions, and the cursor of the next page; None at the end.
-
-        Every job occurs once while nothing moves; a job that moves meanwhile may be missed.
-        """
+        """A page of versions and the next cursor; a job that moves meanwhile may be missed."""
 
     def versions_of(self, queue: str, ids: Sequence[str]) -> dict[str, JobVersion]:
         """Job id → version; unknown ids are absent."""
@@ -55,10 +48,7 @@ class Copier(Protocol):
         """How many jobs wait for others: those of the queue, and others for jobs of it."""
 
     def put(self, queue: str, histories: Sequence[JobHistory]) -> None:
-        """Write these jobs in one transaction, replacing existing copies.
-
-        Any other job that holds the key or slot of one of them is an outdated copy and is deleted.
-        """
+        """Write jobs in one transaction; outdated copies with their id, key or slot go."""
 
     def drop(self, queue: str, ids: Sequence[str]) -> None:
         """Delete these copies without a trace."""

@@ -44,10 +44,7 @@ def copy_directory(source: Store, target: Store) -> dict[str, int]:
 
 
 def copy_metadata(source: Store, target: Store, workload: str, *, without: str) -> int:
-    """Replace a workload's metadata in the target by the source's; return how many entries.
-
-    Names that begin with ``without`` are ignored on both sides.
-    """
+    """Replace a workload's metadata by the source's, except names that begin with ``without``."""
     target_metadata = metadata_for(target)
     kept = metadata_for(source).metadata_entries(workload)
     kept = [entry for entry in kept if not entry.name.startswith(without)]
@@ -62,10 +59,7 @@ def copy_metadata(source: Store, target: Store, workload: str, *, without: str) 
 
 
 def _copy_audit_log(source: AuditLog, target_copier: SqlCopier) -> int:
-    """Copy the lines up to the head of the chain, then the head; return how many lines.
-
-    Their ids stay behind: the target assigns new ones.
-    """
+    """Copy the lines up to the head without their ids, then the head; return how many lines."""
     head, copied = source.audit_head(), 0
     end = head.seq if head else 0
     rows = (

@@ -1,7 +1,4 @@
-"""The Dump interface: a snapshot of a database in a folder, and its restoration.
-
-A dump does not migrate: a backup made before an upgrade holds the old schema.
-"""
+"""The Dump interface: a database as a folder, in the schema that it has, and its restoration."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -70,10 +67,7 @@ class Dump(ABC):
     def restore(
         self, folder: Path, dumped: DumpManifest, finish: Finish, advance: Advance, *, replace: bool
     ) -> None:
-        """Replace the database by the dump, atomically.
-
-        ``finish`` receives the store at the newest schema, before other processes can see it.
-        """
+        """Replace the database at once; ``finish`` gets the migrated store before others do."""
 
     @abstractmethod
     def _tables(self, connection: Any) -> dict[str, list[str]]:

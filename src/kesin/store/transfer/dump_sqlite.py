@@ -1,8 +1,4 @@
-"""Dump of a SQLite file with SQLite's online backup.
-
-A restore is one transaction inside the existing file. The file is never renamed, so no process
-keeps an unlinked file open, and no WAL of the old file is applied to a new one.
-"""
+"""Dump of a SQLite file; restored inside it, as a renamed file could get the old one's WAL."""
 
 import os
 import shutil
@@ -92,10 +88,7 @@ class SqliteDump(Dump):
 
     @contextmanager
     def _exclusive(self, *, replace: bool) -> Iterator[sqlite3.Connection]:
-        """The only connection to a file that may be overwritten, until it is closed.
-
-        SQLite leaves WAL mode only while no other connection exists, so this is the check.
-        """
+        """The only connection to a file: SQLite leaves WAL mode only while there is no other."""
         with closing(_connect(self.path, timeout_s=0)) as connection:
             try:
                 connection.execute("PRAGMA locking_mode = EXCLUSIVE")
