@@ -6,7 +6,7 @@ from kesin.foundation.ids import first_id_at
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.records import MoveCount
 from kesin.store.sql.statements import Statements
-from kesin.store.sqlite.connection import SQLITE
+from kesin.store.sqlite.connections import SQLITE
 from tests.store.scene import NOW, count_rows, error
 
 

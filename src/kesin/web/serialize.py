@@ -6,8 +6,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from kesin.engine.access.commands import MAX_BULK_JOBS, JobDetails
-from kesin.engine.access.companions import Companions
-from kesin.engine.access.folding import FoldedEvents, fold_events
+from kesin.engine.access.companions import Companions, FoldedEvents, fold_events
 from kesin.engine.access.occupancy import rate_of, slots_in_use
 from kesin.engine.bulk import ActionPreview, BulkResult
 from kesin.engine.queue import Queue

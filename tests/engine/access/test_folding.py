@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kesin.engine.access.folding import fold_events
+from kesin.engine.access.companions import fold_events
 from kesin.store.records import Event
 
 _NOTHING: dict[str, Any] = dict.fromkeys(Event._fields)

@@ -35,7 +35,7 @@ from kesin.store.contract import Store
 from kesin.store.errors import StoreTrouble, StoreUnreachable
 from kesin.store.postgres.reachability import check_reachable
 from kesin.store.sql.migrate import MigrationRefused
-from kesin.store.sqlite.connection import OLDEST_SQLITE
+from kesin.store.sqlite.connections import OLDEST_SQLITE
 from kesin.web.health import find_disk_problems
 from kesin.workloads import lifecycles, workloads
 from kesin.workloads.common.stores import open_workload_stores

@@ -12,8 +12,7 @@ from kesin.cli.support.arguments import FilterOptions, Several, argument, flag, 
 from kesin.cli.support.context import local_operator, open_context, stored_lifecycle
 from kesin.cli.support.errors import FAILED, CommandError, UsageError, check_choice, did_you_mean
 from kesin.engine.access.commands import Commands
-from kesin.engine.access.companions import MAX_RELATIVES
-from kesin.engine.access.folding import FoldedEvents, fold_events
+from kesin.engine.access.companions import MAX_RELATIVES, FoldedEvents, fold_events
 from kesin.engine.access.listing import JobSearch, resolve_text, titles_in
 from kesin.engine.access.masking import Masking
 from kesin.engine.bulk import id_batches

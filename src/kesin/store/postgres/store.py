@@ -19,8 +19,12 @@ from kesin.lifecycle.model import Change, Job, meter_of
 from kesin.store.declarations import Edge, Effects
 from kesin.store.errors import StoreError, StoreUnreachable
 from kesin.store.ownership import Ownership
-from kesin.store.postgres.async_callers import enqueue_within, refuse_what_is_ignored
-from kesin.store.postgres.callers import Callers, CallersPostgres
+from kesin.store.postgres.callers import (
+    Callers,
+    CallersPostgres,
+    enqueue_within,
+    refuse_what_is_ignored,
+)
 from kesin.store.postgres.connection import PostgresListener, TimedConnection
 from kesin.store.postgres.planned import MANY_JOBS, PlannedClaims
 from kesin.store.postgres.pool import PostgresPool, TransactionRolledBack

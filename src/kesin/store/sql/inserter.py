@@ -18,8 +18,8 @@ from kesin.store.errors import StoreError, UnknownParents
 from kesin.store.limits import FIRST_ID, MAX_BATCH, MAX_PAGE, check_batch_size, valid_ids
 from kesin.store.notify import Notifier
 from kesin.store.records import Filter, HeldClaim, Listing, NewJobRow, Outcome, Progress
+from kesin.store.sql.columns import InputRow
 from kesin.store.sql.dialect import shared_statements, template
-from kesin.store.sql.input_rows import InputRow
 from kesin.store.sql.reader import SqlReader
 from kesin.store.sql.statements import Statements
 

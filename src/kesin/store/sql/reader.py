@@ -47,10 +47,9 @@ from kesin.store.records import (
     QueueStats,
 )
 from kesin.store.search import AFTER_ALL, fold
-from kesin.store.sql.columns import event_columns, job_columns
+from kesin.store.sql.columns import InputRow, event_columns, job_columns
+from kesin.store.sql.conditions import failures_sql
 from kesin.store.sql.dialect import Dialect
-from kesin.store.sql.failures import failures_sql
-from kesin.store.sql.input_rows import InputRow
 from kesin.store.sql.statements import Statements
 
 MAX_FOUND = 1_000  # jobs that a search reads by its index; of more, it walks through the newest

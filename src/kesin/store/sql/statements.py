@@ -17,10 +17,9 @@ from kesin.lifecycle.vocabulary import READY
 from kesin.store.declarations import takes_key
 from kesin.store.limits import LAST_ID
 from kesin.store.records import NewJobRow
-from kesin.store.sql.columns import ClaimRowDecoder, job_columns
+from kesin.store.sql.columns import ClaimRowDecoder, Statement, is_shared, job_columns, row_reader
 from kesin.store.sql.compiler import Compiler
 from kesin.store.sql.dialect import INPUT_TYPES, SHARED_PREFIX, Dialect, fill, literal, template
-from kesin.store.sql.input_rows import Statement, is_shared, row_reader
 from kesin.store.sql.limited_claims import LimitedClaim
 
 _INPUT_COLUMN = re.compile(r"\bi\.(\w+)")

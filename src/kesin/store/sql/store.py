@@ -22,7 +22,7 @@ from kesin.store.limits import (
 )
 from kesin.store.ownership import Ownership
 from kesin.store.records import Filter, HeldClaim, Outcome, ScheduleRow, refusal
-from kesin.store.sql.input_rows import InputRow
+from kesin.store.sql.columns import InputRow
 from kesin.store.sql.inserter import MAX_CONFLICT_ATTEMPTS
 from kesin.store.sql.rules import SqlRules
 from kesin.store.sql.statements import PreviewWay, Statements

@@ -6,18 +6,79 @@ running calls, and the child closes what it inherited before it opens connection
 locks of SQLite belong to processes, those of the parent stay.
 """
 
+import json
 import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from kesin.foundation.forks import ForkAware, keep_for_ever
-from kesin.store.errors import StoreError
-from kesin.store.sqlite.connection import connect
-from kesin.store.sqlite.file import FileLock, disk_errors_translated
+from kesin.store.errors import StoreError, StoreUnreachable
+from kesin.store.ownership import driver_connection, no_transaction, not_ours
+from kesin.store.sql.dialect import Dialect
+from kesin.store.sqlite.file import FileLock, as_disk_error, disk_errors_translated
+
+BUSY_TIMEOUT_S = 10.0
+OLDEST_SQLITE = (3, 38, 0)  # STRICT tables, ->> and unixepoch()
+SQLITE = Dialect(
+    name="sqlite",
+    greater=lambda left, right: f"iif({left} > {right}, {left}, {right})",  # max() costs a call
+    now=":now",
+    modulo="%",
+    param=lambda name: f":{name}",
+    table=lambda name: name,
+    array=lambda values: None if values is None else json.dumps(list(values)),
+    is_in=lambda column, name: f"{column} IN (SELECT value FROM json_each(:{name}))",
+    given_slot="g.value",
+    fragments={
+        "as_text": "",
+        "news": "j.phase IN (2, 3)",
+        "among_ids": "IN (SELECT value FROM json_each(:ids))",
+        "among_names": "IN (SELECT value FROM json_each(:names))",
+        "keep_lock": "",  # a transaction is alone
+        "skip_locked": "",
+        "now": ":now",
+        "pairs": "(SELECT value ->> 0 AS child, value ->> 1 AS parent FROM json_each(:pairs))",
+    },
+)
+
+
+def check_version() -> None:
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        raise StoreError(f"SQLite {sqlite3.sqlite_version} is too old: kesin needs 3.38 or newer")
+
+
+def connect(path: str, *, reader: bool = False) -> sqlite3.Connection:
+    """Open the file; a ``reader`` cannot write."""
+    try:
+        connection = sqlite3.connect(
+            path,
+            timeout=BUSY_TIMEOUT_S,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=512,
+        )
+        connection.execute("PRAGMA journal_mode = WAL")
+    except sqlite3.Error as problem:
+        unreachable = StoreUnreachable(f"cannot open the database {path}: {problem}")
+        raise as_disk_error(problem, path) or unreachable from problem
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA foreign_keys = ON")  # 0005_copying.sql relies on it
+    connection.execute("PRAGMA temp_store = MEMORY")
+    connection.execute("PRAGMA cache_size = -65536")
+    # SQLite's own handles ASCII only.
+    connection.create_function("lower", 1, _lower, deterministic=True)
+    if reader:
+        connection.execute("PRAGMA query_only = ON")
+    return connection
+
+
+def _lower(text: str | None) -> str | None:
+    return None if text is None else str(text).lower()
+
 
 FORK_WAIT_S: Final = 5.0  # a fork waits so long for each running call; the child is useless then
 
@@ -142,3 +203,53 @@ class SqliteConnections(ForkAware):
                 f"this process was forked while its parent used {self._path}: fork outside of"
                 " transactions, or start the process with 'spawn'"
             )
+
+
+class CallersSqlite:
+    """Runs statements as the store needs them, whatever the connection's owner prefers."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._connection.in_transaction
+
+    def execute(self, sql: str, params: Any = ()) -> sqlite3.Cursor:
+        cursor = self._connection.cursor(sqlite3.Cursor)
+        cursor.row_factory = None
+        return cursor.execute(sql, params)
+
+
+@contextmanager
+def callers_connection(given: Any, path: str) -> Iterator[CallersSqlite]:
+    """The connection that was given, in a transaction that may write, ready for the store."""
+    connection = driver_connection(given)
+    if not isinstance(connection, sqlite3.Connection):
+        raise not_ours(connection, "give a connection of sqlite3, SQLAlchemy or Django")
+    text_factory, connection.text_factory = connection.text_factory, str
+    try:
+        callers = CallersSqlite(connection)
+        began = _begin(connection, callers, path)
+        try:
+            yield callers
+        except BaseException:
+            if began and connection.in_transaction:
+                callers.execute("ROLLBACK")
+            raise
+    finally:
+        connection.text_factory = text_factory
+
+
+def _begin(connection: sqlite3.Connection, callers: CallersSqlite, path: str) -> bool:
+    """Begin a transaction, unless the connection is in one; whether it was begun."""
+    file = callers.execute("PRAGMA database_list").fetchone()[2]
+    if not file or not Path(path).exists() or not Path(path).samefile(file):
+        raise StoreError("within: the connection is to another database, not the queue's")
+    if not connection.in_transaction:
+        by_itself = getattr(connection, "autocommit", False) is True  # since Python 3.12
+        if by_itself or connection.isolation_level is None:
+            raise no_transaction("execute BEGIN IMMEDIATE first")
+        callers.execute("BEGIN IMMEDIATE")
+        return True
+    return False

@@ -21,10 +21,14 @@ from kesin.store.sql.columns import event_columns
 from kesin.store.sql.migrate import migrations, pending_migrations
 from kesin.store.sql.statements import Statements
 from kesin.store.sql.store import ActionCall, Conflict, SqlStore, moved_outcomes
-from kesin.store.sqlite.callers import CallersSqlite, callers_connection
 from kesin.store.sqlite.claims import Claim
-from kesin.store.sqlite.connection import SQLITE, check_version
-from kesin.store.sqlite.connections import SqliteConnections
+from kesin.store.sqlite.connections import (
+    SQLITE,
+    CallersSqlite,
+    SqliteConnections,
+    callers_connection,
+    check_version,
+)
 from kesin.store.sqlite.file import as_disk_error, disk_errors_translated
 from kesin.store.sqlite.listener import SqliteListener
 

@@ -8,8 +8,7 @@ from typing import Annotated, Final, NamedTuple
 from fastapi import Query
 from fastapi.responses import HTMLResponse
 
-from kesin.engine.access.listing import plain_key
-from kesin.engine.access.search import titled_jobs
+from kesin.engine.access.listing import plain_key, titled_jobs
 from kesin.engine.queue import Queue
 from kesin.foundation.ids import is_id
 from kesin.lifecycle.model import Job

@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 
 from kesin.engine.access.commands import MAX_LISTED_OUTCOMES, Commands
 from kesin.engine.access.companions import companions_of
-from kesin.engine.access.search import found_jobs, search_jobs, titles_of
+from kesin.engine.access.listing import found_jobs, search_jobs, titles_of
 from kesin.engine.new_job import NewJob
 from kesin.engine.proof_cache import proof_of
 from kesin.engine.validation import BadInput

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-from kesin.engine.access.folding import fold_events
+from kesin.engine.access.companions import fold_events
 from kesin.engine.queue import Queue
 from kesin.foundation.clock import iso
 from kesin.foundation.messages import decode_note

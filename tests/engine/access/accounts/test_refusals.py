@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from kesin.engine.access.refusals import MAX_LISTED_ACTIONS, OTHER_ACTIONS, WINDOW_S
+from kesin.engine.access.sites import MAX_LISTED_ACTIONS, OTHER_ACTIONS, WINDOW_S
 from kesin.foundation.permissions import SCOPES, SITE_SCOPES, SITELESS_SCOPES, Actor
 from kesin.foundation.problems import Forbidden, Invalid
 from tests.engine.access.accounts.conftest import HOME, ROOT

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kesin.engine.access.folding import fold_events
+from kesin.engine.access.companions import fold_events
 from kesin.engine.queue import apply_changes
 from kesin.engine.results import Done, Failed, Wait
 from kesin.engine.worker import Worker

@@ -17,8 +17,7 @@ from markupsafe import Markup, escape
 
 from kesin.engine.access.accounts import Accounts
 from kesin.engine.access.commands import Commands, JobDetails
-from kesin.engine.access.listing import plain_key
-from kesin.engine.access.search import titles_of
+from kesin.engine.access.listing import plain_key, titles_of
 from kesin.engine.queue import Queue
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.permissions import Actor

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from kesin.engine.access.commands import JobDetails
-from kesin.engine.access.folding import fold_events
+from kesin.engine.access.companions import fold_events
 from kesin.engine.queue import Queue
 from kesin.foundation.messages import decode_note, recorded_message, recorded_traceback
 from kesin.foundation.text import canonical_json, decode_json

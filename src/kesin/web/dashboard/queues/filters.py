@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from kesin.engine.access.listing import JobSearch, in_trouble
-from kesin.engine.access.search import found_jobs, search_jobs
+from kesin.engine.access.listing import JobSearch, found_jobs, in_trouble, search_jobs
 from kesin.foundation.ids import is_id
 from kesin.lifecycle.budget import DAY_S, HOUR_S, MINUTE_S, SECOND_US
 from kesin.lifecycle.declare import Lifecycle

@@ -6,8 +6,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
-from kesin.engine.access.listing import JobSearch, resolve_text
-from kesin.engine.access.search import titles_of
+from kesin.engine.access.listing import JobSearch, resolve_text, titles_of
 from kesin.engine.queue import Queue
 from kesin.engine.validation import invalid_field
 from kesin.foundation.ids import is_id

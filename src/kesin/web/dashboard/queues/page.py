@@ -8,9 +8,8 @@ from typing import Any, Final
 
 from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
-from kesin.engine.access.listing import JobSearch, plain_key
+from kesin.engine.access.listing import JobSearch, plain_key, titles_of
 from kesin.engine.access.occupancy import rate_left, rate_of, slots_in_use
-from kesin.engine.access.search import titles_of
 from kesin.engine.queue import Queue
 from kesin.engine.schedules import listed_schedules
 from kesin.foundation.clock import iso

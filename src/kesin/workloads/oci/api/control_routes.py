@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import APIRouter, Body, Path, Query
 from fastapi.responses import StreamingResponse
 
-from kesin.engine.access.search import found_jobs
+from kesin.engine.access.listing import found_jobs
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Invalid, Problem

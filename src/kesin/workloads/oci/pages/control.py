@@ -14,8 +14,7 @@ from zoneinfo import ZoneInfo
 from fastapi import Query
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from kesin.engine.access.listing import JobSearch, in_trouble
-from kesin.engine.access.search import search_jobs, titles_of
+from kesin.engine.access.listing import JobSearch, in_trouble, search_jobs, titles_of
 from kesin.foundation.permissions import Permission
 from kesin.foundation.problems import Invalid, Problem
 from kesin.foundation.text import csv_text

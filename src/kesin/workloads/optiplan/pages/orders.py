@@ -13,8 +13,8 @@ from fastapi import Query
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from kesin.engine.access.commands import JobDetails
+from kesin.engine.access.listing import search_jobs
 from kesin.engine.access.masking import MASK
-from kesin.engine.access.search import search_jobs
 from kesin.foundation.messages import recorded_message
 from kesin.foundation.problems import Forbidden, Problem
 from kesin.lifecycle.declare import Lifecycle
