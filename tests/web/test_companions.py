@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from kesin.engine.access import companions, occupancy
+from kesin.engine.access import companions
 from kesin.engine.queue import Queue, apply_changes
 from kesin.foundation.clock import iso
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.task import task_lifecycle
 from kesin.lifecycle.vocabulary import OWNED
+from kesin.store import counters
 from tests.web.conftest import EITHER, World, error_of
 
 NO_JOB = "00000000-0000-7000-8000-000000000000"
@@ -223,7 +224,7 @@ def test_slots_of_a_queue_and_its_rate(world, open_queue):
 
 
 def test_of_slots_per_tenant_the_fullest_are_listed(world, open_queue, monkeypatch):
-    monkeypatch.setattr(occupancy, "MAX_FULLEST", 1)
+    monkeypatch.setattr(counters, "MAX_FULLEST", 1)
     queue = open_queue("mails", task_lifecycle("mails", concurrency=2, per="tenant"))
     for site in ("north", "south", "south", "south"):
         queue.enqueue(1, tenant=site)

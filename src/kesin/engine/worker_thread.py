@@ -337,11 +337,9 @@ class WorkerThread:
 
 
 def _may_be_suspect(job: Job) -> bool:
-    """Whether the job's events need checking: it was claimed before and shows no failure.
-
-    A recorded failure may be older than the lost claim, so the last attempt is always checked.
-    """
+    """Whether the job's events need checking: it was claimed before and shows no failure."""
     used = job.attempt_count - job.attempt_base
+    # The last attempt is always checked: a failure may be older than the lost claim.
     return used > 1 and (job.error_code is None or used >= job.max_attempts)
 
 

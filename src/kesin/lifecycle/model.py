@@ -295,11 +295,7 @@ def _time_columns(
 
 
 class Meter(NamedTuple):
-    """A rate of claims: ``claims`` in ``per_us``, counted by when the last of them is paid off.
-
-    Clocks of transactions that overlap differ a little; a meter that is far ahead was written
-    before a clock went back, and counts as unused.
-    """
+    """A rate of claims: ``claims`` in ``per_us``, counted by when the last of them is paid off."""
 
     claims: int
     per_us: int
@@ -317,6 +313,7 @@ class Meter(NamedTuple):
         return free_at - self.per_us + -(-self.per_us // self.claims)
 
     def _since(self, free_at: int, now: int) -> int:
+        # Clocks of transactions differ a little; far ahead, it was written before one went back.
         if free_at > now + self.per_us + CLOCK_WENT_BACK_S * SECOND_US:
             return now
         return min(max(free_at, now), now + self.per_us)

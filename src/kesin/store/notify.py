@@ -60,10 +60,7 @@ MAX_RECONNECT_PAUSE_S = 60.0
 
 
 class QueueListener(ForkAware, ABC):
-    """A thread that turns the database's notifications into those of a Notifier.
-
-    It starts on first use and stops within a second, as long as its connection responds.
-    """
+    """A thread, from its first use on, that passes a database's notifications to a Notifier."""
 
     reconnect_errors: tuple[type[Exception], ...]  # errors after which it reconnects
 

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from kesin.engine.access.commands import MAX_BULK_JOBS, JobDetails
 from kesin.engine.access.companions import Companions, FoldedEvents, fold_events
-from kesin.engine.access.occupancy import rate_of, slots_in_use
 from kesin.engine.bulk import ActionPreview, BulkResult
 from kesin.engine.queue import Queue
 from kesin.foundation.clock import iso
@@ -15,6 +14,7 @@ from kesin.foundation.messages import decode_note, recorded_traceback
 from kesin.foundation.text import decode_json, is_deeper_than
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.model import Job
+from kesin.store.counters import rate_of, slots_in_use
 from kesin.store.records import Note, QueueStats
 from kesin.web import schemas
 

@@ -11,7 +11,6 @@ from kesin.cli.support.arguments import AsJson, argument, flag, option
 from kesin.cli.support.context import find_lifecycle, open_context
 from kesin.cli.support.errors import FAILED, UsageError
 from kesin.cli.support.records import record_of
-from kesin.engine.access.occupancy import rate_of
 from kesin.engine.sweeper import STAGE_INTERVALS_S
 from kesin.engine.turns import turns_bound
 from kesin.foundation.terminal import print_table, say, say_json
@@ -22,6 +21,7 @@ from kesin.lifecycle.drawing.shape import marks
 from kesin.lifecycle.proof.rules import Proof, prove
 from kesin.lifecycle.proof.upgrade import prove_upgrade
 from kesin.lifecycle.vocabulary import duration
+from kesin.store.counters import rate_of
 from kesin.store.rules import upgrade_proof
 from kesin.workloads import lifecycles
 

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 from kesin.cli.support.arguments import AsJson, QueueNames, flag, option
 from kesin.cli.support.context import CommandContext, open_context, stored_lifecycle
-from kesin.engine.access.occupancy import rate_left, rate_of, slots_in_use
 from kesin.foundation import terminal
 from kesin.foundation.clock import iso
 from kesin.store.contract import Store
+from kesin.store.counters import rate_left, rate_of, slots_in_use
 from kesin.store.errors import StoreUnreachable
 
 COLUMNS = ("queue", "jobs", "states", "oldest due", "lease over", "paused")

@@ -118,10 +118,7 @@ class Commands:
         reveal: ListReveal = "nothing",
         same_look: bool = False,
     ) -> Page:
-        """A page of the jobs the actor may see, masked; ``reveal`` says what is shown in clear.
-
-        ``same_look``: a list that refreshes itself is not a new look at a job for ten minutes.
-        """
+        """A page of jobs, as the actor may see them; ``same_look``: no new look for ten minutes."""
         queue, narrowed = self.queue(actor, name), self.narrow(actor, name, where)
         read = partial(queue.jobs, narrowed, limit=limit)
         page = read(cursor=cursor)
@@ -134,10 +131,7 @@ class Commands:
     def count(
         self, actor: Actor, name: str, where: Filter, *, limit: int, **between: str
     ) -> JobCount:
-        """The jobs that match, ``above`` and ``below`` ids; at most ``limit`` jobs are examined.
-
-        A search in what is masked is not counted: the number would tell what is masked.
-        """
+        """How many jobs match; none in what is masked, as a number would tell what that is."""
         queue, narrowed = self.queue(actor, name), self.narrow(actor, name, where)
         searched = where.text or where.contains or where.dedup_key or where.search
         if searched and not actor.has("reveal"):

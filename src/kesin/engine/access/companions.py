@@ -33,12 +33,7 @@ class FoldedEvents:
 
 
 def fold_events(events: Sequence[Event], *, messages: bool = True) -> list[FoldedEvents]:
-    """Fold runs of the same cycle, in the order of the history; the store keeps all.
-
-    A cycle begins with a wait or a failed attempt, and has the moves that led back to it. What a
-    person did, and a move that replaced the payload, is never folded; nor is another error
-    message, unless ``messages`` is false.
-    """
+    """Fold runs of a cycle (wait or failure, and the moves back); what a person did stays alone."""
     events = events[::-1]
     keys = [_cycle_key(event, messages=messages) for event in events]
     folded: list[FoldedEvents] = []

@@ -37,12 +37,7 @@ def enqueue_corrected(
     payloads: Mapping[str, Any],
     reason: str | None = None,
 ) -> dict[str, str | BadInput]:
-    """Enqueue copies with these payloads, and dismiss what was copied.
-
-    Returns the id of each copy, or why there is none, by the id of the original; jobs that no
-    longer need it are left out. Raises RequestConflict, and changes nothing, if one moves at the
-    same time.
-    """
+    """Enqueue copies and dismiss the originals; by their ids, those of copies, or why not."""
     queue = commands.queue(actor, name, "operate", "correct")
     commands.require_unrestricted(name, DISMISS)
     for job_id, payload in payloads.items():

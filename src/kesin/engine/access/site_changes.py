@@ -41,10 +41,7 @@ def create_site(
     like: str | None = None,
     **given: str | None,
 ) -> tuple[Site, bool]:
-    """Add a site, with what is not given as the site ``like`` has it; return whether it is new.
-
-    A site that exists with these values stays as it is; with others it is a RequestConflict.
-    """
+    """Add a site, else like ``like``; return whether it is new. RequestConflict if it differs."""
     accounts.require(actor, "admin", "site.add", site=site_id)
     directory = accounts.directory
     values: dict[str, Any] = {name: value for name, value in given.items() if value is not None}

@@ -254,12 +254,7 @@ class StoreChecker:
 
 
 class _JobProgress:
-    """The moves of one job: it succeeds at most once, and stays within the proved bound.
-
-    A wake-up that leaves the job in its state is not counted: waits end by a timer, not by a
-    count. Once an operator has moved a job, or given it more attempts than the lifecycle does, the
-    proved bound does not apply to it.
-    """
+    """A job succeeds at most once, and within the proved bound unless an operator moved it."""
 
     def __init__(self, lifecycle: Lifecycle, bound: int | None) -> None:
         self._lifecycle = lifecycle
@@ -286,6 +281,7 @@ class _JobProgress:
         if by_operator or event.max_attempts > lifecycle.max_attempts:
             self._unbounded = True
         self._automatic += 1
+        # A wake-up that leaves the job in its state is not counted: a timer ends waits, no count.
         if event.claim == 1 and not any(move.attempt == "count" for move in moves):
             self._woken = (event.from_state, self._automatic - 1)
         elif event.phase != OWNED and self._woken and self._woken[0] == event.to_state:

@@ -1,9 +1,4 @@
-"""Reading from a SQL store: single jobs, pages of jobs, histories, counts.
-
-Pages and counts use the counters and one index, so they cost the same with ten thousand jobs and
-with ten million. The counters show which (tenant, state) pairs hold jobs at all; each pair is then
-read from its newest job backwards.
-"""
+"""Reading by counters and an index: ten million jobs cost no more than ten thousand."""
 
 import json
 from abc import abstractmethod

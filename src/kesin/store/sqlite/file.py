@@ -101,11 +101,8 @@ class FileLock:
         self.after_fork_in_child()
 
     def after_fork_in_child(self) -> None:
-        """Close the descriptor that is shared with the parent; the next use opens another.
-
-        A lock belongs to all copies of a descriptor: this one would exclude no process, and hold
-        the parent's lock for ever if the parent is killed. Closing one copy unlocks nothing.
-        """
+        """Close the parent's descriptor, which unlocks nothing; the next use opens another."""
+        # All copies have one lock: this one would exclude no process, and outlive a killed parent.
         if self._file is not None:
             os.close(self._file)
             self._file = None

@@ -1,9 +1,4 @@
-"""The embedded store: one SQLite file, shared by several processes on one machine.
-
-Each process has one writer connection, which its threads share; readers have their own connections
-and never wait. Before a write, processes queue on a lock file: SQLite's own busy handler is unfair
-and can starve a process.
-"""
+"""The embedded store. Processes queue on a lock file, as SQLite's own wait can starve one."""
 
 import sqlite3
 from collections.abc import Iterator, Sequence

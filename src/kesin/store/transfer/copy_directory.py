@@ -18,16 +18,11 @@ _TABLES: Final = {
     "person": User._fields,
     "api_key": ApiKey._fields,
     "secret": Secret._fields,
-}
+}  # no sessions: users sign in again
 
 
 def copy_directory(source: Store, target: Store) -> dict[str, int]:
-    """Copy sites, users, keys, secrets and the audit log; return how many of each were read.
-
-    Rows that exist in the target stay unchanged, and the audit log is copied only into an empty
-    one, with its chain: what is missing in the source is missing in the copy. Sessions are not
-    copied: users sign in again.
-    """
+    """Copy sites, users, keys and secrets that are new, and the audit log into an empty one."""
     source_copier, target_copier = _sql_copier(source), _sql_copier(target)
     counts = {"audit": 0}
     with target.store_for("").transaction():

@@ -43,7 +43,7 @@ NO_PAGE = (
     "web/server.py", "web/routes/session.py", "web/routes/sites.py", "store/sql/migrate.py",
     "store/open.py", "store/postgres/store.py", "store/postgres/pool.py",
     "store/postgres/reachability.py", "store/redis", "store/sqlite/store.py",
-    "store/sqlite/connection.py", "store/transfer/__init__.py", "store/transfer/copier",
+    "store/sqlite/connections.py", "store/transfer/__init__.py", "store/transfer/copier",
     "workloads/oci/api/routes.py", "workloads/oci/api/control_routes.py",
     "workloads/oci/cli", "workloads/optiplan/api/routes.py",
     "workloads/optiplan/cli", "workloads/pdf/api",
@@ -62,8 +62,6 @@ UNMET = {
     " belongs to the task that opened it; finish it first, or make this call there": "for programs",
     "another task of this thread is inside a transaction of this store, which has one at a time: do"
     " not await inside the block, or call through asyncio.to_thread": "likewise",
-    "this process was forked while its parent used {}: fork outside of transactions, or start the"
-    " process with 'spawn'": "likewise",
     "this address has too many open connections": "refused before there is a request",
     "the request did not arrive within %(n)s s": "likewise",
     "only an API key gets such a token": "a token is for programs",

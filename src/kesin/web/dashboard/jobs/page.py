@@ -11,7 +11,6 @@ from kesin.engine.access.commands import JobDetails
 from kesin.engine.access.companions import companions_of
 from kesin.engine.access.corrected import failed_by_data
 from kesin.engine.access.listing import plain_key
-from kesin.engine.access.occupancy import states_without_slot
 from kesin.engine.queue import Queue
 from kesin.foundation.ids import is_id
 from kesin.foundation.logs import Logger
@@ -21,6 +20,7 @@ from kesin.lifecycle.drawing.svg import svg
 from kesin.lifecycle.failures import decided_codes
 from kesin.lifecycle.model import Job, MoveContext, failing_guard
 from kesin.lifecycle.vocabulary import BUILT_IN_STAMPS, READY, STAY
+from kesin.store.counters import states_without_slot
 from kesin.web.dashboard.frame.formatting import pretty
 from kesin.web.dashboard.frame.page import Context, JobAction, PageContext, Panel, page_router
 from kesin.web.dashboard.jobs.outlook import outlook

@@ -9,7 +9,6 @@ from typing import Any, Final
 from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
 from kesin.engine.access.listing import JobSearch, plain_key, titles_of
-from kesin.engine.access.occupancy import rate_left, rate_of, slots_in_use
 from kesin.engine.queue import Queue
 from kesin.engine.schedules import listed_schedules
 from kesin.foundation.clock import iso
@@ -17,6 +16,7 @@ from kesin.foundation.text import csv_text
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
 from kesin.lifecycle.moves import DISMISSED
+from kesin.store.counters import rate_left, rate_of, slots_in_use
 from kesin.store.limits import MAX_PAGE, MAX_TENANT
 from kesin.store.records import QueueStats
 from kesin.web.bodies import first_value
