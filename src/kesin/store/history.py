@@ -1,9 +1,8 @@
 """How many jobs came to rest or ended lately: noted each minute from the counters of moves.
 
-Every sweeper notes it, of a worker or of the service, so that a service that starts later knows
-the past. The whole queue is noted by the minute, each tenant by the half hour, both for a day.
-What happened while no sweeper ran is noted when the next one starts, under the time of its last
-move.
+Every sweeper notes it, so that a service that starts later knows the past: the whole queue by the
+minute, each tenant by the half hour, for a day. What happened while no sweeper ran is noted under
+the time of its last move.
 """
 
 import json

@@ -1,10 +1,9 @@
 """The command layer: every request of users and programs to queues passes through it.
 
-Each command takes the actor. It checks what the actor may do and see, runs, and writes a line to
-the audit log for every operator's action, allowed or refused. Routes, pages and the command line
-check no permissions themselves. Jobs of other sites do not exist for an actor: they are not listed,
-not counted and not found. Personal data is masked here: a caller sees it in clear only if it asks
-for that and has the permission ``reveal``, and each time is a line in the audit log.
+Routes, pages and the command line check no permissions themselves. Every operator's action has a
+line in the audit log, allowed or refused. Jobs of other sites do not exist for an actor: they are
+not listed, not counted and not found. Personal data is masked here: it is in clear only for a
+caller that asks for that and has the permission ``reveal``, and each time is a line as well.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -33,7 +33,7 @@ class FoldedEvents:
 
 
 def fold_events(events: Sequence[Event], *, messages: bool = True) -> list[FoldedEvents]:
-    """Fold runs of a cycle (wait or failure, and the moves back); what a person did stays alone."""
+    """Fold runs of a cycle (a wait or failure and the moves back), but nothing a person did."""
     events = events[::-1]
     keys = [_cycle_key(event, messages=messages) for event in events]
     folded: list[FoldedEvents] = []

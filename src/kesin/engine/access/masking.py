@@ -1,10 +1,8 @@
 """Masks personal data and secrets in what a caller without the permission ``reveal`` is shown.
 
 The name of a field decides, not its value: rules that guess at values mask too little one day and
-too much the next. Some names are masked everywhere; a workload declares those of its own. In
-running text, such as an error message, a few unmistakable shapes are masked, and every value that
-a masked field of the same job holds. An error message may quote other jobs as well: whatever looks
-like a click id is masked in it.
+too much the next. In running text, a few unmistakable shapes are masked, and what masked fields of
+the same job hold. An error message may quote other jobs: what looks like a click id is masked too.
 """
 
 import json

@@ -1,9 +1,7 @@
 """Copies queues from one store to another with their whole history, and proves the copy.
 
-Meanwhile the source is paused. Jobs that still move there are caught by passes: each pass compares
-all jobs and copies those that are new or have moved, until a pass finds none. Then both stores are
-read completely, replayed, and compared job by job. An interrupted copy is simply run again: it
-continues from what was copied.
+Meanwhile the source is paused; passes copy what still moves, until one finds nothing. Then both
+stores are read, replayed and compared job by job. An interrupted copy is run again, and goes on.
 """
 
 import threading

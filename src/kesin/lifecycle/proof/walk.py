@@ -1,11 +1,9 @@
 """The state space of a lifecycle: every configuration a job can reach, and the moves between them.
 
-A configuration holds what guards can see and nothing else. Time stays open: a lease may or may not
-be over, an armed timer may or may not have gone off. One walk therefore covers every schedule of
-workers, crashes and sweeps.
-
-Every process that opens a queue walks its lifecycle first, so the walk must be quick: nodes
-are numbered as they are found, and the effects of a move are computed once, not at every node.
+A configuration holds what guards can see and nothing else. Time stays open: a lease or an armed
+timer may or may not be over. One walk therefore covers every schedule of workers, crashes and
+sweeps. Every process that opens a queue walks its lifecycle first, so it must be quick: nodes are
+numbered as they are found, and the effects of a move are computed once, not at every node.
 """
 
 from __future__ import annotations

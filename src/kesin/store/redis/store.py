@@ -1,11 +1,8 @@
 """The store for many machines that share a Redis: every call runs one Lua script atomically.
 
-A queue's keys begin with its name: ``pdf:job:{id}`` is a hash, ``pdf:key:{key}`` the job that
-holds a key, ``pdf:jobs:{state}`` its jobs by creation, ``pdf:events:{id}`` a stream. The scripts in
-``lua/`` read and write everything; this module decides nothing.
-
-Redis has no guard against writes that bypass the scripts, and its durability depends on its
-persistence settings: see docs/operations.md.
+A queue's keys begin with its name: ``pdf:job:{id}``, ``pdf:key:{key}`` (the job that holds it),
+``pdf:jobs:{state}`` by creation, ``pdf:events:{id}``. Redis has no guard against writes that bypass
+the scripts, and its durability depends on its persistence settings: see docs/operations.md.
 """
 
 import json

@@ -91,15 +91,13 @@ class ClaimRowDecoder:
     """Selects the columns of a claim and decodes its rows as jobs.
 
     A claim returns hundreds of rows, and every column costs on both sides of the connection. So
-    values that every claim sets alike are not read, nor are unused stamps. The columns that depend
-    on a job's history come as one column, ``past``, which is NULL for a job's first claim right
-    after its creation.
+    values that every claim sets alike are not read, nor are unused stamps. What depends on a job's
+    history is one column, ``past``: NULL for a job's first claim right after its creation.
 
-    ``settable`` are the columns that declared moves may set, by their bits. A process does not read
-    a stamp that a newer version began to use after its start: it has no name for it. ``sets`` is
-    what the claim sets: SQLite reads these expressions before the claim, PostgreSQL the columns
-    after it. SQLite knows the time of a claim beforehand, so the time is part of ``past`` only
-    where it differs, when the clock lies behind a job's last move. PostgreSQL always returns it.
+    ``settable`` are the columns that declared moves may set, by their bits; for a stamp that only
+    a newer version uses, this process has no name. ``sets`` is what the claim sets: SQLite reads
+    these expressions before the claim, PostgreSQL the columns after it. SQLite knows the time of a
+    claim beforehand: it is part of ``past`` only where the clock lies behind a job's last move.
     """
 
     def __init__(

@@ -1,13 +1,9 @@
 """Compiles a declaration to SQL: the guards and effects of a move as fragments of statements.
 
-The statements are in ``queries/``; the fragments fill their placeholders. Both SQL stores share
-the fragments and differ only in their ``Dialect``. Everything quoted into SQL comes from a checked
-declaration; input of callers is always passed as parameters.
-
-In every fragment ``j`` is the job's row before the move. The caller's input for the job is in an
-input row ``i`` or, where all jobs share it, in parameters. The time of a move, ``at``, is the later
-of the current time and the job's last move: it never runs backwards for a job, and every time that
-a move sets is computed from it.
+What is quoted into SQL comes from a checked declaration; input of callers is always a parameter.
+In every fragment ``j`` is the job's row before the move; the caller's input is in an input row
+``i`` or, where all jobs share it, in parameters. The time of a move, ``at``, is the later of now
+and the job's last move: it never runs backwards, and every time that a move sets comes from it.
 """
 
 from collections.abc import Iterable
