@@ -187,7 +187,7 @@ class WorkerThread:
         return jobs
 
     def _release_suspects(self, jobs: list[Job]) -> list[Job]:
-        """Release suspects to be claimed alone; return the rest. Unreachable: leases run out."""
+        """Release suspects to be claimed alone; return the rest. If unreachable, leases run out."""
         candidates = [job for job in jobs if _may_be_suspect(job)] if len(jobs) > 1 else []
         if not candidates:
             return jobs

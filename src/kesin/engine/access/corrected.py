@@ -37,7 +37,7 @@ def enqueue_corrected(
     payloads: Mapping[str, Any],
     reason: str | None = None,
 ) -> dict[str, str | BadInput]:
-    """Enqueue copies and dismiss the originals; by their ids, those of copies, or why not."""
+    """Enqueue copies, dismiss the originals: original's id → copy's id, or why there is none."""
     queue = commands.queue(actor, name, "operate", "correct")
     commands.require_unrestricted(name, DISMISS)
     for job_id, payload in payloads.items():

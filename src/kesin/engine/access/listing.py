@@ -168,7 +168,7 @@ def resolve_text(
     read: Callable[[Filter, int], Page],
     title: Callable[[Job], str],
 ) -> JobSearch:
-    """A text is an id, key, field, title of the newest jobs, else part of an error message."""
+    """The text as an id, a key, a field, a recent job's title, else part of an error message."""
     text, rest = where.text, replace(where, text=None)
     if not text:
         return JobSearch(None, where)

@@ -41,7 +41,7 @@ def create_site(
     like: str | None = None,
     **given: str | None,
 ) -> tuple[Site, bool]:
-    """Add a site, else like ``like``; return whether it is new. RequestConflict if it differs."""
+    """Add a site, what is not given as ``like`` has it; False if it exists with these values."""
     accounts.require(actor, "admin", "site.add", site=site_id)
     directory = accounts.directory
     values: dict[str, Any] = {name: value for name, value in given.items() if value is not None}

@@ -71,7 +71,7 @@ class Vault:
             self._accounts.note(actor, "secret.put", target=name, details={"key": ring.first})
 
     def get(self, name: str) -> str:
-        """The value, for a worker; audited once per vault: a line for each job would bury all."""
+        """The value, for a worker; audited once per vault: lines for each job would bury others."""
         ring = self.keys()
         _check_name(name)
         secret = self._directory.secret(name)

@@ -83,7 +83,7 @@ class Oracle(MoveOracle):
     # Claims
 
     def claim(self, _queue: str, returned: list[Job], **kwargs: Any) -> dict[str, Job | None]:
-        """Each job was due, unclaimed, its tenant's turn; only an empty result means none was."""
+        """A job was due, unclaimed, at its tenant's turn; an empty result means that none was."""
         worker, now, limit = kwargs["worker"], kwargs["now"], kwargs["limit"]
         if len(returned) > limit:
             break_promise("claim", f"{len(returned)} jobs were given where {limit} were asked for")

@@ -1,4 +1,4 @@
-"""The real classes, in one thread: while one process is delayed in a call, others run."""
+"""The processes of a simulation, in one thread: while one is delayed in a call, others run."""
 
 import asyncio
 from collections import Counter, deque

@@ -69,7 +69,7 @@ def disk_errors_translated(path: str) -> Iterator[None]:
 
 
 class FileLock:
-    """A lock file: its holder may write. The kernel passes it on in order, also from the dead."""
+    """A lock file: its holder may write. The kernel passes it on in order, also when one dies."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path

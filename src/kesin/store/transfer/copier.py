@@ -48,7 +48,7 @@ class Copier(Protocol):
         """How many jobs wait for others: those of the queue, and others for jobs of it."""
 
     def put(self, queue: str, histories: Sequence[JobHistory]) -> None:
-        """Write jobs in one transaction; outdated copies with their id, key or slot go."""
+        """Write jobs in one transaction; copies with their id, key or slot are deleted."""
 
     def drop(self, queue: str, ids: Sequence[str]) -> None:
         """Delete these copies without a trace."""
