@@ -128,7 +128,7 @@ def test_what_a_move_is_for_is_said_in_the_readers_language(world):
     job_id = world.failed()
     world.task.act("requeue", actor="tests", ids=[job_id])
     text = read(world, job_id, **{"accept-language": "tr"})
-    assert 'title="Başarısız işi, deneme hakları yenilenerek baştan dene."' in text
+    assert 'title="Başarısız işi tüm deneme haklarıyla yeniden dene."' in text
     assert "çalışmadan önce iptal edildi" in text
 
 
