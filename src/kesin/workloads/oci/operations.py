@@ -199,11 +199,11 @@ def _warnings(site: SiteContext, stats: SiteStats) -> Iterable[tuple[str, str]]:
         yield "EXPIRING_SOON", Message(sentence, n=n, days=days)
     if site.is_paused:
         yield "PAUSED", "the site or the whole queue is paused"
-    breaker = stats.breaker
-    if breaker.kind:
-        state, why = breaker.state(now).replace("_", " "), Message(breaker.message)
-        sentence = "the breaker is %(state)s (%(code)s): %(problem)s"
-        yield "BREAKER_OPEN", Message(sentence, state=state, code=breaker.code, problem=why)
+    if (breaker := stats.breaker).kind:
+        sentence = "the breaker is open (%(code)s): %(problem)s"
+        testing = "the breaker is half open (%(code)s): %(problem)s"
+        sentence = testing if breaker.state(now) == "half_open" else sentence
+        yield "BREAKER_OPEN", Message(sentence, code=breaker.code, problem=Message(breaker.message))
     if site.only_name == "":
         yield "MISSING_CONVERSION_NAME", "the site has no conversion name: every row is refused"
     if gone := (site.read_metadata(KNOWN_ACTIONS) or {}).get("gone"):

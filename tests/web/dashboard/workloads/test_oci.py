@@ -370,6 +370,9 @@ def test_an_open_breaker_is_told_with_what_to_do(control):
     headers = control.world.cookie("can")
     text = control.world.client.get(f"/dashboard/jobs/{row}", headers=headers).text
     assert "uploads of its site are suspended" in text
+    headers["accept-language"] = "tr"
+    turkish = control.world.client.get(PAGE, headers=headers).text
+    assert "devre kesici açık (INVALID_GRANT)" in turkish
     assert "the next free worker takes it" not in text
     close_breaker(control.site())
     text = control.world.client.get(f"/dashboard/jobs/{row}", headers=headers).text
