@@ -105,7 +105,6 @@ def json_response(body: BaseModel, status: int = 200, **headers: str) -> Respons
 
 
 def problem_response(problem: Problem, **headers: str) -> Response:
-    """The service's error response for a problem, with additional headers."""
     return JSONResponse(problem.body(), problem.status, _header_names(headers))
 
 

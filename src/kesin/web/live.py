@@ -109,7 +109,6 @@ class Live:
                     watch.notify(stats)
 
     def stop(self) -> None:
-        """End every watch."""
         self._stop.set()
         with self._lock:
             watches = list(self._watches)

@@ -87,7 +87,6 @@ class Metrics:
             self._swept.labels(queue, move).inc(jobs)
 
     def page(self) -> bytes:
-        """The metrics in Prometheus' text format."""
         return generate_latest(self.registry)
 
 

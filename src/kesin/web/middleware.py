@@ -64,8 +64,6 @@ class RequestMiddleware:
 
 
 class _Exchange:
-    """One request and its response."""
-
     def __init__(
         self, layer: RequestMiddleware, scope: Scope, receive: Receive, send: Send
     ) -> None:

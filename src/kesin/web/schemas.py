@@ -301,7 +301,6 @@ class JobFilterBody(Strict):
     text: Annotated[str, Field(min_length=1, max_length=200), Clean] | None = None
 
     def filter(self) -> Filter:
-        """The filter in the store's terms."""
         return Filter(
             states=tuple(self.states),
             tenants=None if self.sites is None else tuple(self.sites),

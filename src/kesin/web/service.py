@@ -135,7 +135,6 @@ class Service:
         return list({id(queue.store): queue.store for queue in self.queues.values()}.values())
 
     def workload_context(self, name: str) -> WorkloadContext:
-        """What the workload of this name is given to work with."""
         queue = self.queues[name]
         return WorkloadContext(self.settings, self.commands, queue, lambda: self.stopping)
 
@@ -178,7 +177,6 @@ class Service:
         return self._supervisor.alive if self._supervisor else None
 
     def start(self) -> None:
-        """Start the workers, the sweepers and the background threads."""
         self._started = self.clock.monotonic()
         for store in self._stores:
             self.run_thread("kesin-live", partial(self.live.run, store))
@@ -272,7 +270,6 @@ class Service:
             self._supervisor.stop()
 
     def _housekeeping(self) -> None:
-        """End old sessions and prune the audit log."""
         while not self._stopping.wait(HOUSEKEEPING_S):
             try:
                 now = self.accounts.now()

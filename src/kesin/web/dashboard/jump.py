@@ -75,7 +75,6 @@ def _targets(ctx: PageContext, wanted: str) -> Iterator[JumpTarget]:
 
 
 def _pages(ctx: PageContext) -> Iterator[JumpTarget]:
-    """The pages of the navigation."""
     yield JumpTarget(ctx.say("Overview"), "/dashboard", ctx.say("page"))
     for entry in (*page_entries(ctx), *below(ctx)):
         yield JumpTarget(entry.title, entry.path, ctx.say("page"))

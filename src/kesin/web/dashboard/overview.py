@@ -54,13 +54,11 @@ class QueueCard:
 
     @property
     def has_work(self) -> bool:
-        """Whether there is anything to show."""
         return bool(self.jobs or self.troubles or sum(self.trend.done) or sum(self.trend.failed))
 
 
 @router.get("/dashboard", response_class=HTMLResponse)
 def overview(ctx: Context) -> HTMLResponse:
-    """What needs a person, then a card for each queue."""
     ctx.service.open_stored_queues()
     queues = ctx.commands.readable_queues(ctx.actor) if ctx.actor.has("read") else []
     cards = [_card(ctx, queue) for queue in queues]
@@ -139,7 +137,6 @@ def _card(ctx: PageContext, queue: Queue) -> QueueCard:
 
 
 def _process_troubles(ctx: PageContext) -> list[str]:
-    """What is wrong with this process itself."""
     troubles, checks = [], ctx.service.checks()
     if "workers" in checks and not checks["workers"].ok:
         troubles.append(ctx.say("Workers of this process do not respond."))

@@ -54,13 +54,11 @@ def sign_out(
 
 @router.get("/", include_in_schema=False)
 def redirect_to_dashboard() -> RedirectResponse:
-    """Redirect the root path to the dashboard."""
     return RedirectResponse("/dashboard", status_code=303)
 
 
 @router.get("/sign-in", response_class=HTMLResponse, include_in_schema=False)
 def sign_in_page(request: Request) -> HTMLResponse:
-    """The sign-in form, or the signed-in user."""
     actor: Actor = request.state.actor
     next_path = safe_path(request.query_params.get("next", ""))
     signed_in = actor if actor.grants else None
@@ -85,7 +83,6 @@ async def sign_in_form(request: Request) -> Response:
 
 @router.post("/sign-out", response_class=HTMLResponse, include_in_schema=False)
 async def sign_out_form(request: Request) -> Response:
-    """Sign out, for the button on the page."""
     auth.check_origin(request, required=True)
     actor: Actor = request.state.actor
     token = auth.session_token(request)

@@ -146,7 +146,6 @@ class OciDemo(demo.DemoPart):
         return replace(workload, routes=routes)
 
     def set_up(self, context: demo.DemoContext) -> None:
-        """Create the sites, and a key for the programs of each."""
         accounts = context.accounts
         actor = demo.DEMO_ACTOR
         for site, name in SITES.items():
@@ -155,7 +154,6 @@ class OciDemo(demo.DemoPart):
             self._keys[site] = key
 
     def begin(self, context: demo.DemoContext) -> None:
-        """Post the sales of both sites, and start their scripts."""
         pace, chance = PACES[context.pace], context.chance
         sends = {site: over_http(context.address, key) for site, key in self._keys.items()}
         sales, quiet_sales = (Sales(each, site, chance) for site, each in sends.items())
@@ -173,7 +171,6 @@ class OciDemo(demo.DemoPart):
             context.background.every(QUIETER * pace.sales_every_s, quiet_sales.post_a_few)
 
     def tour(self, pages: str) -> Iterable[demo.TourStop]:
-        """The site's page, and the failed conversions."""
         yield demo.TourStop(
             "OCI Control of a site",
             f"{pages}/site/{SITE}/oci-control",

@@ -70,7 +70,6 @@ class SiteStats:
     refused: Mapping[str, Any] | None = None  # the last upload that Google did not take whole
 
     def record(self) -> dict[str, Any]:
-        """The figures by name, ready for JSON."""
         return {
             "totals": self.totals,
             "stuck": self.stuck,

@@ -187,7 +187,6 @@ def names_in_use(site: SiteContext, names: Iterable[str]) -> list[str]:
 
 
 def rejections(unsendable: Sequence[tuple[Job, Unsendable]]) -> list[Change]:
-    """The changes that fail rows, each for its reason."""
     invalid, changes = partial(Change, error_category=Category.VALIDATION.value), []
     for job, problem in unsendable:
         why, note = problem.message, note_json(problem.message)

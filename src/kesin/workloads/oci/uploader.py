@@ -109,7 +109,6 @@ class Uploader:
                     return
 
     def _sites(self) -> list[SiteContext]:
-        """The sites whose rows our worker sends."""
         records = self._context.commands.accounts.directory.sites()
         return [SiteContext(self._context, it) for it in records if it.channel in self._channels]
 

@@ -75,7 +75,6 @@ class OptiplanDemo(demo.DemoPart):
         return demo.Readiness()
 
     def begin(self, context: demo.DemoContext) -> None:
-        """Send a few orders, and one that is held; start the saw."""
         orders = Orders(context.address, context.shop_key, context.chance)
         self._held_job = orders.order(STRANGER)  # held until an operator decides
         known = ORDERS[context.pace]
@@ -86,7 +85,6 @@ class OptiplanDemo(demo.DemoPart):
         context.background.every(ORDER_EVERY_S if context.pace.goes_on else None, orders.order)
 
     def tour(self, pages: str) -> Iterable[demo.TourStop]:
-        """The held order, on the workload's page and as a job."""
         if not self._held_job:
             return
         yield demo.TourStop(

@@ -126,7 +126,6 @@ class OrderService:
         return self.context.commands.shown(actor, job)
 
     def history(self, actor: Actor, job_id: str) -> tuple[Job, list[Event], list[Note]]:
-        """Return a job with its events and notes, as the actor may see them."""
         job = self.readable_job(actor, job_id)
         if self.owns_orders(actor):
             return job, self.queue.events(job.id), self.queue.notes(job.id)

@@ -43,7 +43,6 @@ def require_confirmation(fields: dict[str, list[str]]) -> None:
 
 @router.get(PATH, response_class=HTMLResponse)
 def list_users(ctx: Context) -> HTMLResponse:
-    """All users, and a form for a new one."""
     return _user_list(ctx)
 
 
@@ -177,13 +176,11 @@ def create(ctx: Context, fields: FormFields) -> HTMLResponse:
 
 @router.get(KEYS_PATH + "/{key_id}", response_class=HTMLResponse)
 def key_page(ctx: Context, key_id: str) -> HTMLResponse:
-    """One API key, before it is revoked."""
     return _key_page(ctx, key_id)
 
 
 @router.post(KEYS_PATH + "/{key_id}", response_class=HTMLResponse)
 def revoke(ctx: Context, key_id: str, fields: FormFields) -> Response:
-    """Revoke an API key for good."""
     ctx.accounts.require(ctx.actor, "admin", "key.revoke", target=key_id[:8])
     try:
         require_confirmation(fields)

@@ -22,7 +22,6 @@ CHANNEL_WORDS: Final = {
 
 @router.get(PATH, response_class=HTMLResponse)
 def sites(ctx: Context) -> HTMLResponse:
-    """All sites, and a form for a new one."""
     return _site_list(ctx)
 
 
@@ -43,7 +42,6 @@ def site_page(ctx: Context, site_id: str, done: str = "") -> HTMLResponse:
 
 @router.post(PATH + "/{site_id}", response_class=HTMLResponse)
 def change(ctx: Context, site_id: str, fields: FormFields) -> Response:
-    """Change name, channel, time zone or currency."""
     try:
         ctx.accounts.set_site(ctx.actor, site_id, **_read_settings(fields))
     except Invalid as problem:
@@ -53,14 +51,12 @@ def change(ctx: Context, site_id: str, fields: FormFields) -> Response:
 
 @router.get(PATH + "/{site_id}/removal", response_class=HTMLResponse)
 def removal_dialog(ctx: Context, site_id: str) -> HTMLResponse:
-    """The dialog with what the removal of a site ends."""
     found = preview_removal(ctx.commands, ctx.actor, site_id)
     return ctx.page("sheet_remove_site.html", found=found)
 
 
 @router.post(PATH + "/{site_id}/removal", response_class=HTMLResponse)
 def remove(ctx: Context, site_id: str, fields: FormFields) -> Response:
-    """Remove a site whose id was typed into the dialog."""
     try:
         remove_site(ctx.commands, ctx.actor, site_id, first_value(fields, "confirm"))
     except (Invalid, RequestConflict) as problem:

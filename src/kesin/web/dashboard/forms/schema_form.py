@@ -207,7 +207,6 @@ class SchemaForm:
         return changed
 
     def with_removed(self, value: Any, pointer: str) -> Any:
-        """The value without this row or group."""
         changed = deepcopy(value) if isinstance(value, dict) else {}
         node: Any = changed
         steps = _split_pointer(pointer)

@@ -142,7 +142,6 @@ class Formatter:
         return "" if at is None else datetime.fromtimestamp(at / SECOND_US, UTC).isoformat()
 
     def city(self, zone: ZoneInfo) -> str:
-        """A short name of a time zone: its city."""
         return _city(zone, locale=self.locale, return_city=True)
 
     def unit(self, micros: int) -> str:

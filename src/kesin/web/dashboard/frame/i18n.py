@@ -84,7 +84,6 @@ def choose_language(cookie: str | None, accepted: str) -> Language:
 
 
 def _accepted(header: str) -> Iterator[tuple[str, float]]:
-    """The languages of an Accept-Language header with their weights."""
     for part in header.split(","):
         name, *parameters = part.replace(" ", "").lower().split(";")
         text = next((value[2:] for value in parameters if value.startswith("q=")), "1")

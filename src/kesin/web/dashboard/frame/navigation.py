@@ -69,7 +69,6 @@ def _queue_entries(ctx: PageContext, path: str) -> list[NavEntry]:
 
 
 def page_entries(ctx: PageContext, path: str = "") -> list[NavEntry]:
-    """The pages that workloads offer to this user."""
     return [
         NavEntry(link.title, link.path, icon, here=path.startswith(link.path), group=name)
         for name, pages in ctx.frame.pages.items()
@@ -138,7 +137,6 @@ def read_marks(ctx: PageContext) -> Marks:
 
 
 def mark_seen(ctx: PageContext, queue: Queue, now: int) -> None:
-    """Mark all failures of a queue so far as seen by this user."""
     directory, name = ctx.accounts.directory, ctx.actor.name
     with directory.transaction():
         marks = json.loads(directory.lock_metadata(_SEEN, "", name, now).value) or {}

@@ -24,7 +24,6 @@ MAX_FIELDS: Final = 1_000
 
 @router.post("/dashboard/look")
 async def set_preferences(request: Request) -> Response:
-    """Store the language, theme or clock in a cookie, and redirect back to the page."""
     check_origin(request, required=True)
     fields = await read_fields(request)
     response = RedirectResponse(safe_path(fields.get("back", "")), status_code=303)
@@ -48,7 +47,6 @@ async def set_preferences(request: Request) -> Response:
 
 @router.get("/dashboard/nav", response_class=HTMLResponse)
 def nav(ctx: Context, at: Annotated[str, Query(max_length=2_000)] = "") -> HTMLResponse:
-    """The navigation for the page at the path ``at``, with its current counts."""
     entries, entries_below = navigation(ctx, at), below(ctx, at)
     return ctx.page("part_nav.html", nav_at=at, nav=entries, nav_below=entries_below)
 

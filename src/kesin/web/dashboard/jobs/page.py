@@ -86,7 +86,6 @@ def _find_job(ctx: PageContext, job_id: str, *, reveal: bool = False) -> tuple[J
 
 
 def _changing_values(ctx: PageContext, history: JobDetails, queue: Queue) -> dict[str, Any]:
-    """Values that change with time: timeline, outlook, actions."""
     job, now, lifecycle = history.job, queue.now(), queue.lifecycle
     pauses = ctx.commands.pauses(ctx.actor, job.queue)
     future = outlook(lifecycle, job, now, pauses, _full_states(ctx, queue, job))

@@ -91,7 +91,6 @@ class Selection(NamedTuple):
 
 
 def offered_actions(ctx: PageContext, queue: Queue) -> list[OfferedAction]:
-    """The actions that an operator can take on jobs of this queue."""
     if not ctx.actor.has("operate"):
         return []
     actions = queue.lifecycle.actions
@@ -113,14 +112,12 @@ def _moving_actions(ctx: PageContext, queue: Queue) -> tuple[str, ...]:
 
 
 def label_of(ctx: PageContext, action: str) -> str:
-    """The action in a word or two."""
     if action in LABELS:
         return ctx.say(LABELS[action][0])
     return action.replace("_", " ").capitalize()
 
 
 def button_of(ctx: PageContext, action: str, n: int, shown: str) -> str:
-    """The confirming button: the action and the number of jobs."""
     if action not in LABELS:
         return f"{label_of(ctx, action)} ({shown})"
     _, singular, plural = LABELS[action]

@@ -60,7 +60,6 @@ class PageFilter:
         return not (self.code or self.category or self.age or self.text or self.ids)
 
     def pairs(self) -> list[tuple[str, str]]:
-        """The fields of a form or a URL."""
         single = ("code", "category", "site", "age", "text", "order")
         pairs = [("state", state) for state in self.states]
         pairs += [(name, getattr(self, name)) for name in single if getattr(self, name)]
@@ -109,7 +108,6 @@ def read_filter(fields: Fields, lifecycle: Lifecycle) -> PageFilter:
 
 
 def fields_of(ctx: PageContext) -> dict[str, list[str]]:
-    """The fields of the URL."""
     parameters = ctx.request.query_params
     return {name: parameters.getlist(name) for name in parameters}
 

@@ -59,7 +59,6 @@ CSV_COLUMNS: Final[dict[str, Callable[[Job], object]]] = {
 
 @router.get("/dashboard/queues/{queue}", response_class=HTMLResponse)
 def show(ctx: Context, queue: str) -> HTMLResponse:
-    """The whole page, or the part that refreshes."""
     opened = ctx.commands.queue(ctx.actor, queue)
     template = "part_queue.html" if ctx.in_part else "queue.html"
     values = _page_values(ctx, opened)
@@ -79,7 +78,6 @@ def renew(ctx: Context, queue: str, sent: FirstFields) -> HTMLResponse:
 
 @router.get("/dashboard/queues/{queue}/rows", response_class=HTMLResponse)
 def more(ctx: Context, queue: str) -> HTMLResponse:
-    """The rows that follow."""
     opened = ctx.commands.queue(ctx.actor, queue)
     page_filter, stats, source = _search(ctx, opened)
     listing = shown_rows(ctx, source, ctx.request.query_params)
@@ -88,7 +86,6 @@ def more(ctx: Context, queue: str) -> HTMLResponse:
 
 @router.get("/dashboard/queues/{queue}/rows.csv")
 def export(ctx: Context, queue: str) -> StreamingResponse:
-    """All matching jobs as CSV."""
     opened = ctx.commands.queue(ctx.actor, queue)
     page_filter, _, source = _search(ctx, opened)
     ctx.accounts.note(ctx.actor, "queue.export", queue=queue, site=page_filter.site or None)
@@ -114,7 +111,6 @@ def _csv_lines(ctx: PageContext, queue: str, search: JobSearch) -> Iterator[str]
 
 @router.get("/dashboard/queues/{queue}/runs", response_class=HTMLResponse)
 def runs(ctx: Context, queue: str) -> HTMLResponse:
-    """The progress of actions in the background."""
     opened = ctx.commands.queue(ctx.actor, queue)
     return ctx.page("part_runs.html", queue=opened, runs=runs_shown(ctx, opened))
 
@@ -124,7 +120,6 @@ def runs(ctx: Context, queue: str) -> HTMLResponse:
 
 @router.post("/dashboard/queues/{queue}/sheet", response_class=HTMLResponse)
 def sheet(ctx: Context, queue: str, sent: FormFields) -> HTMLResponse:
-    """The dialog of an action: what it would do."""
     opened = ctx.commands.queue(ctx.actor, queue, "operate", "preview")
     action, selection, options = actions.read_action(ctx, opened, sent)
     preview = actions.preview(ctx, opened, action, selection, options)
@@ -166,7 +161,6 @@ def act(ctx: Context, queue: str, sent: FormFields) -> Response:
 
 @router.get("/dashboard/queues/{queue}/steer", response_class=HTMLResponse)
 def steer(ctx: Context, queue: str) -> HTMLResponse:
-    """The dialog that pauses the queue or a site."""
     commands, actor = ctx.commands, ctx.actor
     opened = commands.queue(actor, queue, "operate", "pause")
     visible = commands.visible_sites(actor, queue)
@@ -183,7 +177,6 @@ def steer(ctx: Context, queue: str) -> HTMLResponse:
 
 @router.post("/dashboard/queues/{queue}/pause", response_class=HTMLResponse)
 def pause(ctx: Context, queue: str, sent: FormFields) -> Response:
-    """Pause the queue, or one site."""
     site = _site_of(sent)
     ctx.commands.pause(ctx.actor, queue, site=site, reason=actions.reason_of(sent))
     message = ctx.say("%(what)s is paused.", what=site or ctx.title_of(queue))
@@ -192,7 +185,6 @@ def pause(ctx: Context, queue: str, sent: FormFields) -> Response:
 
 @router.post("/dashboard/queues/{queue}/resume", response_class=HTMLResponse)
 def resume(ctx: Context, queue: str, sent: FormFields) -> Response:
-    """Resume the queue, or one site."""
     site = _site_of(sent)
     was_paused = ctx.commands.resume(ctx.actor, queue, site=site)
     sentence = "%(what)s runs again." if was_paused else "%(what)s was not paused."

@@ -103,7 +103,6 @@ def restated(site: SiteContext, conversion: Job) -> tuple[dict[str, Any], int]:
 
 
 def _fields(job: Job) -> dict[str, Any]:
-    """What the adjustment says of its conversion."""
     said = job.payload
     if said["type"] == "RETRACT":
         return {"retracted": said["adjustmentId"]}

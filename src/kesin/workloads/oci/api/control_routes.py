@@ -189,8 +189,6 @@ def add_action_routes(router: APIRouter, batch_router: APIRouter, context: Workl
 
 
 def add_site_routes(router: APIRouter, context: WorkloadContext) -> None:
-    """Add the routes for credentials and settings."""
-
     @router.put("/api/oci/credentials")
     def put_credentials(actor: SignedInActor, body: schemas.CredentialsBody) -> schemas.Ok:
         """Seal a site's credentials; nothing sends them back. The breaker closes."""

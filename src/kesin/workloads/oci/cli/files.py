@@ -126,8 +126,6 @@ def enqueue_fix(
 
 @dataclass(slots=True)
 class _FileSummary:
-    """The results of the rows of a file."""
-
     rows: int = 0
     results: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)

@@ -162,7 +162,6 @@ class CsvFile:
                 self.forms.observe(self._cells(cells))
 
     def describe(self) -> dict[str, str]:
-        """How it was read."""
         named = [(name[:MAX_SHOWN_NAME], field) for name, field in self.columns.items() if name]
         pairs = (f"{name} → {field or '–'}" for name, field in named)
         how = {"encoding": self.encoding, "separator": self.delimiter.replace("\t", "tab")}

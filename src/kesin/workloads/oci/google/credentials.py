@@ -68,7 +68,6 @@ class GoogleCredentials:
         return f"customers/{self.customer_id}/conversionActions/{action.id}"
 
     def to_text(self) -> str:
-        """The text to seal in the vault."""
         return json.dumps(asdict(self), sort_keys=True)
 
 

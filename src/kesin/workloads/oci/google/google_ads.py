@@ -127,7 +127,6 @@ def errors_by_row(
 
 
 def _index(error: Any, field: str) -> int | None:
-    """The row index in the field path of an error."""
     elements = get_either(dig(error, "location"), "fieldPathElements", "field_path_elements")
     for element in objects(elements):
         if get_either(element, "fieldName", "field_name") == field:

@@ -36,7 +36,6 @@ class GoogleResponse(NamedTuple):
 
     @property
     def request_id(self) -> str:
-        """Google's id of the request, for its support."""
         for name in ("request-id", "x-request-id", "x-goog-request-id"):
             if request_id := self.headers.get(name):
                 return request_id[:200]

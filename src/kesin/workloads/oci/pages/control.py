@@ -67,12 +67,10 @@ class ControlFilter:
 
     @property
     def criteria(self) -> dict[str, list[str]]:
-        """The filter as `operations` takes it."""
         values = {"status": self.status, "code": self.code, "category": self.category}
         return {name: [value] if value else [] for name, value in values.items()}
 
     def query(self, **other: str) -> str:
-        """The query string, with some of it changed."""
         return listing.query_of(asdict(self), **other)
 
 
@@ -87,7 +85,6 @@ def find_site(ctx: PageContext, site_id: str, permission: Permission, action: st
 
 
 def frame(ctx: PageContext, site: SiteContext) -> dict[str, Any]:
-    """Values that every page of a site shows."""
     every = site.context.commands.pauses(ctx.actor, site.queue.name)
     pauses = [pause for pause in every if pause.tenant in {"", site.id}]
     others = visible_sites(site.context, ctx.actor)[:MAX_SITES]
@@ -109,7 +106,6 @@ def oci_control(
     part: Literal["", "summary", "sums", "rows", "more"] = "",
     before: DayField = "",
 ) -> HTMLResponse:
-    """The page, or a part of it: the summary, sums by day, the rows, the rows that follow."""
     site, chosen = find_site(ctx, site_id, "read", "oci.control"), _chosen(ctx)
     if part == "sums":
         sums, following = operations.daily_sums(site, chosen.criteria, before or None)
@@ -135,7 +131,6 @@ def oci_control(
 
 @router.post(f"{PATH}/renewal", response_class=HTMLResponse)
 def oci_renew(ctx: Context, site_id: str, sent: FirstFields) -> HTMLResponse:
-    """The rows that are shown, as they are now."""
     site = find_site(ctx, site_id, "read", "oci.control")
     values = {"chosen": _chosen(ctx), **_rows(ctx, site, sent)}
     return ctx.page("oci/part_rows.html", **frame(ctx, site), **values)
@@ -172,7 +167,6 @@ def _rows(ctx: PageContext, site: SiteContext, sent: Mapping[str, str]) -> dict[
 
 @router.post(f"{PATH}/preview", response_class=HTMLResponse)
 def oci_preview(ctx: Context, site_id: str, fields: FirstFields) -> HTMLResponse:
-    """The dialog of an action: what it would move."""
     site = find_site(ctx, site_id, "operate", "oci.preview")
     action = fields.get("action", "")
     operations.action_arguments(site, action)  # raises Problem for an unknown one
@@ -279,14 +273,12 @@ def _selection(
 
 @router.get(f"{PATH}/pause", response_class=HTMLResponse)
 def oci_pause_dialog(ctx: Context, site_id: str) -> HTMLResponse:
-    """The dialog that asks for a reason."""
     site = find_site(ctx, site_id, "operate", "queue.pause")
     return ctx.page("oci/part_pause.html", **frame(ctx, site))
 
 
 @router.post(f"{PATH}/pause")
 def oci_pause(ctx: Context, site_id: str, fields: FirstFields) -> Response:
-    """Pause or resume this site."""
     site = find_site(ctx, site_id, "operate", "queue.pause")
     if fields.get("resume"):
         site.context.commands.resume(ctx.actor, "oci", site=site.id)
@@ -300,7 +292,6 @@ def oci_pause(ctx: Context, site_id: str, fields: FirstFields) -> Response:
 
 @router.get(f"{PATH}/export", response_class=HTMLResponse)
 def oci_export_preview(ctx: Context, site_id: str) -> HTMLResponse:
-    """The dialog with what the next export would contain, and what not and why."""
     site = find_site(ctx, site_id, "read", "oci.preview")
     preview = script.preview_export(site, limit=script.MAX_EXPORT_ROWS).masked(site)
     left_out = {item["id"] for item in preview.skipped}
@@ -350,7 +341,6 @@ def oci_reconciliation(
 
 @router.get(f"{PATH}/import", response_class=HTMLResponse)
 def oci_import_page(ctx: Context, site_id: str) -> HTMLResponse:
-    """The form for a file of conversions."""
     site = find_site(ctx, site_id, "operate", "oci.import")
     return ctx.page("oci/import.html", known=INPUT_FIELDS, **frame(ctx, site))
 

@@ -89,7 +89,6 @@ def adjustment_panel(ctx: PageContext, history: JobDetails) -> Panel:
 
 
 def sale_link(ctx: PageContext, job: Job) -> Link | None:
-    """The conversion that is adjusted."""
     sale = _sale(ctx, job)
     return Link(ctx.say("The conversion"), f"/dashboard/jobs/{sale.id}") if sale else None
 
@@ -100,7 +99,6 @@ def _sale(ctx: PageContext, job: Job) -> Job | None:
 
 
 def job_actions(ctx: PageContext, history: JobDetails) -> list[JobAction]:
-    """What OCI Control offers for the row, and the correction of its data."""
     job, queue = history.job, ctx.workload("oci").queue
     if ctx.accounts.find_site(job.tenant) is None:
         return lifecycle_actions(ctx, history)
@@ -144,7 +142,6 @@ def _exchanges(history: JobDetails) -> list[dict[str, Any]]:
 
 @router.get(f"{PATH}/rows/{{job_id}}/fix", response_class=HTMLResponse)
 def oci_fix_dialog(ctx: Context, site_id: str, job_id: str) -> HTMLResponse:
-    """The dialog that corrects the data of one row."""
     site = find_site(ctx, site_id, "operate", "oci.fix")
     return ctx.page("oci/part_fix.html", **_fix_values(ctx, site, job_id), refused=None)
 

@@ -30,14 +30,12 @@ _SITE_FIELDS: Final = ("name", "channel", "timezone", "currency")
 
 @router.get(f"{PATH}/settings", response_class=HTMLResponse)
 def oci_settings(ctx: Context, site_id: str, done: str = "") -> HTMLResponse:
-    """The settings of a site, and the state of its connection."""
     return _page(ctx, find_site(ctx, site_id, "operate", "oci.settings"), done=done)
 
 
 def _page(
     ctx: PageContext, site: SiteContext, typed: dict[str, str] | None = None, **outcome: Any
 ) -> HTMLResponse:
-    """The page, with the outcome of a form and what was typed into it."""
     context, breaker = site.context, read_breaker(site)
     values: dict[str, Any] = {name: getattr(site.record, name) for name in _SITE_FIELDS}
     values |= {name: value or "" for name, value in asdict(site.settings).items()}
@@ -122,7 +120,6 @@ def check_oci_connection(ctx: Context, site_id: str) -> HTMLResponse:
 
 @router.post(f"{PATH}/conversion-actions")
 def change_oci_actions(ctx: Context, site_id: str, fields: FirstFields) -> Response:
-    """Store the conversion actions as the form has them."""
     site = find_site(ctx, site_id, "admin", "site.set")
     rows = [n for n in range(actions.MAX_ACTIONS + 1) if f"remove-{n}" not in fields]
     typed = [action for n in rows if (action := _typed_action(fields, n))["name"]]

@@ -57,7 +57,6 @@ class OrderRoute(APIRoute):
     """A route that reports invalid parameters as E_VALIDATION, like invalid bodies."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return the handler, with FastAPI's validation errors translated."""
         handler = super().get_route_handler()
 
         async def handle(request: Request) -> Response:
@@ -260,7 +259,6 @@ def _add_customer_routes(router: APIRouter, service: OrderService) -> None:
 
 
 def _sends(description: str, *media_types: str) -> dict[str, Any]:
-    """The options of a route that sends a file."""
     content = {
         name: {"schema": {"type": "string"} | ({"format": "binary"} if name in {ZIP, PDF} else {})}
         for name in media_types

@@ -43,7 +43,6 @@ class PlanDefaults:
 
     @classmethod
     def from_rules(cls, rules: Mapping[str, Any]) -> Self:
-        """Read the values from the workload's ``rules.json``."""
         plate_size = rules.get("defaultPlateSize") or {}
         if not isinstance(plate_size, Mapping):
             raise Unplannable("rules: defaultPlateSize must have width_mm and height_mm")

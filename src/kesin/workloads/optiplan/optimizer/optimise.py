@@ -31,8 +31,6 @@ class WrongPlan(AssertionError):
 
 @dataclass(slots=True)
 class _Search:
-    """The plans and boards found so far."""
-
     task: PackingTask
     plans: list[tuple[int, float, str, Fillings]] = field(default_factory=list)
     pool: column_generation.Pool = field(default_factory=dict)

@@ -180,7 +180,6 @@ def validate_model(model: type[ModelT], body: Any) -> ModelT:
 
 
 def field_problems(problem: ValidationError) -> Iterator[FieldProblem]:
-    """Translate pydantic's errors into our messages."""
     errors = problem.errors(include_url=False)
     parents = {error["loc"][:-1] for error in errors}
     for error in errors:

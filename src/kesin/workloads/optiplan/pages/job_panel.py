@@ -43,7 +43,6 @@ def triage(ctx: PageContext, group: FailureGroup) -> Link | None:
 
 
 def job_panel(ctx: PageContext, history: JobDetails) -> Panel:
-    """The cutting plan, the files, and the deliveries to the saw."""
     job, orders = history.job, order_pages.order_service(ctx)
     shared = order_pages.frame(ctx, "")
     masking, progress = ctx.commands.masking(job.queue), orders.progress(job)

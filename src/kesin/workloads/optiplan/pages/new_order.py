@@ -64,7 +64,6 @@ class OrderForm:
         return replace(self, rows=(*self.rows, new))
 
     def with_copy(self, number: int) -> Self:
-        """The form with a copy of this row below it."""
         if number >= len(self.rows) or len(self.rows) >= MAX_ROWS:
             return self
         copy = {**self.rows[number], "id": f"P{len(self.rows) + 1}"}
@@ -142,7 +141,6 @@ def _bands(orders: OrderService) -> dict[str, Decimal | None]:
 
 @router.get(f"{PATH}/new", response_class=HTMLResponse)
 def new_order_page(ctx: Context) -> HTMLResponse:
-    """A form with one part, and a place for a file."""
     orders = order_service(ctx)
     orders.require_create(ctx.actor)
     return _page(ctx, orders, OrderForm())
@@ -150,7 +148,6 @@ def new_order_page(ctx: Context) -> HTMLResponse:
 
 @router.post(f"{PATH}/new/rows", response_class=HTMLResponse)
 def change_order_rows(ctx: Context, fields: WideForm) -> HTMLResponse:
-    """The table of parts with a row added, copied or removed, or with a pasted block."""
     orders = order_service(ctx)
     orders.require_create(ctx.actor)
     typed = OrderForm.read(fields)

@@ -97,7 +97,6 @@ class OrderRow:
 
     @property
     def message(self) -> str:
-        """Why it is held or failed."""
         return recorded_message(self.job.error_message, self.job.note)
 
 
@@ -122,7 +121,6 @@ def readable_order_service(ctx: PageContext) -> OrderService:
 
 
 def frame(ctx: PageContext, here: str) -> dict[str, Any]:
-    """Values that every page of the workshop shows."""
     return {
         "path": PATH,
         "here": here,
@@ -139,7 +137,6 @@ def orders_page(
     known: Literal["", "1"] = "",
     part: Literal["", "orders", "more"] = "",
 ) -> HTMLResponse:
-    """Held orders, then all of them."""
     template = "optiplan/orders.html"
     if part or ctx.in_part:
         template = f"optiplan/part_{part or 'orders'}.html"
@@ -149,7 +146,6 @@ def orders_page(
 
 @router.post(f"{PATH}/renewal", response_class=HTMLResponse)
 def renew_orders(ctx: Context, sent: FirstFields) -> HTMLResponse:
-    """The orders that wait for someone, and those that are shown as they are now."""
     return ctx.page("optiplan/part_orders.html", **_order_list(ctx, sent))
 
 
@@ -242,7 +238,6 @@ def _order_actions(lifecycle: Lifecycle, job: Job) -> tuple[OrderAction, ...]:
 
 
 def job_actions(ctx: PageContext, history: JobDetails) -> list[JobAction]:
-    """The actions of the order's row, on its job's page."""
     if not frame(ctx, "")["may_operate"]:
         return []
     orders = order_service(ctx)
@@ -282,7 +277,6 @@ def is_drawn(orders: OrderService, job: Job) -> bool:
 
 @router.get(f"{PATH}/orders/{{job_id}}/{{action}}", response_class=HTMLResponse)
 def order_dialog(ctx: Context, job_id: str, action: OrderAction) -> HTMLResponse:
-    """The dialog of an action on an order."""
     orders = readable_order_service(ctx)
     if not frame(ctx, "")["may_operate"]:
         raise Forbidden("this needs permission 'operate'", details={"needs": "operate"})

@@ -51,7 +51,6 @@ MAX_SHOWN_KEY: Final = 40
 
 
 def form_schema(say: Say) -> Schema:
-    """The schema of the form, with titles in the user's language."""
     bounds = RULES["properties"]
     minutes = bounds["retry_backoff_minutes"]["items"]
     thickness = bounds["backingThicknesses"]["items"]

@@ -34,7 +34,6 @@ Phone = Annotated[str, Query(max_length=40)]
 def customers_page(
     ctx: Context, phone: Phone = "", cursor: Phone = "", done: Phone = ""
 ) -> HTMLResponse:
-    """A page of customers, or of those whom a name or a phone can mean."""
     orders, phone = readable_order_service(ctx), phone.strip()
     return _render_customers(ctx, orders, phone, cursor, done=done)
 
@@ -69,7 +68,6 @@ def save_customer(ctx: Context, fields: FirstFields) -> Response:
 
 @router.post(f"{PATH}/customers/remove")
 def delete_customer(ctx: Context, fields: FirstFields) -> Response:
-    """Delete the customer with this phone."""
     orders = order_service(ctx)
     deleted = orders.remove_customer(ctx.actor, fields.get("phone", "")[:40])
     return _redirect("customers", "removed" if deleted else "")
@@ -80,7 +78,6 @@ def delete_customer(ctx: Context, fields: FirstFields) -> Response:
 
 @router.get(f"{PATH}/rules", response_class=HTMLResponse)
 def rules_page(ctx: Context, done: Annotated[str, Query(max_length=400)] = "") -> HTMLResponse:
-    """The rules in force as a form, and the folders."""
     orders = readable_order_service(ctx)
     orders.context.commands.queue(ctx.actor, "optiplan")
     return _render_rules(ctx, orders, changed=done)

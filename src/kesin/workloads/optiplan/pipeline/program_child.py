@@ -98,8 +98,6 @@ def _write_end(status_file: Path, log: _TailLog, code: int, *, timed_out: bool) 
 
 
 class _ProgramWatch:
-    """Watches a running program and logs its output."""
-
     def __init__(self, program: subprocess.Popen[bytes], log: _TailLog) -> None:
         assert program.stdout is not None  # noqa: S101 - for the type checker
         self._group = program.pid

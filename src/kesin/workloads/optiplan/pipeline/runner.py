@@ -45,8 +45,6 @@ StepResult = str | HandlerResult  # the next state, or the result that ends the 
 
 @dataclass(slots=True)
 class _PassContext:
-    """What the steps of a pass share."""
-
     job: Job
     run: RunContext
     state: str  # the state that the pass has reached
@@ -76,7 +74,6 @@ class Runner:
         }
 
     def __call__(self, job: Job, run: RunContext) -> HandlerResult:
-        """Take the job as far as it can go."""
         ctx = _PassContext(job, run, job.state)
         try:
             ctx.order = CuttingOrder.from_job(job)

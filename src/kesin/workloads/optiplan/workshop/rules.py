@@ -132,7 +132,6 @@ def read_rules(body: Any) -> Rules:
 
 
 def rules_json(rules: Rules) -> dict[str, Any]:
-    """Return the rules with the keys of the file."""
     body = rules.model_dump(mode="json", by_alias=True)
     if rules.default_plate_size is None:
         del body["defaultPlateSize"]

@@ -98,5 +98,4 @@ def _rect_attributes(rect: model.Rect) -> dict[str, str]:
 
 
 def replace_unwritable(text: str) -> str:
-    """Replace the characters that XML cannot contain."""
     return _UNWRITABLE.sub("\ufffd", text)
