@@ -34,7 +34,6 @@ class CommandGroup(TyperGroup):
         return [*super().list_commands(ctx), *groups]
 
     def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:  # type: ignore[override]
-        """The command of that name, or the group of the workload of that name."""
         if self._listing:
             from kesin.workloads import COMMAND_GROUPS
 

@@ -88,7 +88,6 @@ class AsyncWorkerThread(WorkerThread):
         return {asyncio.create_task(self._handle(job)): job for job in jobs}
 
     def _claim_or_wait(self, places: int) -> list[Job]:
-        """Claim jobs; if there are none, wait until there may be some."""
         with self._survived():
             notified = self.queue.store.notification_count(self.queue.name)
             ids = self._suspects.pop(0) if self._suspects else None

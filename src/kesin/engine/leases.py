@@ -37,7 +37,6 @@ class Leases(ForkAware):
         self._stop, self._thread = threading.Event(), None
 
     def take(self, jobs: Sequence[Job]) -> None:
-        """Add jobs that were just claimed."""
         entries = zip(jobs, repeat(self._queue.clock.monotonic()), strict=False)
         with self._lock:
             self._held.update(zip(map(_claim, jobs), entries, strict=True))

@@ -115,6 +115,5 @@ class NewJob:
 
 
 def unknown_parent(problem: UnknownParents) -> BadInput:
-    """The refusal of a job that was to come after one that is not there."""
     why = Message("after names no job of this store: %(id)s", id=min(problem.ids))
     return BadInput("unknown_parent", "after", why)

@@ -126,7 +126,6 @@ def _seconds(duration: Duration, name: str) -> float:
 
 
 def over_time(limit_s: float) -> Failed:
-    """The failure of a handler that took longer than its time limit."""
     why = f"the handler took longer than {limit_s:g} s"
     return Failed("TIME_LIMIT", why, category=Category.TRANSIENT)
 
@@ -328,5 +327,4 @@ class RunContext:
 
 
 def accepts_run(handler: Callable[..., object]) -> bool:
-    """Whether a handler takes a ``RunContext`` besides the job."""
     return _takes(handler, 2) and not _takes(handler, 1)

@@ -93,7 +93,6 @@ def lease_us(lease: object) -> int:
 
 
 def json_text(value: Any, field_name: str) -> str:
-    """A value as canonical JSON."""
     try:
         return canonical_json(value)
     except NotJson as problem:
@@ -101,7 +100,6 @@ def json_text(value: Any, field_name: str) -> str:
 
 
 def bounded_json(value: Any, field_name: str, max_bytes: int) -> str:
-    """A payload or a result as it is stored, at most ``max_bytes`` long."""
     text = json_text(value, field_name)
     require_fits(text, field_name, max_bytes)
     return text

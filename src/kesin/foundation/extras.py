@@ -42,7 +42,6 @@ def missing_libraries(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def extra_providing(name: str) -> str | None:
-    """The extra that installs a library; None if there is none."""
     return next((extra for extra, names in LIBRARIES.items() if name in names), None)
 
 

@@ -43,7 +43,6 @@ class Logger:
         self._log("info", event, details)
 
     def warning(self, event: str, *, exc_info: bool = False, **details: object) -> None:
-        """Log an event that deserves attention."""
         self._log("warning", event, details, exc_info=exc_info)
 
     def error(self, event: str, **details: object) -> None:

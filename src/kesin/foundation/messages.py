@@ -68,7 +68,6 @@ class MessageError(ValueError):
 
 
 def join_messages(messages: Iterable[str]) -> Message:
-    """Several messages in one text."""
     return reduce(
         lambda first, then: Message("%(first)s; %(then)s", first=first, then=then),
         map(Message, messages),
@@ -125,5 +124,4 @@ def recorded_traceback(note: str | None) -> str:
 
 
 def recorded_message(text: str | None, note: str | None) -> str:
-    """The message that a move recorded, from its text and the note of the move."""
     return restore(text or "", decode_json(note))

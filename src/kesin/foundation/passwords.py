@@ -151,7 +151,6 @@ def key_id_of(key: str) -> str | None:
 
 
 def hash_token(secret: str) -> str:
-    """The hash of a token or key, as it is stored."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -28,7 +28,6 @@ Advance = Callable[[int], None]  # called with how many more are done
 
 
 def argument(metavar: str, meaning: str, **settings: Any) -> Any:
-    """An argument, with what the help calls it and says about it."""
     return typer.Argument(metavar=metavar, help=meaning, **settings)
 
 
@@ -38,7 +37,6 @@ def option(metavar: str, meaning: str, *names: str, **settings: Any) -> Any:
 
 
 def flag(names: str, meaning: str) -> Any:
-    """An option without a value."""
     return typer.Option(names, help=meaning)
 
 
@@ -183,7 +181,6 @@ def format_duration(seconds: float) -> str:
 
 
 def pluralize(n: int, thing: str) -> str:
-    """``1 job``, ``2 jobs``."""
     return f"{n} {thing}" if n == 1 else f"{n:,} {thing}s"
 
 

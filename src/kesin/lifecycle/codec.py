@@ -46,7 +46,6 @@ def rules_fingerprint(lifecycle: Lifecycle) -> str:
 
 
 def fingerprint_of(definition: str) -> str:
-    """The fingerprint of rules as they are stored."""
     return hashlib.sha256(definition.encode()).hexdigest()[:32]
 
 

@@ -320,7 +320,6 @@ class Meter(NamedTuple):
 
 
 def meter_of(move: Move) -> Meter | None:
-    """The rate that limits a claim."""
     guard = move.guard("rate")
     return Meter(guard.number, guard.per_s * SECOND_US) if guard else None
 
@@ -335,14 +334,12 @@ def marked(lifecycle: Lifecycle, parent: Job, before: ParentMark = "pending") ->
 
 
 def parents_mark(marks: Collection[ParentMark]) -> ParentMark:
-    """How all parents of a job are together."""
     if "failed" in marks:
         return "failed"
     return "pending" if "pending" in marks else "done"
 
 
 def full_states(lifecycle: Lifecycle, job: Job, others: Collection[Job]) -> frozenset[str]:
-    """The states that have no slot left for a job."""
     limited = [state for state in lifecycle.states if state.capacity]
     used = Counter(
         state.name
@@ -360,7 +357,6 @@ def slot_name(state: str, number: int, tenant: str = "") -> str:
 
 
 def delay_index(backoff: Backoff, job: Job) -> int:
-    """The index of the delay that comes next."""
     if backoff.counts == "retries":
         return job.retry_count
     return job.attempt_count - job.attempt_base - 1

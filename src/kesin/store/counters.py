@@ -109,7 +109,6 @@ def _fullest(state: str, stats: QueueStats) -> tuple[tuple[tuple[str, int], ...]
 
 
 def states_without_slot(lifecycle: Lifecycle, stats: QueueStats, tenant: str) -> frozenset[str]:
-    """The states that have no slot left for a job of this tenant."""
     own = stats.tenants.get(tenant, {})
     return frozenset(
         state.name

@@ -238,7 +238,6 @@ def _as_params(record: NamedTuple, *without: str) -> dict[str, Any]:
 
 
 def _first(decode: Callable[[Row], Record], rows: list[Row]) -> Record | None:
-    """The record of the only row; None where there is no row."""
     return decode(rows[0]) if rows else None
 
 

@@ -26,7 +26,6 @@ LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
 
 def check_batch_size(batch: Sequence[object]) -> None:
-    """Refuse a batch with more jobs than one call takes."""
     if len(batch) > MAX_BATCH:
         raise StoreError(
             "an action can have at most %(most)s jobs, got %(n)s", most=MAX_BATCH, n=len(batch)

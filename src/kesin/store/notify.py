@@ -26,13 +26,11 @@ class Notifier(ForkAware):
             return self._counts[queue]
 
     def notify(self, queue: str) -> None:
-        """Wake every thread that waits for this queue."""
         with self._changed:
             self._counts[queue] += 1
             self._changed.notify_all()
 
     def notify_all(self) -> None:
-        """Wake every waiting thread."""
         with self._changed:
             for queue in self._counts:
                 self._counts[queue] += 1

@@ -121,11 +121,9 @@ def driver_connection(given: Any) -> Any:
 
 
 def no_transaction(remedy: str) -> StoreError:
-    """The refusal of a connection that would commit the job at once, and by itself."""
     return StoreError(f"within: the connection is in autocommit, outside a transaction: {remedy}")
 
 
 def not_ours(given: Any, wanted: str) -> StoreError:
-    """The refusal of something that is no connection to this store's database."""
     kind = f"{type(given).__module__}.{type(given).__qualname__}"
     return StoreError(f"within: {wanted}, not {kind}")

@@ -111,7 +111,6 @@ def _titles(store: Store, queue: str) -> Callable[[Job], str]:
 
 
 def _resolved(store: Store, queue: str, where: Filter, title: Callable[[Job], str]) -> JobSearch:
-    """What the text of a filter is: see ``resolve_text``."""
     tenants = where.tenants or (tuple(store.stats(queue).tenants) if where.text else ())
     return resolve_text(where, tenants, lambda narrow, n: store.jobs(queue, narrow, limit=n), title)
 

@@ -132,7 +132,6 @@ def _sizes(function: Handler, threads: int | None, batch: int | None) -> dict[st
 def _workload_worker(
     context: CommandContext, queue: Queue, options: dict[str, Any], *, push: bool
 ) -> Worker:
-    """The worker of the queue's workload, with the options of the command line."""
     name, workload = queue.name, workloads().get(queue.name)
     if workload is None or workload.worker is None:
         raise UsageError(f"no workload does the work of {name!r}: say with --handler what does")

@@ -18,7 +18,6 @@ def complete_queues(incomplete: str) -> list[str]:
 
 
 def complete_lifecycles(incomplete: str) -> list[str]:
-    """Complete the name of a registered lifecycle, for the shell."""
     return [name for name in lifecycles() if name.startswith(incomplete)]
 
 

@@ -66,7 +66,6 @@ class CommandContext:
         return WorkloadContext(self.settings, commands, queues[workload.name])
 
     def lifecycle_of(self, name: str, lifecycle: str | None = None) -> Lifecycle:
-        """The lifecycle of a queue, or the one that is named."""
         if lifecycle is not None:
             return find_lifecycle(lifecycle)
         known = lifecycles()

@@ -42,7 +42,6 @@ def open_for_reading(store: Store, queue: str) -> None:
 
 
 def outstanding_migrations(settings: Settings) -> list[str]:
-    """The migrations that ``migrate`` would apply."""
     file = settings.database_file
     if file is None:
         dialect, applied = "postgres", _applied_on_server(settings.database)

@@ -58,7 +58,6 @@ def flag_names(flags: int, names: Definition | None) -> list[str]:
 
 
 def stamps(row: Job | Event, names: Definition | None) -> dict[str, int]:
-    """The named stamps that are set."""
     columns = ("stamp_1", "stamp_2", "stamp_3", "stamp_4")
     known = names.stamps if names else ()
     called = [*known, *columns[len(known) :]]

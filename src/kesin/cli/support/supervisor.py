@@ -41,8 +41,6 @@ def worker_command(queues: Sequence[str], **options: object) -> list[str]:
 
 @dataclass(slots=True)
 class _Slot:
-    """A slot for a process."""
-
     number: int
     process: subprocess.Popen[bytes] | None = None
     started: float = 0.0

@@ -271,7 +271,6 @@ class Accounts(UserSessions):
 
 
 def cron_actor(address: str) -> Actor:
-    """The actor of a request with the cron secret."""
     return Actor("cron", frozenset({"cron"}), all_sites=True, address=address)
 
 

@@ -122,7 +122,6 @@ def _verify(
 
 
 def lines_missing(n: int) -> str:
-    """``1 line is missing``, ``2 lines are missing``."""
     return "1 line is missing" if n == 1 else f"{n} lines are missing"
 
 

@@ -298,7 +298,6 @@ _Claim = tuple[str, int]
 
 
 def signed_result(job: Job, n: int) -> dict[str, str | int]:
-    """A result that names its job."""
     return {_SIGNATURE_KEY: job.id, "n": n}
 
 

@@ -91,7 +91,6 @@ class Dice(random.Random):
         return Failed("Surprise", category=self.choice(list(Category)))
 
     def action(self, action: str, job: Job) -> Act:
-        """The result of a handler that asks for this action."""
         return Act(
             action,
             result=signed_result(job, self.randrange(9)),

@@ -46,7 +46,6 @@ class FaultyStore:
 
     @contextmanager
     def running(self, step: ScheduledStep) -> Iterator[None]:
-        """Calls inside the block belong to this step."""
         self._steps.append((step, iter(range(1_000_000))))
         try:
             yield

@@ -114,7 +114,6 @@ class Oracle(MoveOracle):
         return any(self._is_possible(move, job, NO_CHANGE, context) for move in moves)
 
     def _check_rate(self, returned: list[Job], now: int) -> None:
-        """No tenant got more than its rate allows."""
         meter = model.meter_of(self.lifecycle.claims[0])
         for tenant, taken in Counter(job.tenant for job in returned).items() if meter else ():
             free_at = self.meters.get(tenant, 0)

@@ -69,7 +69,6 @@ class MoveOracle:
         return new
 
     def _allowed_move(self, moves: Moves, job: Job, change: Change, context: MoveContext) -> Move:
-        """The move among these whose guards hold."""
         if change.token is not None and has_lost_claim(job, change.token):
             break_promise("fence", f"{job.id} made {moves[0].name} for a claim that was lost")
         rules, seen = self.lifecycle, self._seen_by(job, context)

@@ -110,7 +110,6 @@ class World:
                 idle.append((store, queue))
 
     def _open_queue(self, name: str) -> tuple[FaultyStore, Queue]:
-        """A faulty store of a process, and the queue on it."""
         self._queue_handles += 1
         faulty_store, rules = FaultyStore(self, name), self._rules
         options: dict[str, Any] = {"clock": self.clock}
@@ -400,7 +399,6 @@ class World:
 
 
 def _format_call(method: str, args: Sequence[Any], _kwargs: dict[str, Any], result: Any) -> str:
-    """One line of the trace: a call and its result."""
     match method:
         case "enqueue":
             return f"enqueue → {', '.join(f'{each.id} {each.result}' for each in result)}"

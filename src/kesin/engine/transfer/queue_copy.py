@@ -393,7 +393,6 @@ def was_moved_elsewhere(store: Store, queue: str, target: str) -> bool:
 
 
 def _moved_reason(name: str) -> str:
-    """The reason of the pause on a source after its move."""
     return f"moved to {name}"
 
 
@@ -405,7 +404,6 @@ def _replace_pause(store: Store, queue: str, reason: str) -> None:
 
 
 def _copy_pause(store: Store, pause: Pause) -> None:
-    """Pause a queue or tenant exactly as another store has it."""
     actor, reason = pause.actor, pause.reason
     store.pause(pause.queue, tenant=pause.tenant, actor=actor, reason=reason, now=pause.at)
 

@@ -88,7 +88,6 @@ class _Line:
 
     @property
     def rows(self) -> range:
-        """The rows from one end to the other."""
         top, bottom = sorted((self.row, self.row if self.to is None else self.to))
         return range(top, bottom + 1)
 

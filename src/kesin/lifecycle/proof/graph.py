@@ -71,7 +71,6 @@ def shortest_cycle(
 
 
 def _shortest_return(cycle: Graph, start: Node) -> list[Step]:
-    """The shortest path from ``start`` back to itself."""
     predecessors: dict[Node, tuple[Node, Step]] = {}
     frontier = deque([start])
     while frontier:

@@ -289,7 +289,6 @@ def _check_alternatives(lifecycle: Lifecycle) -> Iterator[BrokenRule]:
 
 
 def are_disjoint(first: Move, second: Move) -> bool:
-    """Whether a guard of one move contradicts a guard of the other."""
     return any(_contradict(a, b) or _contradict(b, a) for a in first.when for b in second.when)
 
 

@@ -95,7 +95,6 @@ class Program:
         return self.alternatives(self.lifecycle.claims)
 
     def options(self, moves: tuple[Move, ...], options: frozenset[str]) -> dict[str, bool]:
-        """The options that are set, as the guards read them."""
         params = option_params(moves, options)
         return {name.removeprefix("option_"): True for name, is_set in params.items() if is_set}
 

@@ -35,7 +35,6 @@ _ERRORS: Final[dict[str, type[Exception]]] = {  # by the code that the script wr
 
 
 def as_store_error(problem: redis.RedisError) -> Exception:
-    """The exception of the Store interface for an error of Redis."""
     message = str(problem)
     if isinstance(problem, redis.OutOfMemoryError | redis.ReadOnlyError):
         return _unavailable(message)

@@ -47,7 +47,6 @@ class Statement(NamedTuple):
 
 @lru_cache(maxsize=1_024)
 def row_reader(columns: tuple[str, ...], stamps: tuple[str, ...]) -> Callable[[Any], Any]:
-    """What reads these columns of a record, as a row."""
     names = dict.fromkeys(STAMP_COLUMNS, "") | dict(zip(STAMP_COLUMNS, stamps, strict=False))
     if names.keys().isdisjoint(columns) and len(columns) > 1:
         return attrgetter(*columns)
@@ -146,7 +145,6 @@ class ClaimRowDecoder:
 
 
 def event_columns(dialect: Dialect) -> str:
-    """The select list of an Event."""
     # SQLite's events hold all columns: to find those a move set would cost a temporary table each.
     priority = f"CASE WHEN mask & {COLUMN_BITS['priority']} <> 0 THEN priority ELSE 0 END"
     if dialect.name == "postgres":

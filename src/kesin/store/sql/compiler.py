@@ -182,7 +182,6 @@ class Compiler(MoveConditions):
         return assigned
 
     def assignments(self, moves: tuple[Move, ...], which: str, *, silent: bool = False) -> str:
-        """The ``SET`` list of a statement."""
         sets = self.sets(moves, which, silent=silent)
         return ",\n       ".join(f"{column} = {expression}" for column, expression in sets.items())
 

@@ -21,7 +21,6 @@ class MoveConditions:
         self.at = dialect.greater(self.now, "j.moved_at")
 
     def input_value(self, column: str) -> str:
-        """The expression of the caller's input for the job."""
         if not self._uniform:
             return f"i.{column}"
         param = self.dialect.param(SHARED_PREFIX + column)
@@ -32,7 +31,6 @@ class MoveConditions:
         return literal(text).replace("%", self.dialect.modulo)
 
     def name_list(self, names: Iterable[str]) -> str:
-        """A parenthesised list of quoted names."""
         return "(" + ", ".join(self.literal(name) for name in names) + ")"
 
     def guard(self, guard: Guard) -> str:  # noqa: C901, PLR0911, PLR0912  # a table: one line a guard
@@ -112,7 +110,6 @@ class MoveConditions:
         )
 
     def slot_free(self, state: str) -> str:
-        """Other jobs leave a slot of the state to this job."""
         if not self.numbered(state):
             others = self.slot_rows(state, "j.queue", "j.tenant")
             return f"NOT EXISTS (SELECT 1 {others} AND s.id <> j.id)"
@@ -174,7 +171,6 @@ class MoveConditions:
         )
 
     def key_free(self) -> str:
-        """No other job holds this job's dedup key."""
         body = self.dialect.table("job_body")
         return (
             f"NOT EXISTS (SELECT 1 FROM {body} b JOIN {body} h ON h.queue = b.queue"

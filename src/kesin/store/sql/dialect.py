@@ -49,7 +49,6 @@ class Dialect:
 
 @cache
 def template(dialect: str, name: str) -> str:
-    """The text of ``queries/<dialect>/<name>.sql``."""
     file = files("kesin.store.sql") / "queries" / dialect / f"{name}.sql"
     return file.read_text("utf-8").strip()
 

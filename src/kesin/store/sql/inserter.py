@@ -129,7 +129,6 @@ class SqlInserter(SqlReader):
     def _add_notes(
         self, statements: Statements, kind: str, notes: list[InputRow], actor: str, now: int | None
     ) -> None:
-        """Add notes to these jobs, in one statement."""
         if not notes:
             return
         remark = statements.over_input("remark")

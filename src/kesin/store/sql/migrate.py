@@ -25,7 +25,6 @@ class Migration:
 
     @cached_property
     def checksum(self) -> str:
-        """The checksum that the database records."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
 

@@ -74,7 +74,6 @@ class SqlReader(Store):
     def _rows_of_queue(
         self, table: str, columns: str, queue: str, ending: str = ""
     ) -> list[tuple[Any, ...]]:
-        """These columns of the rows of a table that are about the queue."""
         where = f"{self.dialect.table(table)} WHERE queue = {self.dialect.param('queue')}"
         return self._read(f"SELECT {columns} FROM {where}{ending}", {"queue": queue})
 

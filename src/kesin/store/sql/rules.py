@@ -89,7 +89,6 @@ class SqlRules(SqlInserter):
             self.write_declared(queue, changed, names)
 
     def write_declared(self, queue: str, moves: DeclaredMoves, names: Definition) -> None:
-        """Store declared moves, and the names of the lifecycle that declares them."""
         params = {"queue": queue, "definition": canonical_json(names._asdict()), "now": None}
         with self.transaction():
             self._lock_rules(queue)

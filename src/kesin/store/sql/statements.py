@@ -98,7 +98,6 @@ class Statements:
     def params_for(
         self, statement: Statement, records: Sequence[Any], params: dict[str, Any]
     ) -> dict[str, Any]:
-        """The parameters of a statement about these changes or new jobs."""
         items = self.items(statement, records)
         return {**params, **statement.shared_params(records[0]), "items": items}
 
@@ -197,7 +196,6 @@ class Statements:
         )
 
     def takes_slot(self, moves: Iterable[Move]) -> bool:
-        """Whether any of these enters a state that has slots."""
         return any(map(self.lifecycle.capacity_of, moves))
 
     def contested(self, moves: Iterable[Move]) -> bool:
@@ -281,7 +279,6 @@ class Statements:
         return after or self.lifecycle.enqueue_move
 
     def holds_key(self, job: NewJobRow) -> bool:
-        """Whether a new job has its key to itself."""
         return self.lifecycle.state[self.creates(job).to].holds_key
 
     @cached_property
