@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from kesin.engine.aio import AioQueue
@@ -149,15 +150,15 @@ class Queue(QueueReader):
 
         One that is to come after a job that is not there refuses the whole batch.
         """
-        new_jobs = list(news)
-        rows: list[NewJobRow | BadInput] = []
-        for new, job_id in zip(new_jobs, self._ids.make(len(new_jobs)), strict=True):
-            try:
-                rows.append(new.row(self, job_id))
-            except BadInput as problem:
-                rows.append(problem)
+        waiting, rows = iter(news), list[NewJobRow | BadInput]()
+        while batch := list(islice(waiting, MAX_BATCH)):  # a generator holds few at once
+            for new, job_id in zip(batch, self._ids.make(len(batch)), strict=True):
+                try:
+                    rows.append(new.row(self, job_id))
+                except BadInput as problem:
+                    rows.append(problem)
         jobs = [row for row in rows if isinstance(row, NewJobRow)]
-        alone = nullcontext() if len(jobs) == 1 else self.store.transaction()  # as it is already
+        alone = nullcontext() if len(jobs) <= 1 else self.store.transaction()  # as it is already
         with alone if within is None else self.store.joining(within):
             outcomes = iter(self._insert(jobs, actor))
         return [row if isinstance(row, BadInput) else next(outcomes) for row in rows]

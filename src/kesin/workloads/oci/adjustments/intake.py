@@ -72,7 +72,7 @@ def _take_in(site: SiteContext, rows: Mapping[int, ParsedRow], actor: str) -> li
             new[index] = _plan(site, row, sold.get(external_id_of(row)), earlier)
         except Unsendable as problem:
             results[index] = build_rejection(index, row, problem)
-    results |= enqueue_rows(own, new, actor)
+    results |= enqueue_rows(own, new.items(), actor)
     ids = [str(results[index].id) for index in new]
     known = own.queue.find(ids) if ids else {}
     added = [known[job_id] for job_id, i in zip(ids, new, strict=True) if results[i].is_change]

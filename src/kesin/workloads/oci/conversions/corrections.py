@@ -94,7 +94,7 @@ class _FixBatch:
             index: ingest.new_job(self.site, new, hold_us, {"reason": self.reason, "fixes": job_id})
             for job_id, (index, new) in self.revisions.items()
         }  # a duplicate, if another operator created this revision first
-        return self.results | ingest.enqueue_rows(self.site, jobs, self.actor.name)
+        return self.results | ingest.enqueue_rows(self.site, jobs.items(), self.actor.name)
 
     def _plan(self, index: int, row: ParsedRow, job: Job | None) -> None:
         defaults = self.site.defaults

@@ -7,7 +7,7 @@ result names what differs.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -51,6 +51,7 @@ from kesin.workloads.oci.site import SiteContext
 Conversions = Mapping[int, Conversion]  # by the position of their rows
 IngestOutcome = Literal["queued", "duplicate", "corrected", "rejected"]
 _PREVIEWED: Final = 10
+_ROW_IDS: Final = ("externalId", "adjustmentId")
 MAX_AUDITED_ROWS: Final = 100  # named in the audit line of a call; each row's event has its own
 _NOT_TAKEN: Final = (
     "the stored row differs in %(fields)s and stays: only a row that waits for its first claim, "
@@ -114,7 +115,7 @@ def _ingest(site: SiteContext, rows: Sequence[ParsedRow], actor: Actor) -> list[
     }
     refusals = {(it.external_id or "").strip() for it in refused}
     hold_us = site.hold_us
-    jobs = {index: new_job(site, each, hold_us) for index, each in first.items()}
+    jobs = ((index, new_job(site, each, hold_us)) for index, each in first.items())
     results |= enqueue_rows(site, jobs, actor.name)
     results |= _match_revisions(site, later)
     new = {index: each for index, each in conversions.items() if results[index].result == "queued"}
@@ -182,26 +183,33 @@ def build_rejection(index: int, row: ParsedRow, problem: Unsendable) -> IngestRe
     given = fields_of(row)
     external_id, adjustment_id = (
         storable(str(value))[:MAX_EXTERNAL_ID] if isinstance(value, str | int) else None
-        for value in (given.get("externalId"), given.get("adjustmentId"))
+        for value in map(given.get, _ROW_IDS)
     )
     result = IngestResult(index, external_id, "rejected", code=problem.code)
     field, why = problem.field or None, problem.message
     return replace(result, field=field, message=why, adjustment_id=adjustment_id)
 
 
-def enqueue_rows(site: SiteContext, jobs: Mapping[int, NewJob], actor: str) -> Results:
-    """Enqueue new rows, by their position; a row that is there is a duplicate."""
+def enqueue_rows(site: SiteContext, jobs: Iterable[tuple[int, NewJob]], actor: str) -> Results:
+    """Enqueue new rows, with their position; a row that is there is a duplicate."""
+    named: list[tuple[int, Any, Any]] = []
+
+    def news() -> Iterator[NewJob]:  # one at a time: 10,000 payloads at once fit into no cache
+        for index, job in jobs:
+            named.append((index, *map(job.payload.get, _ROW_IDS)))
+            yield job
+
     with site.context.commands.accounts.kept_site(site.id):
-        outcomes = site.queue.enqueue_many(jobs.values(), actor=actor) if jobs else []
+        outcomes = site.queue.enqueue_many(news(), actor=actor)
     results = {}
-    for (index, job), outcome in zip(jobs.items(), outcomes, strict=True):
+    for (index, *ids), outcome in zip(named, outcomes, strict=True):
         if isinstance(outcome, BadInput):
             problem = Unsendable("BAD_PAYLOAD", outcome.field, str(outcome))
-            results[index] = build_rejection(index, job.payload, problem)
+            row = dict(zip(_ROW_IDS, ids, strict=True))
+            results[index] = build_rejection(index, row, problem)
         else:
             result: IngestOutcome = "queued" if outcome.result == "inserted" else "duplicate"
-            name, adjusted = job.payload["externalId"], job.payload.get("adjustmentId")
-            results[index] = IngestResult(index, name, result, outcome.id, adjustment_id=adjusted)
+            results[index] = IngestResult(index, ids[0], result, outcome.id, adjustment_id=ids[1])
     return results
 
 
