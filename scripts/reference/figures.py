@@ -51,8 +51,8 @@ def _faults() -> list[tuple[str, str, str, str]]:
     found = []
     for title, fault, count in (
         ("1,500 jobs, workers killed three times: lost", "kill -9", "lost"),
-        ("the same fault: run again", "kill -9", "ran again"),
-        ("a worker resumed after its lease, 12 jobs: doubled", "SIGSTOP", "doubled"),
+        ("the same fault: jobs that run again", "kill -9", "ran again"),
+        ("12 jobs, a worker resumed after its lease: completed twice", "SIGSTOP", "doubled"),
     ):
         told = {one["queue"]: one[count] for one in faults if one["fault"].startswith(fault)}
         ours = [told[f"Kesin, {store}"] for store in ("SQLite", "PostgreSQL", "Redis")]

@@ -27,7 +27,7 @@ def courier_router(context: WorkloadContext) -> APIRouter:
 
     @router.post("/deliveries", status_code=202)
     def accept(wanted: Delivery, actor: Asker) -> Accepted:
-        """Keep a delivery; it goes out as soon as a worker is free."""
+        """Enqueue a delivery; a worker sends it as soon as it is free."""
         commands.queue(actor, queue.name, "operate", "enqueue")
         if wanted.site not in {site.id for site in commands.accounts.sites(actor)}:
             commands.accounts.note(

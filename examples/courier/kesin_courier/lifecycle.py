@@ -22,7 +22,7 @@ CODES = (
 
 
 def courier_lifecycle() -> Lifecycle:
-    """Eight tries within about an hour, or when the receiver wants them."""
+    """Up to eight attempts, within about an hour or when the receiver asks for them."""
     task = task_lifecycle("courier", max_attempts=8, backoff=doubling(30, 3_600, jitter_s=30))
     later = (
         moves.retry("running", "ready", "input", name="later", doc="The receiver named a time."),

@@ -16,7 +16,7 @@ KINDS = {
 
 
 def verdict(reply: Reply) -> Done | Failed | Act:
-    """What an answer means for the delivery."""
+    """Turn a receiver's response into a result."""
     family = reply.status // 100
     if family == 2:
         return Done({"status": reply.status})
@@ -32,13 +32,13 @@ def verdict(reply: Reply) -> Done | Failed | Act:
 
 
 def courier_worker(context: WorkloadContext) -> Worker:
-    """Four deliveries at a time: they mostly wait for others."""
+    """Four deliveries at a time: they mostly wait for receivers."""
     settings = CourierSettings()
 
     def deliver(job: Job) -> Done | Failed | Act:
         headers = {
             "Content-Type": "application/json",
-            "Idempotency-Key": job.id,  # the same at every try: a receiver can tell a repetition
+            "Idempotency-Key": job.id,  # the same in every attempt: a receiver can detect repeats
             "User-Agent": "kesin-courier",
         }
         body = canonical_json(job.payload["body"]).encode()
