@@ -46,7 +46,7 @@ _SHUT: Final = {"401", "403", "-"}
 _OPENING: Final = """# HTTP
 
 Every path of `kesin serve`, generated from its `/openapi.json`; `/docs` shows the same in a
-browser. *Who may* lists roles and scopes, which the tests try on every path. [Sites and
+browser. *Access* lists roles and scopes, which the tests try on every path. [Sites and
 queues](../security.md) limit which jobs a caller sees. Examples: [operator API](../api.md),
 [PDFs](../pdf-api.md), [cutting orders](../optiplan.md).
 
@@ -110,7 +110,7 @@ def _who_may() -> dict[tuple[str, str], str]:
 
 def _may(groups: set[str]) -> str:
     if not groups:
-        return "anybody, with a name and a password"
+        return "everyone, with a name and a password"
     if "nobody" in groups:
         return "anybody"
     if groups >= {*_MAY}:
@@ -128,7 +128,7 @@ def _section(
     may: Mapping[tuple[str, str], str],
 ) -> list[str]:
     lines = [f"### {method} {path}", "", plain(asked["description"]), ""]
-    lines += [f"**Who may:** {may[method, path]}.", ""]
+    lines += [f"**Access:** {may[method, path]}.", ""]
     rows = [
         (f"`{one['name']}`", one["in"], _needed(one), _kind(one["schema"]))
         for one in asked.get("parameters", ())
@@ -139,7 +139,7 @@ def _section(
         kinds = ", ".join(f"`{kind}`" for kind in content)
         named = sorted({_kind(one.get("schema", {})) for one in content.values()} - {"anything"})
         lines += [f"**Body:** {kinds}{': ' + ', '.join(named) if named else ''}.", ""]
-    lines += [f"**Answers:** {'; '.join(_answers(api, asked))}.", ""]
+    lines += [f"**Responses:** {'; '.join(_answers(api, asked))}.", ""]
     return lines
 
 

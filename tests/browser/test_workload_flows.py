@@ -50,7 +50,7 @@ def test_a_list_from_the_shop_becomes_an_order_and_a_bad_one_nothing(signed_in, 
     expect(page.locator("#i-order")).to_have_value("SHOP-1")
     page.locator("#i-file").set_input_files(as_file(LIST.encode()))
     page.get_by_role("button", name="Import list").click()
-    expect(page.get_by_text("The order is on its way.")).to_be_visible()
+    expect(page.get_by_text("The order was created.")).to_be_visible()
     expect(page.locator("#orders tbody tr").first).to_contain_text("SHOP-1")
 
 
@@ -75,8 +75,8 @@ def test_an_order_is_written_part_by_part(signed_in, world, watcher):
     }.items():
         page.get_by_label(name, exact=True).fill(value)
     page.get_by_role("button", name="Create order").click()
-    expect(page.get_by_text("The order is on its way.")).to_be_visible()
-    page.get_by_role("link", name="Follow it").click()
+    expect(page.get_by_text("The order was created.")).to_be_visible()
+    page.get_by_role("link", name="Open the order").click()
     work_orders(world)
     expect(page.locator("#job-head")).to_contain_text("HOLD", timeout=10_000)
 

@@ -37,7 +37,7 @@ def execute(tmp_path):
 
 def test_a_whole_log_is_verified_and_a_deleted_line_is_named(kesin, sites, execute):
     answer = kesin("audit", "verify")
-    assert (answer.code, answer.lines[-1]) == (0, "audit log whole: 5 lines in the chain")
+    assert (answer.code, answer.lines[-1]) == (0, "audit log complete: 5 lines in the chain")
     execute("DELETE FROM audit WHERE seq IN (2, 3)")
     answer = kesin("audit", "verify")
     assert (answer.code, answer.lines[-1]) == (1, "audit log BROKEN: 3 lines in the chain")

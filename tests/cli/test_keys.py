@@ -92,7 +92,7 @@ def test_a_site_that_would_be_ignored_is_refused(kesin):
     kesin("site", "add", "north")
     answer = kesin("key", "create", "--name", "n", "--scope", "admin", "--site", "north", "--json")
     assert answer.code == 2
-    assert "a site does not narrow what admin allows" in answer.err
+    assert "admin cannot be limited to a site" in answer.err
 
 
 CREATE = ("create", "--name", "n", "--scope")

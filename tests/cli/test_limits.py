@@ -98,8 +98,8 @@ def test_lines_of_standard_input_come_after_the_same_jobs(kesin, enqueue, rules)
 @pytest.mark.parametrize(
     "case",
     [
-        ("steps", NO_JOB, f"after names no job of this store: {NO_JOB}"),
-        ("steps", "no id", "after names no job of this store: no id"),
+        ("steps", NO_JOB, f"after names a job that is not in this store: {NO_JOB}"),
+        ("steps", "no id", "after names a job that is not in this store: no id"),
         ("task", NO_JOB, "jobs of 'task' cannot come after others"),
     ],
 )
@@ -229,5 +229,5 @@ def test_a_lifecycle_without_limits_has_the_bound_between_tenants_alone(kesin):
     assert len(kesin("lifecycle", "show", "task", "--json").json["bounds"]) == 1
     out = kesin("lifecycle", "show", "task").out
     assert "Between tenants: with T tenants waiting" in out
-    assert "before it in its line is what is due, unpaused, and of higher priority or older" in out
+    assert "ahead of it in the line are due, unpaused jobs of higher priority or older" in out
     assert "Of task:" not in out

@@ -59,7 +59,7 @@ def test_rotation_seals_everything_with_the_first_key(kesin, keys, old):
     put_secret("c", f"{CANARY}-c")
     answer = kesin("secrets", "rotate")
     assert (answer.code, answer.err) == (0, "")
-    assert answer.out == "2 sealed again with new, 1 already under it\n"
+    assert answer.out == "2 sealed again with new, 1 already up to date\n"
     keys(new)
     assert kesin("secrets", "rotate", "--json").json == {
         "key": "new",
@@ -78,7 +78,7 @@ def test_rotation_reports_what_it_could_not_open_and_does_the_rest(kesin, keys, 
     put_secret("b", CANARY)
     keys(new, old)
     answer = kesin("secrets", "rotate")
-    assert (answer.code, answer.out) == (1, "1 sealed again with new, 0 already under it\n")
+    assert (answer.code, answer.out) == (1, "1 sealed again with new, 0 already up to date\n")
     assert answer.err == (
         "kesin: b was left as it is: its key 'lost' is not in KESIN_SECRET_KEYS\n"
     )

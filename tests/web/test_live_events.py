@@ -197,7 +197,7 @@ def test_the_number_of_watchers_is_limited_and_an_unread_stream_is_forgotten(wor
 
     async def story(_first: Stream) -> None:
         unread = Stream(world)
-        with pytest.raises(Unavailable, match="2 are already watching"):
+        with pytest.raises(Unavailable, match="2 event streams are open"):
             live.watch("task")
         del unread
         gc.collect()

@@ -367,7 +367,7 @@ def test_a_response_that_takes_too_long_is_a_timeout_with_and_without_a_thread(m
         done.set()
     for response in responses:
         assert response.status_code == 503
-        assert error_of(response) == {"code": "timeout", "message": "no answer within 0.05 s"}
+        assert error_of(response) == {"code": "timeout", "message": "no response within 0.05 s"}
         assert {name: response.headers.get(name) for name in SECURITY} == SECURITY
 
 

@@ -153,7 +153,7 @@ def test_with_a_key_it_listens_on_any_address_and_creates_no_user(start, tmp_pat
 def test_a_public_address_is_refused_while_nobody_can_sign_in(programs):
     answer = programs.run("serve", "--host", "0.0.0.0", "--port", "0")
     assert (answer.code, answer.out) == (1, "")
-    assert answer.err.startswith("kesin: nobody can sign in yet, and 0.0.0.0 can be reached")
+    assert answer.err.startswith("kesin: no user can sign in yet, and 0.0.0.0 can be reached")
     assert answer.err.count("\n") == 1
 
 

@@ -115,5 +115,5 @@ class NewJob:
 
 
 def unknown_parent(problem: UnknownParents) -> BadInput:
-    why = Message("after names no job of this store: %(id)s", id=min(problem.ids))
+    why = Message("after names a job that is not in this store: %(id)s", id=min(problem.ids))
     return BadInput("unknown_parent", "after", why)

@@ -54,11 +54,11 @@ class StaleClaim(RuntimeError):
 class Queue(QueueReader):
     """A durable queue under one lifecycle. A lifecycle that is not proved to end is refused.
 
-    ``title`` is what lists call a job, a format of payload fields: ``"{to}"``, or with dotted names
-    ``"{order.number} · {order.city}"``. ``search`` names up to 8 payload fields by whose words jobs
-    are found. Both are stored with the queue: a program that declares others replaces them, for
-    lists at once and for searches with the newest 10,000 jobs that are there; one that declares
-    none leaves them as they are. A field that is masked, such as an e-mail address, is refused in
+    ``title`` is the name of a job in lists, a format string of payload fields: ``"{to}"``, or, for
+    nested fields, ``"{order.number} · {order.city}"``. ``search`` names up to 8 payload fields
+    whose words a search finds. Both are stored with the queue. A program that declares others
+    replaces them, for lists at once and for searches with the newest 10,000 jobs; a program that
+    declares none keeps them. A field that is masked, such as an e-mail address, is refused in
     ``search`` and masked in a title.
     """
 
@@ -148,7 +148,7 @@ class Queue(QueueReader):
     ) -> list[Outcome | BadInput]:
         """Enqueue a batch in one transaction; a job that is not valid gives its BadInput.
 
-        One that is to come after a job that is not there refuses the whole batch.
+        If a job names a parent that does not exist, the whole batch is refused.
         """
         waiting, rows = iter(news), list[NewJobRow | BadInput]()
         while batch := list(islice(waiting, MAX_BATCH)):  # a generator holds few at once
@@ -178,7 +178,7 @@ class Queue(QueueReader):
         return new.row(self, self._ids.make(1)[0])
 
     def payload_text(self, payload: Any) -> str:
-        """The payload as it is stored; raises BadInput if it is no JSON or too large."""
+        """The payload as stored; raises BadInput if it is not JSON or too large."""
         plain = self._payloads.plain(payload) if self._payloads else payload
         return bounded_json(plain, "payload", self.max_payload_bytes)
 
@@ -223,7 +223,7 @@ class Queue(QueueReader):
         return self._typed(jobs)
 
     def rate_opens_at(self, tenants: Sequence[str] | None = None) -> int | None:
-        """When a tenant that used up its rate has a claim again, in µs; None if none waits so."""
+        """When a tenant that used up its rate may claim again, in µs; None if no tenant waits."""
         meter = meter_of(self.lifecycle.claims[0])
         if meter is None:
             return None
@@ -248,7 +248,7 @@ class Queue(QueueReader):
         note: Any = None,
         run_in_s: Duration | None = None,
     ) -> Outcome:
-        """Ask for an action while the job is being handled, under its own claim.
+        """Take an action while the job is being handled, under its claim.
 
         Raises StaleClaim when the claim was lost; if the slot is taken, the outcome is ``busy``.
         """
@@ -305,7 +305,7 @@ class Queue(QueueReader):
             raise BadInput(
                 "unknown_call",
                 "call",
-                "%(call)s is not an action of the %(role)s on %(queue)s: there are %(may)s",
+                "%(call)s is not an action of the %(role)s on %(queue)s: the actions are %(may)s",
                 call=repr(action),
                 role=role,
                 queue=self.name,
@@ -344,12 +344,12 @@ class Queue(QueueReader):
     def preview(
         self, action: str, where: Filter, ids: Sequence[str] | None, options: frozenset[str]
     ) -> dict[tuple[str, str], int]:
-        """(state, reason) → how many jobs ``act`` would treat so; '' means that they would move."""
+        """(state, reason) → how many jobs get this result from ``act``; '' means moved."""
         how: dict[str, Any] = {"role": "operator", "ids": ids, "options": options}
         return self.store.preview(self.name, action, where, **how, now=self.clock.now())
 
     def pause(self, *, actor: str, tenant: str = "", reason: str | None = None) -> None:
-        """Let no jobs of the queue, or of one tenant, be claimed until it is resumed."""
+        """Stop claims of the queue, or of one tenant, until it is resumed."""
         who, now = storable(actor), self.clock.now()
         why = None if reason is None else storable(reason)
         self.store.pause(self.name, tenant=storable(tenant), actor=who, reason=why, now=now)
@@ -372,11 +372,11 @@ class Queue(QueueReader):
         return self.store.sweep(self.name, move, limit=limit, now=self.clock.now())
 
     def settle(self, *, limit: int = 1_000) -> int:
-        """Move on jobs that wait for others which came to rest; return how many moved."""
+        """Move jobs whose parents have all come to rest; return how many moved."""
         return self.store.settle(self.name, limit=limit, now=self.clock.now())
 
     def tick(self) -> int:
-        """Enqueue what this process's schedules have due; return how many jobs there were."""
+        """Enqueue the due jobs of this process's schedules; return how many."""
         if not self.ticks:
             return 0
         from kesin.engine.schedules import tick

@@ -41,7 +41,7 @@ class QueueReader:
         return self._typed([job])[0]
 
     def wait(self, job_id: str, timeout: Duration) -> Job:
-        """The job once it is at rest or over; raises TimeoutError if that takes longer."""
+        """The job when it rests or has ended; raises TimeoutError after ``timeout``."""
         looks, pause = Looks(self, job_id, timeout), threading.Event()
         while True:
             notified = self.store.notification_count(self.name)
@@ -79,11 +79,11 @@ class QueueReader:
         return self.store.notes(*job_ids)
 
     def stats(self) -> QueueStats:
-        """Counts by state and tenant, and how much is overdue."""
+        """Counts by state and tenant, the oldest due time and expired leases."""
         return self.store.stats(self.name, now=self.clock.now())
 
     def totals(self, *, oldest: bool = False) -> QueueStats:
-        """Counts by state, without tenants; the oldest due time only if asked for."""
+        """Counts by state, without tenants; the oldest due time only on request."""
         return self.store.totals(self.name, now=self.clock.now(), oldest=oldest)
 
     def waiting(self, tenant: str, aged: tuple[str, int] | None = None) -> Backlog:
@@ -99,12 +99,12 @@ class QueueReader:
         return found
 
     def children(self, job_id: str, *, limit: int = 100) -> list[Job]:
-        """The first so many jobs that come after a job, of any queue of the store."""
+        """The first jobs that come after a job, up to ``limit``, of any queue of the store."""
         require_positive_limit(limit)
         return self.store.children(self.name, job_id, limit=limit)
 
     def progress(self, ids: Sequence[str]) -> dict[str, Progress]:
-        """How far these jobs are, of those that are claimed and have said it."""
+        """The progress of those of these jobs that are claimed and have reported it."""
         return self.store.progress(self.name, ids)
 
     def now(self) -> int:

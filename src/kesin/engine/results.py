@@ -89,7 +89,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """Ask for this action, with the values it records. For lifecycles with their own actions."""
+    """Request this action, with the values it records. For lifecycles with their own actions."""
 
     action: str
     result: Any = None
@@ -282,19 +282,19 @@ class RunContext:
         return self._worker.stopping
 
     def parents(self) -> list[Job]:
-        """The jobs that this one came after, with their results."""
+        """The parents of this job, with their results."""
         return self._queue.parents(self.job.id)
 
     def progress(self, fraction: float | None = None, message: str | None = None) -> None:
-        """Say how far the job is, from 0 to 1, and what it is doing: shown while it runs.
+        """Report the progress, from 0 to 1, and a message; both are shown while the job runs.
 
-        Written at most once a second: what is said in between is left out, the end is not.
+        Written at most once a second: reports in between are skipped, except the last.
         """
         number = isinstance(fraction, int | float) and not isinstance(fraction, bool)
         if fraction is not None and not (number and 0 <= fraction <= 1):
-            raise BadResult(f"the progress of a job is a number from 0 to 1, got {fraction!r}")
+            raise BadResult(f"the progress of a job must be a number from 0 to 1, got {fraction!r}")
         if message is not None and not isinstance(message, str):
-            raise BadResult(f"the message of a progress is text, got {message!r}")
+            raise BadResult(f"the message of a progress must be text, got {message!r}")
         now = self._queue.clock.monotonic()
         if now - self._said_at >= PROGRESS_INTERVAL_S or fraction == 1:
             self._said_at = now
@@ -306,14 +306,14 @@ class RunContext:
                 queue.store.report_progress(queue.name, claim, fraction, said, now=at)
 
     def move(self, action: str, **details: Any) -> Outcome:
-        """Ask for an action while the handler runs, under the claim."""
+        """Take an action while the handler runs, under the claim."""
         return self._queue.move(self.job, action, actor=self._worker.name, **details)
 
     @contextmanager
     def transaction(self, action: str = "complete") -> Iterator[Transaction]:
         """Your writes, jobs enqueued inside, and the end of this job: all, or none of them.
 
-        Raises StaleClaim at the end of the block, and undoes all of it, if the claim was lost.
+        If the claim was lost, raises StaleClaim at the end of the block and rolls back all of it.
         """
         with self._queue.store.transaction() as connection:
             transaction = Transaction(connection)

@@ -33,9 +33,9 @@ _INSTANT = timedelta(microseconds=1)
 
 @dataclass(frozen=True)
 class Schedule:
-    """A job for each tick of ``cron`` in ``timezone``; of missed ones, the latest ``catch_up``.
+    """A job for each tick of ``cron`` in ``timezone``; of missed ticks, the latest ``catch_up``.
 
-    A fixed hour that daylight saving repeats ticks once; one that it skips ticks at its end.
+    A fixed hour that daylight saving repeats ticks once; a skipped hour ticks at its end.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Schedule:
         return next(self._ticks(at_us))
 
     def missed(self, since_us: int, now_us: int) -> list[int]:
-        """Of the ticks from ``since_us`` to now, those to be enqueued, oldest first."""
+        """The missed ticks to enqueue, from ``since_us`` to now, oldest first."""
         return [at for at in self.latest(now_us, self.catch_up) if at >= since_us][::-1]
 
     def latest(self, now_us: int, count: int) -> list[int]:

@@ -53,8 +53,8 @@ def turns_bound() -> str:
     """The sentence printed beside a lifecycle's own bound."""
     return (
         "with T tenants waiting, the k-th job in its tenant's line is in the k·⌈T/b⌉-th claim of b"
-        " jobs by any one worker thread at the latest (b ≥ T: ⌈k/⌊b/T⌋⌉-th); before it in its"
-        " line is what is due, unpaused, and of higher priority or older; slots and rates come on"
-        " top; where more than 1,000 tenants have ready jobs, T counts those with later ones too,"
-        " and b at most 1,000"
+        " jobs by any one worker thread at the latest (b ≥ T: ⌈k/⌊b/T⌋⌉-th); ahead of it in the"
+        " line are due, unpaused jobs of higher priority or older; slots and rates are not counted;"
+        " where more than 1,000 tenants have ready jobs, T also counts those with later jobs, and b"
+        " is at most 1,000"
     )

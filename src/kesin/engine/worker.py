@@ -137,7 +137,7 @@ class Worker(ForkAware):
         self.watch_forks()
 
     def after_fork_in_child(self) -> None:
-        """Be another worker, with no threads and no claims yet."""
+        """Become a new worker, without threads and claims."""
         self.name = self._own_name or _unique_name()
         self._stop, self.grace_over = threading.Event(), threading.Event()
         self._threads, self._sweeper, self._sweeper_thread = [], None, None
@@ -298,7 +298,7 @@ class Worker(ForkAware):
     def release_claims(self, jobs: Sequence[Job]) -> set[str]:
         """Release claims as far as the budget lets attempts be returned; return the released ids.
 
-        The leases of the other jobs run out.
+        The leases of the other jobs expire.
         """
         released: set[str] = set()
         if self.queue.lifecycle.allows("release", "worker"):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadContext:
-    """What a workload is given to work with."""
+    """The settings, commands and queue that a workload gets."""
 
     settings: Settings
     commands: Commands
@@ -115,10 +115,10 @@ class Workload:
 
     @property
     def group(self) -> str:
-        """The workload under whose heading this one stands."""
+        """The workload that this one is grouped with."""
         return self.part_of or self.name
 
     @property
     def missing_libraries(self) -> tuple[str, ...]:
-        """Needed libraries that are not installed: its jobs are shown here, but not worked on."""
+        """Required libraries that are not installed: its jobs are shown here, but do not run."""
         return missing_libraries(tuple(self.needs))

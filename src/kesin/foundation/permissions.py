@@ -92,4 +92,4 @@ def require(actor: Actor, *permissions: Permission) -> None:
     """Raise Forbidden unless the actor has one of the permissions."""
     if not any(map(actor.has, permissions)):
         needed, names = {"needs": permissions[0]}, " / ".join(map(repr, permissions))
-        raise Forbidden("this needs permission %(right)s", details=needed, right=names)
+        raise Forbidden("this needs the permission %(right)s", details=needed, right=names)

@@ -43,7 +43,7 @@ class Invalid(Problem, status=422, code="invalid"):
 
 
 class NotFound(Problem, status=404, code="not_found"):
-    """There is no such object, or the caller may not know of it."""
+    """The object does not exist, or the caller may not see it."""
 
 
 class NotSignedIn(Problem, status=401, code="not_signed_in"):

@@ -35,7 +35,7 @@ def storable_names(names: Iterable[str] | None) -> list[str] | None:
 
 
 def canonical_json(value: Any) -> str:  # any JSON value
-    """Canonical JSON: sorted keys, no spaces, no NaN, without unstorable characters."""
+    """Canonical JSON: sorted keys, no spaces, no NaN, no characters that stores refuse."""
     text = _dumps(value)
     return _dumps(_without_unstorable(value)) if _holds_unstorable(text) else text
 

@@ -49,7 +49,7 @@ class State:
 
     @property
     def capacity(self) -> int:
-        """How many jobs of the queue or of a tenant may be in it at once; 0: any number."""
+        """How many jobs of the queue or of a tenant may be in it at once; 0 means unlimited."""
         return 1 if self.exclusive else self.slots or 0
 
     @property
@@ -111,7 +111,7 @@ class Move:
 
     @property
     def callable(self) -> bool:
-        """Whether it can be asked for by name: it moves a job that there is, by itself."""
+        """Whether a caller can request it by name: it moves an existing job, by itself."""
         return not (self.chained or self.creates)
 
     @property
@@ -121,7 +121,7 @@ class Move:
 
     @property
     def relocates(self) -> bool:
-        """Whether it leads to another state, or to another place in the tenant's line."""
+        """Whether it leads to another state, or to another position in the tenant's line."""
         return self.to != STAY or self.priority == "input"
 
     @property
@@ -186,7 +186,7 @@ class Lifecycle:
         return first if (first.guard("rate") or slots) and not others else None
 
     def capacity_of(self, move: Move) -> int:
-        """The slots of the state that the move enters; 0: any number."""
+        """The slots of the state that the move enters; 0 means unlimited."""
         return self.state[move.to].capacity if move.to in self.state else 0
 
     @cached_property
@@ -216,7 +216,7 @@ class Lifecycle:
         return tuple(other for other in self.moves if move.then and other.action == move.then)
 
     def allows(self, action: str, role: Role) -> bool:
-        """Whether the role may ask for the action of a job that there is."""
+        """Whether the role may take the action on an existing job."""
         return any(role in move.by for move in self.actions.get(action, ()) if move.callable)
 
     def options_of(self, action: str) -> frozenset[str]:
@@ -237,11 +237,11 @@ class Lifecycle:
         return dict(self.default_errors).get(action)
 
     def actions_of(self, role: Role) -> tuple[str, ...]:
-        """The actions a role may ask for, in the order of declaration."""
+        """The actions that a role may take, in the order of declaration."""
         return tuple(action for action in self.actions if self.allows(action, role))
 
     def plain_actions_of(self, role: Role) -> tuple[str, ...]:
-        """The actions a role may ask for without giving each job a new payload."""
+        """The actions that a role may take without a new payload for each job."""
         return tuple(
             action
             for action in self.actions_of(role)

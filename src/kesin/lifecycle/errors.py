@@ -8,7 +8,7 @@ from typing import Never
 
 
 class Category(StrEnum):
-    """The kind of an error. Dashboards group by it; revival and alerts depend on it."""
+    """The kind of an error. Dashboards group by it; automatic retries and alerts depend on it."""
 
     VALIDATION = "VALIDATION"  # the data is wrong and must be corrected
     AUTH = "AUTH"  # credentials or configuration are wrong and must be fixed

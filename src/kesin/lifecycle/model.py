@@ -86,7 +86,7 @@ class Job(NamedTuple):
 
     @property
     def attempts_left(self) -> int:
-        """The attempts that are left of the budget."""
+        """The attempts left in the budget."""
         return self.max_attempts - (self.attempt_count - self.attempt_base)
 
     @property

@@ -54,12 +54,12 @@ class MoveFields(TypedDict, total=False):
 
 
 def enqueue(to: str, **fields: Unpack[MoveFields]) -> Move:
-    """A producer creates a job, due at the time it names."""
+    """A producer creates a job, due at the requested time."""
     return _move("enqueue", (), to, fields, by=("producer",), run_at="input")
 
 
 def enqueue_after(to: str, **fields: Unpack[MoveFields]) -> Move:
-    """A producer creates a job that comes after others: it waits in ``to`` until they are over."""
+    """A producer creates a job that comes after others: it waits in ``to`` until they end."""
     return _move("enqueue_after", (), to, fields, by=("producer",), run_at="input")
 
 
@@ -78,7 +78,7 @@ def complete(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move:
 
 
 def fail(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move:
-    """The work has failed for good."""
+    """The work has failed permanently."""
     return _ends("fail", sources, to, fields, error="record")
 
 
@@ -152,7 +152,7 @@ def expire(
 
 
 def prune(sources: Sources, *, days: int) -> Move:
-    """A job is deleted so many days after it finished."""
+    """A job is deleted this many days after it finished."""
     when = (guards.age_over("finished_at", days * DAY_S),)
     return _move("prune", sources, GONE, {}, by=("clock",), when=when, stage="prune")
 
@@ -161,7 +161,7 @@ def prune(sources: Sources, *, days: int) -> Move:
 
 
 def requeue(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move:
-    """An operator has a job worked on again, with a full budget."""
+    """An operator retries a job, with a full budget."""
     effects: dict[str, Any] = {"attempt": "renew", "run_at": "now", "unstamp": ("finished_at",)}
     return _move("requeue", sources, to, fields, by=("operator",), **effects)
 
@@ -173,13 +173,13 @@ def cancel(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move:
 
 
 def dismiss(source: str, *settled: str, **fields: Unpack[MoveFields]) -> Move:
-    """An operator settles a failure, unless its code is one of those; a retry is still open."""
+    """An operator settles a failure, unless its code is in ``settled``; it can still be retried."""
     when = (guards.code_not_in(DISMISSED.code, *settled),)
     return _move("dismiss", source, source, fields, by=("operator",), when=when, error=DISMISSED)
 
 
 def prioritize(sources: Sources, **fields: Unpack[MoveFields]) -> Move:
-    """An operator has a job come sooner or later than others of its tenant."""
+    """An operator moves a job ahead of or behind others of its tenant."""
     return _move("prioritize", sources, STAY, fields, by=("operator",), priority="input")
 
 

@@ -35,7 +35,7 @@ def task_lifecycle(
     rate: tuple[int, int] | None = None,
     parents: bool = False,
 ) -> Lifecycle:
-    """A lifecycle for work with retries, as most queues need it.
+    """A lifecycle for work with retries, which suits most queues.
 
     At most ``concurrency`` jobs run at once, of the queue or of each tenant; None is any number.
     With ``rate=(100, 60)``, at most 100 jobs of a tenant start in 60 seconds after as many at once.
@@ -44,9 +44,9 @@ def task_lifecycle(
     retry_backoff = backoff or doubling(15, 3_600, jitter_s=15)
     given: Any = rate
     if given is not None and not (isinstance(given, tuple | list) and len(given) == 2):  # noqa: PLR2004
-        raise DeclarationError(f"rate is a number of jobs and of seconds, got {given!r}")
+        raise DeclarationError(f"rate must be a number of jobs and of seconds, got {given!r}")
     if not isinstance(parents, bool):
-        raise DeclarationError(f"parents is True or False, got {parents!r}")
+        raise DeclarationError(f"parents must be True or False, got {parents!r}")
     limits = () if rate is None else (limit_of(*rate),)
     blocked = (State("blocked", resting=True, holds_key=True),) if parents else ()
     return Lifecycle(
@@ -76,7 +76,7 @@ def task_lifecycle(
                 name="retry_later",
                 action="retry",
                 when=(*RETRY, option(LATER, is_set=True)),
-                doc="The handler said when: Failed(code, retry_in_s=…).",
+                doc="The handler set the pause: Failed(code, retry_in_s=…).",
             ),
             moves.retry_spent(
                 "running", "failed", doc="The last attempt failed: the job keeps its error message."
@@ -98,7 +98,7 @@ def task_lifecycle(
             moves.recover("running", "ready", doc="The worker died or lost its lease."),
             moves.recover_spent("running", "failed"),
             moves.requeue("failed", "ready", doc="Retry a failed job with all its attempts."),
-            moves.dismiss("failed", "CANCELLED", doc="Nobody needs to act; requeue retries it."),
+            moves.dismiss("failed", "CANCELLED", doc="No action is needed; requeue retries it."),
             moves.cancel("ready", "failed", error=CANCELLED),
             moves.cancel(
                 "running",

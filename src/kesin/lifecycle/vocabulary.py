@@ -128,7 +128,7 @@ def flag_not_set(name: str) -> Guard:
 
 
 def age_over(stamp: str, seconds: int) -> Guard:
-    """The stamp of this name is at least so many seconds old."""
+    """The stamp of this name is at least this many seconds old."""
     return Guard("age_over", (stamp,), seconds)
 
 
@@ -138,7 +138,7 @@ def slot_free(state: str) -> Guard:
 
 
 def rate(claims: int, per_s: int) -> Guard:
-    """A tenant has not used up its claims: so many in ``per_s`` seconds, as many more at once."""
+    """A tenant has claims left: ``claims`` in ``per_s`` seconds, and as many at once before."""
     return Guard("rate", number=claims, per_s=per_s)
 
 
@@ -156,7 +156,7 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """A timer that expires so many seconds after the move."""
+    """A timer that expires this many seconds after the move."""
 
     seconds: int
 

@@ -108,7 +108,7 @@ class Store(Notified, ABC):
     ) -> list[Outcome]:
         """Create jobs; a job whose key is held gives ``duplicate`` with the holder's id.
 
-        Raises UnknownParents, and creates none, if one is to come after a job that is not here.
+        Raises UnknownParents, and creates none, if a job names a parent that is not here.
         """
 
     def claim(
@@ -161,7 +161,7 @@ class Store(Notified, ABC):
 
     @abstractmethod
     def ready_tenants(self, queue: str, limit: int) -> list[str]:
-        """The first so many tenants, by name, that have jobs to be claimed now or later."""
+        """The first tenants by name, up to ``limit``, that have jobs to claim now or later."""
 
     @abstractmethod
     def renew(
@@ -208,13 +208,13 @@ class Store(Notified, ABC):
 
     @abstractmethod
     def settle(self, queue: str, *, limit: int, now: int | None = None) -> int:
-        """Move on jobs that wait for others which came to rest; return how many moved."""
+        """Move jobs whose parents have all come to rest; return how many moved."""
 
     @abstractmethod
     def parents(
         self, queue: str, job_id: str, *, limit: int, after: str = FIRST_ID, undone: bool = False
     ) -> list[Job]:
-        """The first so many jobs of any queue that a job comes after, or the ``undone``, by id."""
+        """The first parents of a job, of any queue, by id; or only the ``undone``."""
 
     @abstractmethod
     def meters(self, queue: str) -> dict[str, int]:
@@ -222,7 +222,7 @@ class Store(Notified, ABC):
 
     @abstractmethod
     def children(self, queue: str, job_id: str, *, limit: int) -> list[Job]:
-        """The first so many jobs, of any queue, that come after a job of the queue."""
+        """The first jobs, of any queue, that come after a job of the queue, up to ``limit``."""
 
     def report_progress(
         self,
@@ -233,7 +233,7 @@ class Store(Notified, ABC):
         *,
         now: int | None = None,
     ) -> bool:
-        """Note how far a claimed job is, beside the audit; False if the claim was lost."""
+        """Store the progress of a claimed job, without an event; False if the claim was lost."""
         said = {"fraction": fraction, "message": message, "now": now}
         return self._write_progress(queue, claim, said)
 
@@ -243,7 +243,7 @@ class Store(Notified, ABC):
 
     @abstractmethod
     def progress(self, queue: str, ids: Sequence[str]) -> dict[str, Progress]:
-        """How far these jobs are; those not claimed, or that say nothing, are absent."""
+        """The progress of these jobs; jobs without a claim or a report are absent."""
 
     @abstractmethod
     def job(self, job_id: str) -> Job | None:
@@ -328,7 +328,7 @@ class Store(Notified, ABC):
         """Job counts by state and tenant, the oldest due time and expired leases."""
 
     def totals(self, queue: str, *, now: int | None = None, oldest: bool = False) -> QueueStats:
-        """The same of all tenants together, for less; the oldest due time only if asked for."""
+        """The same for all tenants together, at less cost; the oldest due time only on request."""
         stats = self.stats(queue, now=now)
         return replace(stats, tenants={}, oldest_due_at=stats.oldest_due_at if oldest else None)
 

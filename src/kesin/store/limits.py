@@ -90,7 +90,7 @@ def check_age_stamp(lifecycle: Lifecycle, queue: str, aged: AgedSince | None) ->
     if aged is not None and lifecycle.stamps[:1] != aged[:1]:
         raise StoreError(
             "%(stamp)s is not the first stamp of the queue %(queue)s:"
-            " jobs are found by the age of that one only",
+            " a filter by age can use only the first stamp",
             stamp=repr(aged[0]),
             queue=repr(queue),
         )

@@ -55,7 +55,7 @@ def open_store(
     """Open a path, ``:memory:``, ``sqlite:///path``, ``postgresql://…`` or ``redis://…``.
 
     SQLite always brings its own schema up to date; PostgreSQL only with ``migrate``.
-    PostgreSQL is asked again each second for ``wait_s``; Redis is connected to at the first call.
+    PostgreSQL is retried every second for ``wait_s``; Redis is connected to at the first call.
     In Redis, ``keys_name_tenant`` are the queues whose job keys are unique across tenants.
     """
     text = str(address)

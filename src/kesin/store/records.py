@@ -93,7 +93,7 @@ class Event(NamedTuple):
 
 
 class Note(NamedTuple):
-    """A remark on a job or a queue; it changes no job."""
+    """A note on a job or a queue; it changes no job."""
 
     job_id: str | None
     at: int
@@ -178,7 +178,7 @@ class RulesVersion(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """How far a job is, as its handler last said."""
+    """The progress of a job, as its handler last reported it."""
 
     at: int
     fraction: float | None  # 0…1
@@ -238,7 +238,7 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some jobs in the order of the filter, and where the next page starts (None at the end)."""
+    """A page of jobs in the filter's order, and where the next page starts (None at the end)."""
 
     jobs: list[Job]
     cursor: str | None
@@ -253,7 +253,7 @@ class JobCount(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
-    """A queue at a glance; the cost grows with states and tenants, not with jobs."""
+    """A summary of a queue; the cost grows with states and tenants, not with jobs."""
 
     queue: str
     states: dict[str, int]
@@ -267,7 +267,7 @@ class QueueStats:
 
     @property
     def moved(self) -> int:
-        """How many moves were ever made: it changes with every move."""
+        """The number of moves ever made; it changes with every move."""
         return sum(self.moves.values())
 
     @property

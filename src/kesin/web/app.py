@@ -37,7 +37,7 @@ from kesin.web.validation import invalid_request
 log = Logger("kesin.http")
 
 _ERROR_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
-    400: {"model": ErrorBody, "description": "Not understood"},
+    400: {"model": ErrorBody, "description": "The request cannot be parsed"},
     401: {"model": ErrorBody, "description": "Not signed in, or the key is invalid"},
     403: {"model": ErrorBody, "description": "You don't have permission"},
     404: {"model": ErrorBody, "description": "It does not exist, or you may not see it"},
@@ -48,7 +48,7 @@ _ERROR_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     422: {"model": ErrorBody, "description": "The request can be read, but is not valid"},
     429: {"model": ErrorBody, "description": "Too many requests; Retry-After says when to retry"},
     500: {"model": ErrorBody, "description": "Internal error; search the log for the request id"},
-    503: {"model": ErrorBody, "description": "Not now"},
+    503: {"model": ErrorBody, "description": "Temporarily unavailable"},
 }
 _CODES: Final = {404: "not_found", 405: "method_not_allowed"}
 # SQLite has one writer and Python one interpreter lock: the default of 40 threads only makes them

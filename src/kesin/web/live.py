@@ -65,7 +65,7 @@ class Live:
             if self._stop.is_set():
                 raise Unavailable("the service is stopping")
             if len(self._watches) >= MAX_WATCHERS:
-                raise Unavailable("%(n)s are already watching: try again later", n=MAX_WATCHERS)
+                raise Unavailable("%(n)s event streams are open: try again later", n=MAX_WATCHERS)
             own = sum(watch.actor_name == who for watch in self._watches)
             if who and own >= MAX_WATCHES_PER_ACTOR:
                 raise Unavailable(

@@ -38,13 +38,13 @@ class Metrics:
         histogram = partial(Histogram, registry=self.registry)
         route = ["method", "route"]
         answered = [*route, "status"]
-        self._requests = counter("kesin_http_requests_total", "Requests answered.", answered)
+        self._requests = counter("kesin_http_requests_total", "Completed requests.", answered)
         self._seconds = histogram("kesin_http_request_seconds", "How long requests took.", route)
         self.open_requests = Gauge(
-            "kesin_http_open_requests", "Requests being answered.", registry=self.registry
+            "kesin_http_open_requests", "Requests in progress.", registry=self.registry
         )
         self._waits = histogram(
-            "kesin_claim_latency_seconds", "From due to claimed.", ["queue"], buckets=WAITS_S
+            "kesin_claim_latency_seconds", "Time from due to claimed.", ["queue"], buckets=WAITS_S
         )
         swept = "Jobs the sweeper of this process moved."
         self._swept = counter("kesin_swept_jobs_total", swept, ["queue", "move"])
@@ -117,7 +117,7 @@ def _queue_metrics(commands: Commands, failures: FailureReader) -> Iterator[Metr
     )
     gauge = partial(GaugeMetricFamily, labels=["queue"])
     oldest = gauge("kesin_oldest_due_seconds", "How long the first job in line has waited.")
-    over = gauge("kesin_lease_over_jobs", "Claimed jobs whose lease ran out.")
+    over = gauge("kesin_lease_over_jobs", "Claimed jobs whose lease has expired.")
     success = gauge("kesin_since_success_seconds", "How long ago a job last succeeded.")
     needing = gauge("kesin_needs_you_jobs", "Failed or held jobs that need an operator.")
     retrying = gauge("kesin_retrying_jobs", "Failed jobs that are retried automatically.")

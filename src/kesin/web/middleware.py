@@ -129,7 +129,7 @@ class _Exchange:
                 task.cancel()
             self._more_body = False  # the task may still read it
             await self._refuse(
-                Unavailable("no answer within %(n)s s", code="timeout", n=f"{timeout_s:g}")
+                Unavailable("no response within %(n)s s", code="timeout", n=f"{timeout_s:g}")
             )
             return
         failure = task.exception()
@@ -143,7 +143,7 @@ class _Exchange:
         allowed = self._service.settings.allowed_host_names
         host = self._headers.get(b"host", b"").decode("latin-1")
         if allowed and _PORT.sub("", host).lower() not in allowed:
-            raise Problem("the host name is not one of this service", code="wrong_host")
+            raise Problem("the host name does not belong to this service", code="wrong_host")
 
     def _check_length(self) -> None:
         """Raise a Problem for a body that announces two lengths, or one above the limit."""
@@ -280,7 +280,7 @@ def store_unavailable(problem: Exception) -> Unavailable:
         return Unavailable(
             "the disk is full, nothing was written: free disk space", code=problem.code
         )
-    return Unavailable("the disk of the store fails: see `kesin doctor`", code=problem.code)
+    return Unavailable("the store's disk is failing: run `kesin doctor`", code=problem.code)
 
 
 def _too_large(limit: int) -> TooLarge:

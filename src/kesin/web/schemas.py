@@ -40,7 +40,7 @@ def _check_rfc_3339(at: object) -> object:
     """Reject numbers: whether they are seconds or milliseconds would be a guess."""
     if isinstance(at, datetime) or (isinstance(at, str) and _RFC_3339.fullmatch(at)):
         return at
-    raise ValueError("a time must be written like 2026-12-31T23:59:59Z, with its zone")
+    raise ValueError("a time must look like 2026-12-31T23:59:59Z, with its zone")
 
 
 def _check_years(at: datetime) -> datetime:
@@ -88,7 +88,7 @@ class ErrorDetail(BaseModel):
 
 
 class ErrorBody(BaseModel):
-    """What every refusal looks like."""
+    """The body of every error response."""
 
     error: ErrorDetail
 
@@ -101,7 +101,7 @@ class Credentials(Strict):
 
 
 class Who(BaseModel):
-    """Who is asking, as the service sees it."""
+    """The caller, as authenticated by the service."""
 
     name: str
     grants: list[str]
@@ -117,7 +117,7 @@ class Ended(BaseModel):
 
 
 class StateBody(BaseModel):
-    """A place a job can be in."""
+    """A state of the lifecycle."""
 
     name: str
     initial: bool
@@ -130,7 +130,7 @@ class StateBody(BaseModel):
 
 
 class QueueBody(BaseModel):
-    """A queue and what an operator can ask of it."""
+    """A queue and the actions that an operator can take."""
 
     name: str
     lifecycle: str
@@ -157,11 +157,11 @@ class SlotsBody(BaseModel):
     per: Literal["queue", "tenant"]
     used: int
     fullest: list[SiteSlotsBody] = Field(description="with slots per tenant: those that use most")
-    more_sites: int = Field(description="sites with jobs in it that are not listed")
+    more_sites: int = Field(description="sites with jobs in this state that are not listed")
 
 
 class RateBody(BaseModel):
-    """At most so many jobs of a site start in ``per_s`` seconds."""
+    """At most ``jobs`` jobs of a site start in ``per_s`` seconds."""
 
     jobs: int
     per_s: int
@@ -175,7 +175,7 @@ class LimitsBody(BaseModel):
 
 
 class Stats(BaseModel):
-    """Counts, of the rows the asker may see."""
+    """Counts of the jobs that the caller may see."""
 
     queue: str
     now: str
@@ -188,7 +188,7 @@ class Stats(BaseModel):
 
 
 class JobBody(BaseModel):
-    """A job, without what it carries."""
+    """A job, without payload and result."""
 
     id: str
     queue: str
@@ -230,12 +230,12 @@ class EventBody(BaseModel):
     error_message: str | None
     note: Any
     traceback: str | None
-    count: int = Field(description="wake-ups that found nothing new are one line, the last of them")
+    count: int = Field(description="wake-ups without a change are one line, the last of them")
     since: str = Field(description="the time of the first of them")
 
 
 class NoteBody(BaseModel):
-    """A remark beside the history."""
+    """A note beside the history."""
 
     at: str
     kind: str
@@ -244,7 +244,7 @@ class NoteBody(BaseModel):
 
 
 class ProgressBody(BaseModel):
-    """How far a claimed job is, as its handler last said."""
+    """The progress of a claimed job, as its handler last reported it."""
 
     fraction: float | None = Field(description="0…1")
     message: str | None
@@ -260,7 +260,7 @@ class RelativeBody(BaseModel):
 
 
 class JobWhole(BaseModel):
-    """A job with all that is known of it."""
+    """A job with everything that is stored about it."""
 
     job: JobBody
     progress: ProgressBody | None
@@ -281,14 +281,14 @@ class JobWhole(BaseModel):
 
 
 class JobPage(BaseModel):
-    """Some jobs, newest first; ``cursor`` asks for the next ones."""
+    """A page of jobs, newest first; ``cursor`` requests the next page."""
 
     jobs: list[JobBody]
     cursor: str | None
 
 
 class JobFilterBody(Strict):
-    """Which jobs. Empty means all; everything given must hold."""
+    """A filter of jobs. Empty means all; a job must match every given field."""
 
     states: Annotated[list[Name], Field(max_length=100)] = []
     sites: Annotated[list[Name], Field(max_length=1_000)] | None = None
@@ -332,7 +332,7 @@ _IDS_OR_FILTER: list[JsonValue] = [
 
 
 class Action(Strict):
-    """An operator's move of chosen jobs, or of all that match. Never both."""
+    """An operator's action on jobs by id, or on all that match a filter; never both."""
 
     model_config = ConfigDict(json_schema_extra={"oneOf": _IDS_OR_FILTER})
 
@@ -348,7 +348,7 @@ class Action(Strict):
 
 
 class OutcomeBody(BaseModel):
-    """What became of one job."""
+    """The result for one job."""
 
     id: str
     result: str
@@ -407,7 +407,7 @@ class NewJobs(Strict):
 
 
 class EnqueueResult(BaseModel):
-    """What became of each, in order: inserted, duplicate or rejected with the reason."""
+    """The result of each job, in order: inserted, duplicate, or rejected with the reason."""
 
     result: Literal["inserted", "duplicate", "rejected"]
     id: str | None
@@ -416,13 +416,13 @@ class EnqueueResult(BaseModel):
 
 
 class EnqueueResults(BaseModel):
-    """One outcome a job."""
+    """One result for each job."""
 
     jobs: list[EnqueueResult]
 
 
 class LifecycleBody(BaseModel):
-    """The rules of a queue, as data and as a picture."""
+    """The rules of a queue, as data and as a diagram."""
 
     name: str
     states: list[StateBody]

@@ -132,14 +132,14 @@ def test_a_broken_declaration_breaks_exactly_the_right_rules_and_shows_how(name)
         head, *path = str(one).splitlines()
         assert head == f"{one.rule}: {one.why}"
         assert path == [f"    {line}" for line in one.path]
-        assert all(" → " in line or line == "    and round:" for line in path)
+        assert all(" → " in line or line == "    and again:" for line in path)
     first = proof.broken[0]
     if mutant.shows:
         assert first.path[0].startswith("enqueue → ")
         assert shown_in_order(mutant.shows, first.path), str(first)
-    if "and round:" in mutant.shows:
+    if "and again:" in mutant.shows:
         circle = next(one.path for one in proof.broken if one.rule == "R5")
-        turn = circle.index("and round:")
+        turn = circle.index("and again:")
         began, ended = (line.split(" → ")[1] for line in (circle[turn - 1], circle[-1]))
         assert began == ended, "a circle ends where it began"
 
@@ -167,7 +167,7 @@ def test_a_rule_broken_without_a_path_is_one_line():
 
 def test_the_counter_example_of_a_circle_is_a_shortest_one():
     renewing = prove(MUTANTS["a revive that renews the budget"].change(OCI)).broken[0]
-    before = renewing.path[: renewing.path.index("and round:")]
+    before = renewing.path[: renewing.path.index("and again:")]
     assert [line.split(" (")[0] for line in before] == [
         "enqueue → QUEUED",
         "claim → PROCESSING",

@@ -104,7 +104,7 @@ def test_failures_of_the_data_are_dismissed_by_choice_and_need_no_one_any_more(w
     page = world.client.get("/dashboard", headers=world.cookie("ayse")).text
     assert "Nothing needs you." in words(page)
     page = world.client.get(f"/dashboard/jobs/{bad[0]}", headers=world.cookie("ayse")).text
-    assert "This was a decision, not a failure: nobody needs to act." in words(page)
+    assert "This was a decision, not a failure: no action is needed." in words(page)
     assert "Waits for an operator" not in words(page)
     assert not re.search(r'class="button first"', page)  # nothing is urged
     form = {"call": "requeue", "ids": ",".join(bad)}

@@ -155,10 +155,10 @@ def test_an_unknown_value_is_not_shown_as_a_number(world):
     """Before the first note, and for users who see some sites only."""
     world.person("ece", sites=["north"])
     fail(world, 1, "BAD")
-    assert "<dt>done in a day</dt><dd data-number>–</dd>" in overview(world)
+    assert "<dt>done in 24 h</dt><dd data-number>–</dd>" in overview(world)
     world.service._note_history()
     text = overview(world, "ece")
-    assert "<dt>done in a day</dt><dd data-number>–</dd>" in text
+    assert "<dt>done in 24 h</dt><dd data-number>–</dd>" in text
     assert ">workers seen</dt><dd>–</dd>" in text
 
 
@@ -249,7 +249,7 @@ def test_a_paused_queue_is_reported(world):
 def test_a_user_without_permissions_is_referred_to_an_admin(world):
     world.person("ece")
     text = overview(world, "ece")
-    assert "You have access to no queue. Ask an admin for a site or a queue." in text
+    assert "You do not have access to any queue. Ask an admin for a site or a queue." in text
     assert "/dashboard/queues/" not in text
 
 
@@ -273,7 +273,7 @@ def test_jobs_that_wait_for_others_need_nobody(world):
 
 
 def test_a_card_shows_in_red_that_jobs_wait_without_a_worker(world):
-    red = 'class="bad" title="Jobs are waiting, and no worker is seen."'
+    red = 'class="bad" title="Jobs are waiting, but no worker has been seen."'
     assert red not in overview(world)
     world.job()
     assert red in overview(world)

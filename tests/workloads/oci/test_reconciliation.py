@@ -388,7 +388,7 @@ def test_too_few_taken_of_a_day_is_a_warning_two_account_days_later(
     assert [one["code"] for one in warnings] == (["TAKEN_TOO_FEW"] if short else [])
     taken = sum(counts[API][::2]) if API in counts else 0
     if short:
-        assert warnings[0]["message"] == f"Google took {taken} of the 10 rows sent on {sent_on}"
+        assert warnings[0]["message"] == f"Google accepted {taken} of the 10 rows sent on {sent_on}"
     metrics = fresh.client.get("/metrics", headers=fresh.oci.key("metrics")).text
     assert f"kesin_oci_short_sites {float(short)}" in metrics
     fresh.clock.advance(6 * DAY)

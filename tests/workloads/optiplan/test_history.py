@@ -39,7 +39,7 @@ def test_lines_are_numbered_and_never_go_back_in_time(floor: Floor):
     lines = audit_events(floor.queue, job_id, floor.queue.events(job_id), floor.queue.notes(job_id))
     assert [line.id for line in lines] == list(range(1, len(lines) + 1))
     assert [line.created_at for line in lines] == sorted(line.created_at for line in lines)
-    assert lines[-2].message == "no XML came in time"
+    assert lines[-2].message == "no XML appeared in time"
     assert floor.details(job_id, "STATE_FAILED")["errorCode"] == "E_OPTI_XML_TIMEOUT"
     assert floor.details(job_id, "JOB_RETRY_SCHEDULED")["retry_count"] == 1
 

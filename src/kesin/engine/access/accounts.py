@@ -172,13 +172,13 @@ class Accounts(UserSessions):
         if site is not None and (siteless := SITELESS_SCOPES & set(key_scopes)):
             raise invalid_field(
                 "site",
-                "a site does not narrow what %(scope)s allows: create the key without a site",
+                "%(scope)s cannot be limited to a site: create the key without a site",
                 scope=min(siteless),
             )
         if not storable(name).strip() or len(name) > 100:  # noqa: PLR2004
-            raise invalid_field("name", "a key has a name of 1…100 characters")
+            raise invalid_field("name", "a key's name must have 1…100 characters")
         if days is not None and not 1 <= days <= 3_650:  # noqa: PLR2004
-            raise invalid_field("days", "a key lasts 1…3650 days, got %(days)s", days=days)
+            raise invalid_field("days", "a key must expire in 1…3650 days, got %(days)s", days=days)
         key, key_id = passwords.new_api_key()
         now = self.now()
         ends_at = None if days is None else now + days * DAY_S * SECOND_US

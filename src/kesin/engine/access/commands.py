@@ -291,7 +291,7 @@ class Commands:
         """Raise Invalid for an action that is reserved for the workload."""
         if action in self.workload(name).restricted_actions:
             raise Invalid(
-                "%(call)s is more than a move: use the page, API or command of %(queue)s",
+                "%(call)s does more than move a job: use the page, API or command of %(queue)s",
                 code="needs_workload",
                 call=repr(action),
                 queue=repr(name),

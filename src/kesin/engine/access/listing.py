@@ -54,7 +54,7 @@ def check_search(search: Sequence[str], personal_fields: Iterable[str] = ()) -> 
     """Refuse names that are no fields of a payload, and fields that are masked."""
     masking = Masking(personal_fields)
     if isinstance(search, str) or len(search) > MAX_SEARCH_FIELDS:
-        raise _refused("search", f"search is a list of at most {MAX_SEARCH_FIELDS} fields")
+        raise _refused("search", f"search must be a list of at most {MAX_SEARCH_FIELDS} fields")
     for name in search:
         if not _FIELD.fullmatch(str(name)):
             raise _refused("search", f"search names no payload field: {name!r}")
@@ -66,11 +66,11 @@ def check_search(search: Sequence[str], personal_fields: Iterable[str] = ()) -> 
 def _title_parts(title: str) -> tuple[tuple[str, str | None], ...]:
     """The texts and fields of a title's format; raises BadInput if it is none."""
     if len(title) > MAX_TITLE_FORMAT:
-        raise _refused("title", f"title is a text of at most {MAX_TITLE_FORMAT} characters")
+        raise _refused("title", f"title must be text of at most {MAX_TITLE_FORMAT} characters")
     try:
         parts = list(Formatter().parse(title))
     except ValueError as problem:
-        raise _refused("title", f"title is not a format of fields: {problem}") from None
+        raise _refused("title", f"title is not a valid format: {problem}") from None
     for _, name, spec, conversion in parts:
         if name is not None and (spec or conversion or not _FIELD.fullmatch(name)):
             raise _refused(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RemovalPreview:
-    """What the removal of a site ends and leaves."""
+    """What the removal of a site deletes and keeps."""
 
     site: str
     open: dict[str, int]  # jobs that are not at rest or finished, by queue: they forbid it

@@ -365,5 +365,5 @@ def _validated_site(site: Site) -> Site:
             currency=repr(site.currency),
         )
     if not storable(site.name).strip() or len(site.name) > 200:  # noqa: PLR2004
-        raise invalid_field("name", "a site has a name of 1…200 characters")
+        raise invalid_field("name", "a site's name must have 1…200 characters")
     return site._replace(name=storable(site.name))

@@ -119,8 +119,8 @@ class QueueCopy:
         waiting = self._source_copier.count_waiting(self.queue)
         if waiting:
             raise CopyRefused(
-                f"{waiting} jobs of {self.queue} wait for others, or others for them: those may "
-                "not be copied; let them finish first"
+                f"{waiting} jobs of {self.queue} wait for others, or others for them: such jobs "
+                "cannot be copied; let them finish first"
             )
         claimed = self.count_claimed()
         if claimed:

@@ -45,7 +45,7 @@ COLOURS: Final = {
 LIGHT: Final = {name: light for name, (light, _) in COLOURS.items()}
 DARK: Final = {name: dark for name, (_, dark) in COLOURS.items()}
 KIND_NAMES: Final = dict(zip(KINDS, ("worker", "clock", "operator or producer"), strict=True))
-BOX_LEGEND: Final = "in a box: moves that stay there"
+BOX_LEGEND: Final = "in a box: moves that stay in the state"
 LEGEND_GAP: Final = 24.0  # between entries of the legend
 ICONS: Final[dict[Family, str]] = {
     "waiting": "M6 1.5a4.5 4.5 0 1 0 .01 0M6 3.6V6l1.7 1.2",

@@ -41,7 +41,7 @@ EFFECTS: Final = {
     ("error", "record"): "error recorded",
     ("error", "clear"): "error cleared",
     ("run_at", "now"): "due now",
-    ("run_at", "input"): "due when asked",
+    ("run_at", "input"): "due at the requested time",
     ("run_at", "clear"): "not due",
     ("timer", "clear"): "timer cleared",
     ("result", "record"): "result recorded",
@@ -214,7 +214,7 @@ def _effects(move: Move) -> Iterator[str]:
             yield EFFECTS[part, value]
     yield from (f"{stamp} stamped" for stamp in move.stamp)
     yield from (f"{stamp} taken from the caller" for stamp in move.stamp_input)
-    yield from (f"{stamp} wiped" for stamp in move.unstamp)
+    yield from (f"{stamp} cleared" for stamp in move.unstamp)
     yield from (f"{flag} set" for flag in move.flag)
     if move.prunes:
         yield "job and events deleted"

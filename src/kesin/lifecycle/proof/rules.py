@@ -64,7 +64,7 @@ RULES: dict[str, str] = {
     "R2": "nothing leaves a terminal state, and no resting or terminal job is claimed",
     "R3": "a dead worker's job is always recovered by a scheduled move",
     "R4": "an unclaimed working job can always be claimed or moved by a scheduled move",
-    "R5": "automatic moves never go round in a circle",
+    "R5": "automatic moves never form a cycle",
     "R6": "a state with slots is left in bounded time and never under a live claim",
     "R7": "of the moves of one action, at most one fits a job",
     "R8": "every failure gets exactly one verdict",
@@ -76,7 +76,7 @@ SMALL_ATTEMPT_CAPS: Final = (1, 2)
 
 
 def prove(lifecycle: Lifecycle) -> Proof:
-    """Check all rules. Pure; takes a second or two for the largest real lifecycle.
+    """Check all rules. A pure function; takes a second or two for the largest lifecycles.
 
     A job may have its own cap on attempts, so the walk is repeated with caps of one and two: under
     the first, the first claim spends the budget; under the second it does not. Where retries are
@@ -205,7 +205,7 @@ def _check_progress(walk: Walk) -> Iterator[BrokenRule]:
         return waits and not any(opens(edge, job.state, job.timer) for edge, _ in steps)
 
     for state, path in _first_per_state(walk, is_stuck):
-        why = f"a job waits in {state} for ever: no claim and no scheduled move opens"
+        why = f"a job waits in {state} for ever: neither a claim nor a scheduled move is possible"
         yield BrokenRule("R4", why, path)
 
 
@@ -228,9 +228,9 @@ def find_waits_in(walk: Walk, component: Component) -> frozenset[Transition]:
 def _check_cycles(walk: Walk, cycle: tuple[Node, list[Step]] | None) -> Iterator[BrokenRule]:
     if cycle:
         start, round_trip = cycle
-        lines = (*walk.path(start), "and round:", *(walk.format_step(step) for step in round_trip))
+        lines = (*walk.path(start), "and again:", *(walk.format_step(step) for step in round_trip))
         state = walk.configurations[start].state
-        yield BrokenRule("R5", f"a job can go round through {state} for ever", lines)
+        yield BrokenRule("R5", f"a job can loop through {state} for ever", lines)
         return  # one cycle is enough: the others are mostly variations of it
     for node, steps in walk.graph.items():
         for edge, _ in steps:
@@ -272,7 +272,7 @@ def _check_slot_exit(move: Move, source: str, limited: set[str]) -> Iterator[Bro
     if move.target(source) in limited - {source}:
         yield BrokenRule("R6", f"{move.name} leads from one state with slots to another")
     if move.stage and not (move.guard("lease_over") or move.guard("unclaimed")):
-        yield BrokenRule("R6", f"the sweeper's {move.name} may leave {source} under a live claim")
+        yield BrokenRule("R6", f"the scheduled {move.name} may leave {source} under a live claim")
     if move.guard("slot_free"):
         yield BrokenRule("R6", f"{move.name} waits for a slot while it holds one")
 
@@ -341,7 +341,7 @@ def _check_verdicts(lifecycle: Lifecycle) -> Iterator[BrokenRule]:
             if len(verdicts) != 1:
                 got = " and ".join(verdicts) or "none"
                 yield BrokenRule(
-                    "R8", f"channel {channel}, category {category}: one verdict, got {got}"
+                    "R8", f"channel {channel}, category {category}: expected one verdict, got {got}"
                 )
     used = {rule.verdict for rule in errors.rules}
     used |= {code.verdict for code in errors.codes if code.verdict and not code.move}

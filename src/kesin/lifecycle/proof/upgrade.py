@@ -50,7 +50,7 @@ def check_names(
             yield BrokenRule(
                 "U2",
                 f"the state {state} is gone{count}: declare it with retiring=True, wait until it is"
-                " empty, retire it (kesin lifecycle retire), and leave it out then; or use another"
+                " empty, retire it (kesin lifecycle retire), and then leave it out; or use another"
                 " queue",
             )
     for name in sorted(stored.retired & lifecycle.state.keys()):

@@ -20,7 +20,7 @@ _SENTENCES: Final = {
         "free disk space, and it continues",
     ),
     "disk_failing": (
-        "the disk under {path} fails ({problem}) and nothing was written",
+        "the disk under {path} is failing ({problem}) and nothing was written",
         "check that it has free space and works",
     ),
     "read_only": (

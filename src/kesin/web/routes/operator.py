@@ -106,7 +106,7 @@ def _commands(request: Request) -> Commands:
 
 @router.get("/queues")
 def list_queues(request: Request, actor: SignedInActor) -> list[schemas.QueueBody]:
-    """Every queue you may look at."""
+    """List the queues that you may see."""
     service = service_of(request)
     bodies = []
     for queue in service.commands.readable_queues(actor):
@@ -131,7 +131,7 @@ def list_queues(request: Request, actor: SignedInActor) -> list[schemas.QueueBod
 def queue_stats(
     request: Request, actor: SignedInActor, queue: QueueName, site: Site = None
 ) -> Response:
-    """Counts by state and site, and how full its slots are.
+    """Count jobs by state and site, and slots in use.
 
     The cost does not grow with the number of jobs.
     """
@@ -168,9 +168,9 @@ def list_jobs(
 async def enqueue_jobs(
     request: Request, actor: SignedInActor, queue: QueueName, new: schemas.NewJobs
 ) -> Response:
-    """Enqueue by hand, for admins. Producers use the API of their workload.
+    """Enqueue jobs, for admins. Producers use the API of their workload.
 
-    A job that is to come after one that does not exist refuses the whole request.
+    If a job names a parent that does not exist, the whole request is refused.
     """
     service = service_of(request)
     opened, enqueue = service.queues.get(queue), service.commands.enqueue
@@ -203,7 +203,7 @@ def _enqueue_jobs(
 def queue_lifecycle(
     request: Request, actor: SignedInActor, queue: QueueName
 ) -> schemas.LifecycleBody:
-    """The rules of the queue: states, moves, the bound of the proof, a picture in Mermaid."""
+    """The rules of the queue: states, moves, the proven bound and a Mermaid diagram."""
     registered = _commands(request).queue(actor, queue)
     moves = [
         {
@@ -231,12 +231,12 @@ def show_job(
     request: Request,
     actor: SignedInActor,
     job_id: JobId,
-    fold: Annotated[bool, Query(description="false: every event is a line")] = True,  # noqa: FBT002
+    fold: Annotated[bool, Query(description="false: every event is a separate line")] = True,  # noqa: FBT002
 ) -> schemas.JobWhole:
-    """A job with its history, its remarks, what its error means and what you can do with it.
+    """A job with its history, its notes, what its error means and the actions that you may take.
 
-    Also how far it is while it runs, the jobs that it comes after and those that come after it.
-    Personal data is masked unless you may reveal it; each look in clear is an audit line.
+    Also the progress of a running job, its parents and its children.
+    Personal data is masked unless you may reveal it; each reveal is recorded in the audit log.
     """
     service = service_of(request)
     history = service.commands.job(actor, job_id, reveal=True)
@@ -252,9 +252,9 @@ def show_job(
 def act(
     request: Request, actor: SignedInActor, queue: QueueName, body: schemas.Action
 ) -> schemas.ActionResultBody:
-    """An operator's move of chosen jobs or of all that match; with ``dry_run`` only counted.
+    """Apply an operator's action to jobs by id or by filter; with ``dry_run`` only count them.
 
-    By ids every outcome is listed; by filter the first thousand, and the sums of all.
+    With ids, lists every outcome; with a filter, the first thousand and all totals.
     """
     commands, ids, where = _commands(request), body.ids, None
     if body.filter:
@@ -275,7 +275,7 @@ def act(
 def pause(
     request: Request, actor: SignedInActor, queue: QueueName, body: schemas.PauseBody
 ) -> schemas.PausesBody:
-    """Hand out no more jobs of the queue, or of one site."""
+    """Pause the queue, or one site of it: no more jobs are claimed."""
     commands = _commands(request)
     commands.pause(actor, queue, site=body.site, reason=body.reason)
     return schemas.PausesBody(paused=_paused_tenants(commands, actor, queue) or [])
@@ -285,7 +285,7 @@ def pause(
 def resume(
     request: Request, actor: SignedInActor, queue: QueueName, body: schemas.PauseBody
 ) -> schemas.PausesBody:
-    """Hand them out again."""
+    """Resume the queue, or one site of it."""
     commands = _commands(request)
     commands.resume(actor, queue, site=body.site)
     return schemas.PausesBody(paused=_paused_tenants(commands, actor, queue) or [])

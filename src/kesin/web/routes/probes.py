@@ -24,14 +24,14 @@ class Part(BaseModel):
 
 
 class Ready(BaseModel):
-    """Whether requests are best sent here, and why not."""
+    """Whether this process is ready for requests, and if not, why."""
 
     status: Literal["ok", "not_ready"]
     checks: dict[str, Part]
 
 
 class Alive(BaseModel):
-    """The process answers."""
+    """The process responds."""
 
     status: Literal["ok"]
 
@@ -41,12 +41,12 @@ class Swept(BaseModel):
 
     moved: dict[str, dict[str, int]]
     total: int
-    away: list[str] = Field(default_factory=list, description="queues whose store was away")
+    away: list[str] = Field(default_factory=list, description="queues whose store was unreachable")
 
 
 @router.get("/health/live", openapi_extra=PUBLIC_ROUTE)
 async def live() -> Alive:
-    """The process answers. Asks nothing else."""
+    """The process responds. Nothing else is checked."""
     return Alive(status="ok")
 
 
@@ -56,9 +56,9 @@ async def live() -> Alive:
     openapi_extra=PUBLIC_ROUTE,
 )
 async def ready(request: Request, response: Response) -> Ready:
-    """The store answers, the workers and the sweeper are at it, the disk has room.
+    """The store responds, workers and sweeper run, and the disk has free space.
 
-    Waits until pages and routes are loaded. Redis is named, and not waited for: only PDFs need it.
+    Waits until pages and routes are loaded. Redis is optional: only PDFs need it.
     """
     await load_routes(request.app.routes)
     # Not in the thread pool of the other routes, which may all wait for an unreachable store.
@@ -75,7 +75,7 @@ async def ready(request: Request, response: Response) -> Ready:
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
 def metrics(request: Request, actor: SignedInActor) -> Response:
-    """Prometheus' numbers; needs the scope ``metrics``."""
+    """Prometheus metrics; needs the scope ``metrics``."""
     service = service_of(request)
     service.accounts.require(actor, "metrics", "metrics.read")
     return Response(service.metrics.page(), media_type=CONTENT_TYPE)
@@ -87,7 +87,7 @@ def sweep(
     queue: Annotated[str | None, Query(max_length=63)] = None,
     stage: Annotated[list[Stage] | None, Query(max_length=len(STAGES))] = None,
 ) -> Swept:
-    """Make the clock's moves now, of one queue or all; needs the cron secret."""
+    """Run the scheduled moves now, of one queue or all; needs the cron secret."""
     service = service_of(request)
     actor = request.state.actor
     if not actor.has("cron"):

@@ -23,7 +23,7 @@ MAX_FIELDS = 10
 async def sign_in(
     request: Request, response: Response, credentials: schemas.Credentials
 ) -> schemas.Who:
-    """Sign in; the session comes as a cookie. Any session you had before ends."""
+    """Sign in; the response sets a session cookie. An earlier session of this browser ends."""
     auth.check_origin(request, required=False)
     actor, token = await _sign_in(request, credentials.name, credentials.password)
     auth.set_session_cookie(request, response, token)
@@ -32,7 +32,7 @@ async def sign_in(
 
 @router.get("/api/session")
 def show_session(actor: SignedInActor) -> schemas.Who:
-    """Who you are to the service."""
+    """The signed-in user, or the API key."""
     return who_body(actor)
 
 

@@ -36,7 +36,7 @@ class SiteBody(BaseModel):
 
 
 class SiteChange(Strict):
-    """What changes; what is left out stays."""
+    """The fields to change; omitted fields stay."""
 
     name: Name | None = None
     channel: Text | None = None
@@ -82,7 +82,7 @@ def list_sites(request: Request, actor: SignedInActor) -> list[SiteBody]:
 def post_site(
     request: Request, response: Response, actor: SignedInActor, body: NewSite
 ) -> SiteBody:
-    """Add a site; the same request again is answered with 200 and changes nothing."""
+    """Add a site; repeating the request returns 200 and changes nothing."""
     service, given = service_of(request), body.model_dump(exclude={"id"})
     create = site_changes.create_site
     site, is_new = create(service.accounts, service.workloads, actor, body.id, **given)
@@ -104,7 +104,7 @@ def patch_site(request: Request, actor: SignedInActor, site_id: Id, body: SiteCh
 
 @router.get("/sites/{site_id}/removal")
 def show_removal(request: Request, actor: SignedInActor, site_id: Id) -> RemovalPreview:
-    """What the removal of the site would end, and the open jobs that forbid it."""
+    """What removing the site would delete, and the open jobs that prevent it."""
     return site_changes.preview_removal(service_of(request).commands, actor, site_id)
 
 
@@ -118,14 +118,14 @@ def delete_site(
 
 @router.get("/sites/{site_id}/keys")
 def list_keys(request: Request, actor: SignedInActor, site_id: Id) -> list[SiteKey]:
-    """The keys of this site, revoked ones too."""
+    """The keys of this site, including revoked keys."""
     keys = service_of(request).accounts.keys(actor)
     return [_key(key) for key in keys if key.site == site_id]
 
 
 @router.post("/sites/{site_id}/keys", status_code=201, response_model=SiteKey)
 def post_key(request: Request, actor: SignedInActor, site_id: Id, body: NewKey) -> Response:
-    """Create a key of this site; only this answer has it."""
+    """Create a key of this site; only this response contains it."""
     create, given = service_of(request).accounts.create_key, body.model_dump()
     key, record = create(actor, **given, site=site_id)
     return json_response(_key(record, key), 201, cache_control=UNCACHED)

@@ -222,7 +222,7 @@ def _worker_moves(limits: OciLimits) -> tuple[Move, ...]:
             timer=limits.backoff,
             timer_for=PASSING,
             stamp=ENDED,
-            doc="The timer retries a temporary failure; no other row has one.",
+            doc="The timer retries temporary failures; other failed rows have no timer.",
         ),
         moves.fail("PROCESSING", "FAILED", name="ack_failed", when=(budget_spent,), stamp=ENDED),
         Move(

@@ -215,7 +215,7 @@ def _warnings(site: SiteContext, stats: SiteStats) -> Iterable[tuple[str, str]]:
         sentence = "Google did not accept all of request %(request)s: %(status)s"
         yield "UPLOAD_NOT_TAKEN", Message(sentence, request=name, status=status)
     short = reconciliation.short_days(reconciliation.read_state(site), now)
-    sentence = "Google took %(taken)s of the %(sent)s rows sent on %(day)s"
+    sentence = "Google accepted %(taken)s of the %(sent)s rows sent on %(day)s"
     yield from (("TAKEN_TOO_FEW", Message(sentence, **day)) for day in short[:1])
 
 
@@ -224,7 +224,7 @@ def _script_warnings(site: SiteContext, stats: SiteStats, now: int) -> Iterable[
         beat, hours = site.read_metadata(HEARTBEAT) or {}, site.silent_hours
         last = max(int(beat.get("at", 0)), stats.last_ack_at or 0, site.record.created_at)
         if now - last > hours * HOUR_S * SECOND_US:
-            yield "SCRIPT_SILENT", Message("no script report for %(n)s hours, rows wait", n=hours)
+            yield "SCRIPT_SILENT", Message("rows wait, no script report for %(n)s hours", n=hours)
     adjustments = site.context.commands.queues[ADJUSTMENTS].waiting(site.id)
     if "READY" in adjustments.first_created_at:
         yield "ADJUSTMENTS_READY", "adjustments are ready: upload their file to Google Ads"

@@ -92,8 +92,8 @@ def require_channel(site: SiteContext) -> None:
     """Raise RequestConflict unless the site is left to a script."""
     if site.channel != "script":
         raise RequestConflict(
-            f"the site {site.id} is on the channel {site.channel!r}: our worker uploads its rows; "
-            "turn the script off, or move the site back with `kesin site set --channel script`",
+            f"the site {site.id} is on the channel {site.channel!r}: Kesin's worker uploads its "
+            "rows; stop the script, or move the site back with `kesin site set --channel script`",
             code="wrong_channel",
         )
 

@@ -109,7 +109,7 @@ def check_board_count(plans: Sequence[CuttingPlan]) -> None:
     """Raise OrderProblem if there are more boards than a screen or a printer can show."""
     boards = sum(len(plan.layouts) for plan in plans)
     if boards > MAX_DRAWN_BOARDS:
-        message = "%(n)s different boards are too many for one drawing: ask for each with ?board="
+        message = "%(n)s different boards are too many for one drawing: request each with ?board="
         raise _not_found(Message(message, n=boards), boards=boards)
 
 

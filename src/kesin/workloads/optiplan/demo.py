@@ -90,12 +90,12 @@ class OptiplanDemo(demo.DemoPart):
         yield demo.TourStop(
             "A cutting order that waits for you",
             f"{pages}/optiplan",
-            "Press “Add this customer”, “Keep”, then “Approve”: it is planned and goes to the saw.",
+            "Press “Add this customer”, then “Add customer and approve”: it goes to the saw.",
         )
         yield demo.TourStop(
             "The same order as a job",
             f"{pages}/jobs/{self._held_job}",
-            "Its timeline, the next thing that will happen, the drawn plan once it is approved.",
+            "Its timeline, what happens next, and the drawn plan once it is approved.",
         )
 
     def clean_up(self) -> None:

@@ -217,7 +217,7 @@ def _scheduled_moves(limits: OptiplanLimits) -> tuple[Move, ...]:
             doc="Later states are kept, so nothing is delivered twice.",
         ),
         blocked_timeout,
-        timeout("xml_timeout", "OPTI_RUNNING", "E_OPTI_XML_TIMEOUT", "no XML came in time"),
+        timeout("xml_timeout", "OPTI_RUNNING", "E_OPTI_XML_TIMEOUT", "no XML appeared in time"),
         timeout("ack_timeout", "XML_READY", "E_OSI_ACK_TIMEOUT", "the machine did not acknowledge"),
         moves.prune("DONE", days=limits.keep_done_days),
     )

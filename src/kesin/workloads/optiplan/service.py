@@ -65,7 +65,7 @@ def read_order_list(
     if customer_phone is None:
         raise OrderProblem(
             OptiCode.PHONE_REQUIRED,
-            "a list does not name its customer: give the customer's phone, ?customer_phone=",
+            "a list does not name the customer: give the customer's phone, ?customer_phone=",
         )
     rules = workshop.rules()
     bands = tuple(band for band in rules.edge_mapping if band != NO_BAND) or defaults.bands
@@ -197,7 +197,7 @@ class OrderService:
             return self._get_job(job_id)
         match outcome.reason:
             case "retries_left":
-                why = "it was retried %(n)s times: reissue it when the cause is removed"
+                why = "it was retried %(n)s times: remove the cause, then reissue it"
                 raise OrderProblem(OptiCode.RETRY_LIMIT_REACHED, why, n=before.retry_count)
             case "code_not_in":
                 why = Message("a retry would not help: remove the cause, then reissue it")
@@ -284,12 +284,12 @@ class OrderService:
             self._require_operate(actor, "customer")
         if approve is not None:
             self._require_operate(actor, "approve")
-        normalised = _require_phone(phone, "a customer is known by a phone number")
+        normalised = _require_phone(phone, "a customer needs a phone number")
         name = name.strip()
         if field := find_masked({"name": name, "phone": phone}):
             raise _masked_value(field)
         if not 1 <= len(name) <= payloads.MAX_NAME:
-            why = "a name has 1…%(most)s characters"
+            why = "a name must have 1…%(most)s characters"
             raise OrderProblem(OptiCode.VALIDATION, why, {"field": "name"}, most=payloads.MAX_NAME)
         try:
             customer = Customer(payloads.check_one_line(name), normalised)

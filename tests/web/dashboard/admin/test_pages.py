@@ -234,12 +234,12 @@ def test_a_service_that_sweeps_says_when_it_does_so_again(make_world: MakeWorld)
     world.service.sweeper = sweeper
     world.person("boss", "admin")
     text = get(world, "/dashboard/workers")
-    assert "The last one ended 7 secs ago." in text
+    assert "The last sweep ended 7 secs ago." in text
     assert "No workers seen" in text
     assert "Most workers of other programs are seen only while they hold a job." in text
     for stage in ("in 42 secs", "every 60 secs", "in 55 mins", "every 60 mins"):
         assert stage in text
-    assert "beside this process" not in text
+    assert "outside this process" not in text
 
 
 class Beside:
@@ -259,11 +259,11 @@ def test_the_queues_of_the_processes_beside_this_one_have_their_worker(world, mo
     monkeypatch.setattr(world.service, "_work", True)
     text = get(world, "/dashboard/workers")
     for title in ("PDF batches", "PDF webhooks"):
-        assert re.search(rf"beside this process</td>\s+<td><a [^>]+>{title}</a>", text)
+        assert re.search(rf"outside this process</td>\s+<td><a [^>]+>{title}</a>", text)
     assert "0 in this process" in text
     monkeypatch.setattr(Beside, "alive", False)
     gone = get(world, "/dashboard/workers")
-    assert re.search(r"beside this process</td>\s+<td>.*?</td>\s+<td>.*?silent", gone)
+    assert re.search(r"outside this process</td>\s+<td>.*?</td>\s+<td>.*?silent", gone)
 
 
 # The audit log

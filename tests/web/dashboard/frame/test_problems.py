@@ -72,8 +72,8 @@ UNMET = {
     " give the changed move a new name": "the service would not start",
     "{} is not a queue name: lower-case letters, digits, - and _, at most 63": "nor then",
     "the {} is {}": "pages enqueue nothing that is no JSON",
-    "the site {} is on the channel {}: our worker uploads its rows;"
-    " turn the script off, or move the site back with `kesin site set --channel script`": "a script"
+    "the site {} is on the channel {}: Kesin's worker uploads its rows;"
+    " stop the script, or move the site back with `kesin site set --channel script`": "a script"
     " gets it",
     "conversions must be {}, not {}": "a page sends a file",
     "send one conversion, a list, or {siteId, conversions}": "a page sends CSV",

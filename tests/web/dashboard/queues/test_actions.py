@@ -103,7 +103,7 @@ def test_an_action_that_only_marks_a_job_is_not_offered(tasks):
 
 def test_a_preview_without_moves_has_no_button(tasks):
     text = words(send(tasks, "sheet", call="requeue", ids=tasks.job()))
-    assert "None of these jobs can move this way now." in text
+    assert "This action does not apply to any of these jobs now." in text
     assert "Retry 1 job" not in text
 
 
@@ -203,7 +203,7 @@ def test_a_queue_and_a_site_are_paused_with_a_reason_and_resumed(tasks):
     assert "This queue is paused" in page
     assert "the other side is down" in page
     assert "south is paused" in page
-    assert f"{tasks.name} runs again." in words(send(tasks, "resume"))
+    assert f"{tasks.name} has been resumed." in words(send(tasks, "resume"))
     assert f"{tasks.name} was not paused." in words(send(tasks, "resume"))
     assert [one.tenant for one in tasks.store.paused(tasks.name)] == ["south"]
 

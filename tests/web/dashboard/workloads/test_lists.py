@@ -319,7 +319,7 @@ def test_a_renewal_of_orders_is_no_new_look_at_them(make_world):
 
 @contextmanager
 def moving(world: World, monkeypatch, jobs: list[str]) -> Iterator[None]:
-    """A failed job is taken back between the counters and the counts, as long as there are any."""
+    """A failed job is withdrawn between the counters and the counts, as long as there are any."""
     store, read = world.store, world.store.failures
 
     def failures(*args: Any, **how: Any) -> Any:
@@ -382,7 +382,7 @@ def test_the_failures_of_a_code_have_a_curve_of_the_last_day(make_world):
     text = world.client.get(path, headers=headers).text
     [label] = re.findall(r'class="trend"><svg class="spark" role="img" aria-label="([^"]*)"', text)
     assert label == (
-        "The last 24 hours by half hours, from left to right: 3 of these jobs came,"
+        "The last 24 hours by half hours, from left to right: 3 of these jobs arrived,"
         " at most 2 in half an hour, 2 in the last hour"
     )
     [group] = world.service.failures.of(world.task, world.task.stats()).groups

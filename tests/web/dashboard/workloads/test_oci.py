@@ -119,7 +119,7 @@ def test_an_action_says_exactly_what_it_moved_and_refused(control):
     assert f'href="/dashboard/jobs/{done}" title="{done}">done-0 · 10 TRY</a>' in refused
     assert f"…{done[-12:]}</span>" in refused
     assert "it is already COMPLETED" in response.text
-    assert "1 row was there already" in response.text
+    assert "1 row was already in that state" in response.text
     assert "kesin:forget" in response.headers["hx-trigger"]
     row = control.world.found(ids[0])
     assert (row.state, row.error_code) == ("QUEUED", "UNPARSEABLE_GCLID")
@@ -156,7 +156,7 @@ def test_of_all_that_match_each_is_counted_and_only_the_list_is_cut(control, mon
     control.rows(3)
     response = control.post("/actions", data={"action": "RETRY_SELECTED", "all": "1"}).text
     assert "2 moved, 2 refused" in response
-    assert "3 rows were there already" in response
+    assert "3 rows were already in that state" in response
     assert '<span class="n">2</span> it is already COMPLETED' in response
     assert response.count("/dashboard/jobs/") == 1
 

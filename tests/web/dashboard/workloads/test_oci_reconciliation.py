@@ -58,7 +58,7 @@ def test_three_columns_by_day_and_action_with_sums_and_no_rate(reconciled):
     assert "%" not in page.partition("<tbody>")[2].partition("</table>")[0]
     assert "Days are those of the Google Ads account (UTC)" in page
     titles = re.findall(r"<title>(.*?)</title>", page)
-    assert f"{day(reconciled, 1)}: 2 sent, 1,235 taken, 0.5 attributed" in titles
+    assert f"{day(reconciled, 1)}: 2 sent, 1,235 accepted, 0.5 attributed" in titles
 
 
 def test_days_are_chosen_and_a_range_is_bounded(reconciled):
@@ -95,7 +95,7 @@ def test_the_file_is_for_spreadsheets_and_none_of_its_cells_is_a_formula(reconci
 
 
 def test_the_page_says_what_is_missing_and_what_went_wrong(control):
-    assert "if its option is set; this has not been tried" in control.get("/reconciliation").text
+    assert "if its option is set; this has not been tested" in control.get("/reconciliation").text
     for channel, words in {"api": "after 03:00", "data_manager": "the scope adwords"}.items():
         control.world.accounts.set_site(ROOT, "north", channel=channel)
         assert words in control.get("/reconciliation").text
@@ -107,12 +107,12 @@ def test_the_page_says_what_is_missing_and_what_went_wrong(control):
     control.world.accounts.set_site(ROOT, "north", channel="api")
     page = control.get("/reconciliation").text
     assert "USER_PERMISSION_DENIED: not yours" in page
-    assert "Google took 3 of the 10 rows sent on 2026-11-01" in page
+    assert "Google accepted 3 of the 10 rows sent on 2026-11-01" in page
     control.world.clock.advance(8 * 86_400)
     control.world.accounts.set_site(ROOT, "north", channel="script")
     page = control.get("/reconciliation").text
     assert "USER_PERMISSION_DENIED" not in page  # our worker does not try it any more
-    assert "Google took 3" not in page  # as in the warnings of the site
+    assert "Google accepted 3" not in page  # as in the warnings of the site
 
 
 def test_it_is_linked_and_speaks_turkish(reconciled):

@@ -195,7 +195,7 @@ def test_an_order_is_typed_and_brought_once(shop):
     data = shop.found(made).payload
     assert data["order"]["parts"][0]["length_cm"] == 60.5
     assert data["order"]["parts"][0]["edge_up"] == "1mm"
-    assert "The order is on its way" in get(shop, f"?made={made}").text
+    assert "The order was created" in get(shop, f"?made={made}").text
 
 
 def test_what_is_wrong_stands_at_its_cell_and_what_was_typed_stays(shop):

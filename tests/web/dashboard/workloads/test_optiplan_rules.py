@@ -51,7 +51,7 @@ def test_rules_are_typed_shown_and_then_written(shop):
     ] == [
         ("Saw blade", "4 mm", "3.5 mm"),
         ("Trim of boards of 18 mm", "10 mm", "12 mm"),
-        ("Band 040", "0.4 mm", "not there"),
+        ("Band 040", "0.4 mm", "not set"),
         ("Maximum retries", "3", "2"),
     ]
     answer = saved(shop, shown)
@@ -112,7 +112,7 @@ def test_rows_of_the_rules_come_and_go(shop):
     assert less["seen"] == typed["seen"]
     none = hidden(post(shop, "/rules/form", data=typed | {"do": "remove:/defaultPlateSize"}).text)
     assert "v/defaultPlateSize/width_mm" not in none
-    assert "Height of the usual board" in post(shop, "/rules", data=none).text
+    assert "Height of the default board" in post(shop, "/rules", data=none).text
     assert post(shop, "/rules/form", data=typed | {"do": "dance"}).status_code == 422
 
 

@@ -163,7 +163,7 @@ def create(ctx: Context, fields: FormFields) -> HTMLResponse:
     """Create an API key; only this response shows it."""
     days = first_value(fields, "days")
     if days and not (days.isascii() and days.isdecimal() and len(days) <= MAX_DIGITS):
-        problem = Invalid("a key lasts 1…3650 days", details={"field": "days"})
+        problem = Invalid("a key must expire in 1…3650 days", details={"field": "days"})
         return _key_list(ctx, problem=problem, given=fields)
     try:
         name, scopes = first_value(fields, "name"), fields.get("scope", [])

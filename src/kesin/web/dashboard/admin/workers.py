@@ -99,7 +99,7 @@ def _worker_rows(ctx: PageContext, queues: list[Queue]) -> list[WorkerRow]:
             row.seen_at, row.detail = beat.seen_at, beat.detail
             row.well = row.well and beat.is_fresh
     # Processes that this one supervises: not all of them report by themselves.
-    alive, name = ctx.service.supervised_alive, ctx.say("beside this process")
+    alive, name = ctx.service.supervised_alive, ctx.say("outside this process")
     working = {row.queue for row in rows.values() if row.well}
     for queue in queues if alive is not None else ():
         workload = ctx.service.workloads.get(queue.name)

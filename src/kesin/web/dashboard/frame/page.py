@@ -65,9 +65,9 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class JobAction:
-    """An action on a job's page: a link, or a request that answers with a dialog or a report.
+    """An action on a job's page: a link, or a request that returns a dialog or a report.
 
-    ``primary`` is what helps the job now. A destructive action is never primary and comes last.
+    ``primary`` marks the action to take now. A destructive action is never primary and comes last.
     """
 
     label: str
@@ -97,7 +97,7 @@ class QueueWarning(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WorkloadPages:
-    """A workload's part of the dashboard. Nothing of it is required.
+    """A workload's part of the dashboard. Every field is optional.
 
     ``package`` holds its ``templates/``, which are named ``<workload>/<file>``, and its catalogues,
     ``locale/<language>/*.po``.
@@ -139,7 +139,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class PageContext:
-    """A request for a page: who asks, in which language, theme and time zone."""
+    """A request for a page: the user, language, theme and time zone."""
 
     request: Request
     actor: Actor
@@ -171,7 +171,7 @@ class PageContext:
 
     @property
     def in_part(self) -> bool:
-        """Whether an open page asks for a part of itself."""
+        """Whether an open page requests a part of itself."""
         headers = self.request.headers
         restored = headers.get("hx-history-restore-request") == "true"  # going back: a whole page
         return headers.get("hx-request") == "true" and not restored
@@ -181,27 +181,27 @@ class PageContext:
         return self.service.workload_context(name)
 
     def pages_of(self, queue: str) -> WorkloadPages:
-        """What the workload of a queue brings to the dashboard."""
+        """The dashboard parts of a queue's workload."""
         return self.frame.pages.get(queue, _NO_PAGES)
 
     def sees_all(self, queue: Queue) -> bool:
-        """Whether the user may see all jobs of a queue, and so what tells of all of them."""
+        """Whether the user may see all jobs of a queue, and so figures about all of them."""
         return self.commands.visible_sites(self.actor, queue.name) is None
 
     def say(self, sentence: str, **values: Any) -> str:
-        """A sentence of the dashboard in the reader's language."""
+        """A sentence of the dashboard in the user's language."""
         text = self.catalogue.gettext(sentence)
         return text % values if values else text
 
     def stats(self, queue: Queue, site: str = "") -> QueueStats:
-        """The counts that the user may see; read once a request, for the page and its frame."""
+        """The counts that the user may see; read once per request, for the page and its frame."""
         read: dict[str, QueueStats] = self.request.scope.setdefault("kesin.stats", {})
         if queue.name not in read:
             read[queue.name] = queue.stats()
         return self.commands.visible_stats(self.actor, read[queue.name], site=site or None)
 
     def totals(self, queue: Queue, *, oldest: bool = False) -> QueueStats:
-        """The same without tenants, for less; a user of some sites gets the counts of theirs."""
+        """The same without tenants, at less cost; a user of some sites gets the counts of those."""
         read: dict[str, QueueStats] = self.request.scope.setdefault("kesin.stats", {})
         if queue.name in read or not self.sees_all(queue):
             return self.stats(queue)
@@ -211,19 +211,19 @@ class PageContext:
         return read[key]
 
     def sites(self, queue: str) -> list[Site]:
-        """The user's sites whose jobs of a queue they may see; read once a request."""
+        """The user's sites whose jobs of a queue they may see; read once per request."""
         scope, visible = self.request.scope, self.actor.sites_in(queue)
         if "kesin.sites" not in scope:
             scope["kesin.sites"] = self.accounts.sites(self.actor)
         return [one for one in scope["kesin.sites"] if visible is None or one.id in visible]
 
     def title_of(self, queue: str) -> str:
-        """What people call a queue."""
+        """The display name of a queue."""
         workload = self.service.workloads.get(queue)
         return self.say(workload.title) if workload and workload.title else queue
 
     def job_name(self, job: Job) -> str:
-        """What people call a job; empty where only its key or id tells it from others."""
+        """The display name of a job; empty if it has only a key or an id."""
         return titles_of(self.commands, job.queue)(job)
 
     def job_names(self, queue: str, ids: Sequence[str]) -> dict[str, str]:
@@ -237,7 +237,7 @@ class PageContext:
         return named
 
     def tell(self, message: str | None) -> Markup:
-        """A message of the floors below; one that has no translation is marked as English."""
+        """A message of a lower layer; a message without a translation is marked as English."""
         text = translate(self.catalogue, message) if message else ""
         if text is None:
             return Markup('<span lang="en">{}</span>').format(message)
@@ -321,7 +321,7 @@ def app_state(app: FastAPI, name: str, make: Callable[[], _T]) -> _T:
 
 @requires_sign_in
 async def page_context(request: Request) -> PageContext:
-    """The context of the signed-in user; anybody else is sent to the sign-in page."""
+    """The context of the signed-in user; other callers are redirected to the sign-in page."""
     actor: Actor = request.state.actor
     if not actor.grants:
         raise SignInRequired

@@ -41,8 +41,8 @@ DISMISSAL: Final = (
     "A dismissed job stays in the list and needs no more action. A retry is still possible."
 )
 REASONS: Final[dict[str, str]] = {
-    "unclaimed": "a worker has it now",
-    "holds_claim": "a worker has it now",
+    "unclaimed": "a worker is working on it",
+    "holds_claim": "a worker is working on it",
     "flag_not_set": "already requested",
     "code_in": "its error code does not allow it",
     "code_not_in": "its error code does not allow it",
@@ -50,7 +50,7 @@ REASONS: Final[dict[str, str]] = {
     "retries_left": "no retries are left",
     "budget_left": "no attempts are left",
     "duplicate": "another job has its key",
-    "busy": "every slot there is taken",
+    "busy": "all slots are in use",
     "unknown": "there is no such job, or you have no access to it",
     "stale": "it changed meanwhile",
 }

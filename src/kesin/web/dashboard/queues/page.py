@@ -187,7 +187,7 @@ def pause(ctx: Context, queue: str, sent: FormFields) -> Response:
 def resume(ctx: Context, queue: str, sent: FormFields) -> Response:
     site = _site_of(sent)
     was_paused = ctx.commands.resume(ctx.actor, queue, site=site)
-    sentence = "%(what)s runs again." if was_paused else "%(what)s was not paused."
+    sentence = "%(what)s has been resumed." if was_paused else "%(what)s was not paused."
     message = ctx.say(sentence, what=site or ctx.title_of(queue))
     return _result(ctx, ctx.commands.queue(ctx.actor, queue), message=message)
 

@@ -189,7 +189,7 @@ def restatement(job: Job, new: Conversion, changed: Sequence[str], number: int) 
     """The adjustment of this number, with a new value of a conversion that Google took."""
     for name in changed:
         if name not in ("conversionValue", "conversionCurrency"):
-            why = "Google accepts a new value or currency of a sale that it has, but no %(field)s"
+            why = "Google accepts a new value or currency of a known sale, but no new %(field)s"
             raise Unsendable("NOT_ADJUSTABLE", name, why, field=name)
     said = f"{job.id} {number} {new.value} {new.currency}"
     digest = hashlib.sha256(said.encode()).hexdigest()

@@ -25,8 +25,8 @@ GONE: Final = "there is no conversion of this externalId here"
 RETRACTED: Final = "the sale was retracted: to report it again, use another externalId"
 OVERTAKEN: Final = "a later adjustment of the sale was sent first"
 _NO_WBRAID: Final = (
-    "Google adjusts no conversion with a wbraid: correct your own figures, and send the gclid or "
-    "gbraid of sales that may change"
+    "Google cannot adjust a conversion with a wbraid: correct your own figures, and send the gclid "
+    "or gbraid of sales that may change"
 )
 _NO_RETRACTION: Final = (
     "the Data Manager API has no retraction: retract the sale in Google Ads itself (RESTATE with "
@@ -89,7 +89,7 @@ def rules_of(site: SiteContext, conversion: Job) -> RowDefaults:
 def check_unadjusted(site: SiteContext, conversion: Job) -> None:
     """Raise Unsendable if an adjustment of the conversion was sent, or may be."""
     if any(map(_may_arrive, siblings(site, [conversion.id])[conversion.id].values())):
-        why = "it has an adjustment, so it is not sent again: adjust it once more"
+        why = "it has an adjustment, so it is not sent again: adjust it again"
         raise Unsendable("ADJUSTED", "externalId", why)
 
 

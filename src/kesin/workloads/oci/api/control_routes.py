@@ -72,7 +72,7 @@ def add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
     def queue_stats(
         actor: SignedInActor, site_id: SiteId = None, scope: Literal["site", "multi"] = "site"
     ) -> schemas.AllTotals:
-        """How a site stands, or all that are yours; with warnings."""
+        """Counts and warnings of a site, or of all your sites."""
         if scope == "site":
             site = require_site(context, actor, site_id, "read", action="oci.stats")
             return schemas.AllTotals(**_site_totals(site).model_dump(exclude_unset=True))
@@ -86,7 +86,7 @@ def add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
         """The sites for a manager script: at most 50, the least recently served first.
 
         Those of the script channel with a customer_id that the key may serve. With ``starts`` they
-        let others go first in the next run, even if this one ends before it serves them.
+        come last in the next run, even if this run ends before it serves them.
         """
         context.commands.accounts.require(actor, "oci:script", "oci.manager", queue="oci")
         made, sites = schemas.ManagedSite, script.managed_sites(context, actor, starts=starts)
@@ -103,9 +103,9 @@ def add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
         limit: Annotated[int, Query(ge=1, le=MAX_PAGE_ROWS)] = 100,
         cursor: Cursor = None,
     ) -> schemas.RowPage:
-        """A page of rows, newest first; by state, code, category, or found by any of its names.
+        """A page of rows, newest first; filtered by state, code or category, or found by an id.
 
-        Only who may reveal click ids finds rows by them.
+        A search by click id needs permission to reveal click ids.
         """
         site = require_site(context, actor, site_id, "read", action="oci.rows")
         where = {"status": status or [], "code": code or [], "category": category or []}
@@ -127,9 +127,9 @@ def add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
         code: FilterValues = None,
         language: Annotated[Language, Query(alias="lang")] = "en",
     ) -> StreamingResponse:
-        """The FAILED rows, or those with these codes, as a file to be corrected and posted back.
+        """The FAILED rows, or those with these codes, as a file to correct and post again.
 
-        The columns of click ids are there for those who may reveal them.
+        It has the columns with click ids if you may reveal them.
         """
         site = require_site(context, actor, site_id, "read", action="oci.dead_letters")
         site.note(actor, "oci.dead_letters", {"revealed": actor.has("reveal")})
@@ -141,7 +141,7 @@ def add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
 def add_action_routes(router: APIRouter, batch_router: APIRouter, context: WorkloadContext) -> None:
     @batch_router.post("/api/oci/queue-actions", response_model_exclude_none=True)
     def queue_actions(actor: SignedInActor, body: schemas.QueueActionBody) -> schemas.Acted:
-        """An operator's action on rows of a site, by ids or by what they have in common."""
+        """An operator's action on rows of a site, by ids or by filter."""
         action = f"queue.{body.action[:40]}"
         site = require_site(context, actor, body.site_id, "operate", action=action)
         if body.action not in ACTIONS:
@@ -191,7 +191,7 @@ def add_action_routes(router: APIRouter, batch_router: APIRouter, context: Workl
 def add_site_routes(router: APIRouter, context: WorkloadContext) -> None:
     @router.put("/api/oci/credentials")
     def put_credentials(actor: SignedInActor, body: schemas.CredentialsBody) -> schemas.Ok:
-        """Seal a site's credentials; nothing sends them back. The breaker closes."""
+        """Seal a site's credentials, which are never returned. The breaker closes."""
         site = require_site(context, actor, body.site_id, "admin", action="oci.credentials")
         seal_credentials(site, actor, body.credentials)
         return schemas.Ok()
@@ -207,21 +207,21 @@ def add_site_routes(router: APIRouter, context: WorkloadContext) -> None:
 
     @router.patch("/api/oci/sites/{site_id}/settings")
     def patch_settings(actor: SignedInActor, site_id: PathId, body: Settings) -> dict[str, Any]:
-        """Change settings of a site, null removes one; returns all that are set."""
+        """Change settings of a site; null removes a setting. Returns all that are set."""
         site = require_site(context, actor, site_id, "admin", action="site.set")
         store = context.commands.accounts.set_site_settings
         return store(actor, site.id, site.queue.name, validate_settings(body))
 
     @router.delete("/api/oci/credentials")
     def drop_credentials(actor: SignedInActor, site_id: SiteId = None) -> schemas.Ok:
-        """Forget a site's credentials."""
+        """Delete a site's credentials."""
         site = require_site(context, actor, site_id, "admin", action="oci.credentials")
         context.vault.drop(actor, vault_name(site.id))
         return schemas.Ok()
 
     @router.post("/api/oci/credentials/check")
     def check_credentials(actor: SignedInActor, site_id: SiteId = None) -> schemas.Checked:
-        """Try token, account and action; nothing is recorded. If all passes, the breaker closes."""
+        """Test token, account and action; nothing is recorded. If all pass, the breaker closes."""
         site = require_site(context, actor, site_id, "operate", action="oci.check")
         findings = check_site(site, channels_of(context.settings))
         site.note(actor, "oci.check")
@@ -242,7 +242,7 @@ def _fix_rows(
         details = {"field": name}
         raise Invalid("%(field)s is not a field of a conversion", details=details, field=name)
     if len(body.ids) > MAX_FIXES:
-        raise Invalid(f"at most {MAX_FIXES} rows a request", details={"field": "ids"})
+        raise Invalid(f"at most {MAX_FIXES} rows per request", details={"field": "ids"})
     ids, changes = operations.strip_seals(body.ids), body.conversion or {}
     if changes and len(ids) > 1:
         raise Problem("change one row at a time", code="bad_selection", details={"field": "ids"})

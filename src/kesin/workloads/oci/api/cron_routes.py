@@ -30,7 +30,7 @@ def add_cron_routes(router: APIRouter, context: WorkloadContext) -> None:
     def cron_recover(
         request: Request, min_age_minutes: Annotated[int, Query(ge=0, le=1_440)] = 0
     ) -> schemas.Recovered:
-        """Take back rows whose claim ran out."""
+        """Recover rows whose claim has expired."""
         actor = _require_cron(context, request)
         arguments = {"min_age_minutes": min_age_minutes}
         moved = _sweep(context, "recover", min_age_minutes * MINUTE_US, None)  # FAILED rows stay
@@ -55,7 +55,7 @@ def add_cron_routes(router: APIRouter, context: WorkloadContext) -> None:
     def cron_process(
         request: Request, limit: Annotated[int, Query(ge=1, le=MAX_ROWS)] = 50
     ) -> schemas.Processed:
-        """One turn of our workers, shared fairly between the sites; adjustments come second."""
+        """Run the upload workers once, fairly across sites; conversions before adjustments."""
         actor = _require_cron(context, request)
         channels, adjusting = channels_of(context.settings), context.commands.queues[QUEUE]
         ended = build_worker(context, channels, limit=limit, threads=1).run_once()

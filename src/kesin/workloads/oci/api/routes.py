@@ -94,10 +94,10 @@ def _add_producer_routes(router: APIRouter, context: WorkloadContext) -> None:
         site_id: SiteId = None,
         ignore_columns: IgnoreColumns = None,
     ) -> Response:
-        """Take conversions in: JSON, NDJSON or CSV, up to 10 000; one result a row.
+        """Accept up to 10 000 conversions as JSON, NDJSON or CSV; one result for each row.
 
         A row with an unknown field is rejected. A CSV with an unknown column is refused, unless
-        `ignoreColumns` names the column; the columns of our own files are known.
+        `ignoreColumns` names the column; the columns of Kesin's own files are known.
         """
         kind, ignored = request.headers.get("content-type", ""), column_names(ignore_columns)
         given = (actor, body, kind, site_id, ignored)
@@ -126,14 +126,14 @@ def _ingest_row(row: IngestResult) -> dict[str, Any]:
 def _add_adjustment_routes(router: APIRouter, batches: APIRouter, context: WorkloadContext) -> None:
     @batches.post("/api/oci/adjustments", response_model_exclude_defaults=True)
     def post_adjustments(actor: SignedInActor, body: schemas.AdjustmentsBody) -> schemas.Ingested:
-        """Retract or restate conversions that were sent before, up to 10 000; one result a row."""
+        """Retract or restate up to 10 000 earlier conversions; one result for each row."""
         site = require_site(context, actor, body.site_id, "oci:ingest", action="oci.adjust")
         results = intake.adjust(site, body.adjustments, actor=actor)
         return schemas.Ingested.model_validate({"results": results}, from_attributes=True)
 
     @router.get("/api/oci/adjustments.csv", **CSV_FILE)
     def adjustments_csv(actor: SignedInActor, site_id: SiteId = None) -> StreamingResponse:
-        """The adjustments that can be sent as Google's file; MARK_SENT once it is uploaded."""
+        """The adjustments to upload, as Google's file; then close them with MARK_SENT."""
         site = require_site(context, actor, site_id, "read", action="oci.adjustments_file")
         return csv_response(f"adjustments-{site.id}", _adjustment_lines(site))
 
@@ -173,9 +173,9 @@ def _add_script_routes(  # noqa: C901  # one function a route
         mark_as_exported: Annotated[bool, Query(alias="markAsExported")] = False,  # noqa: FBT002
         limit: Annotated[int, Query(ge=1, le=script.MAX_EXPORT_ROWS)] = script.MAX_EXPORT_ROWS,
     ) -> Response:
-        """Claim rows for a script and hand over exactly those; or only show what would go.
+        """Claim rows for a script and return exactly those, or only preview an export.
 
-        What would go has its click ids in clear for scripts and for those who may reveal them.
+        A preview shows click ids only to scripts and to callers who may reveal them.
         """
         if mark_as_exported:
             site = require_site(context, actor, site_id, "oci:script", action="oci.export")
@@ -199,13 +199,13 @@ def _add_script_routes(  # noqa: C901  # one function a route
 
     @batches.post("/api/oci/ack")
     def post_ack(actor: SignedInActor, body: schemas.AckBody) -> schemas.Acked:
-        """Google has these rows. Late and repeated reports are welcome."""
+        """Google has these rows. Late and repeated reports are accepted."""
         site = require_site(context, actor, body.site_id, "oci:script", action="oci.ack")
         return _acked_body(script.ack(site, body.queue_ids, actor=actor.name))
 
     @batches.post("/api/oci/ack-failed")
     def post_ack_failed(actor: SignedInActor, body: schemas.AckFailedBody) -> schemas.Acked:
-        """These rows failed at the script: they rest in FAILED with the reason."""
+        """These rows failed in the script: they become FAILED with the reason."""
         site = require_site(context, actor, body.site_id, "oci:script", action="oci.ack_failed")
         error = {"code": body.error_code, "message": body.error_message}
         error["category"] = body.error_category
@@ -213,7 +213,7 @@ def _add_script_routes(  # noqa: C901  # one function a route
 
     @router.post("/api/oci/script-heartbeat")
     def script_heartbeat(actor: SignedInActor, body: schemas.HeartbeatBody) -> schemas.Ok:
-        """A script ran; the site warns when none does for long."""
+        """Report a script run; the site warns if no run is reported for long."""
         site = require_site(context, actor, body.site_id, "oci:script", action="oci.heartbeat")
         heartbeat = body.model_dump(exclude={"site_id"}, exclude_none=True)
         at, before = ("tried_at", site.read_metadata(HEARTBEAT)) if body.error else ("at", None)
@@ -236,7 +236,7 @@ def _add_script_routes(  # noqa: C901  # one function a route
 
     @router.post("/api/oci/v2/verify")
     def verify(actor: SignedInActor, body: schemas.OciSiteBody) -> schemas.Verified:
-        """A token for five minutes in place of the key: less to lose in a log."""
+        """Exchange the key for a token that is valid for five minutes."""
         site = require_site(context, actor, body.site_id, "oci:script", action="oci.verify")
         token, expires_at = context.commands.accounts.start_key_session(
             actor, "oci:script", site.id, SESSION_S

@@ -49,7 +49,7 @@ class Ok(CamelCaseModel):
 
 
 class IngestRow(CamelCaseModel):
-    """What became of one conversion."""
+    """The result of one conversion."""
 
     index: int
     external_id: str | None
@@ -87,7 +87,7 @@ class AdjustmentsBody(OciSiteBody):
 
 
 class Ingested(CamelCaseModel):
-    """One result a row, in order."""
+    """One result for each row, in order."""
 
     results: list[IngestRow]
 
@@ -104,14 +104,14 @@ class Item(CamelCaseModel):
     conversion_time: str
     conversion_value: float
     conversion_currency: str
-    ad_user_data: str | None = Field(default=None, description="if the site sends more columns")
+    ad_user_data: str | None = Field(default=None, description="if the site sends these columns")
     ad_personalization: str | None = None
     hashed_email: str | None = None
     hashed_phone: str | None = None
 
 
 class Counts(CamelCaseModel):
-    """How many rows would go, and how many not."""
+    """How many rows would be exported, and how many not."""
 
     queued: int
     skipped: int
@@ -121,7 +121,7 @@ class Counts(CamelCaseModel):
 
 
 class PreviewBody(CamelCaseModel):
-    """What an export would hand over; nothing was changed."""
+    """What an export would contain; nothing was changed."""
 
     site_id: str
     items: list[Item]
@@ -144,7 +144,7 @@ class AckFailedBody(AckBody):
 
 
 class RefusedRow(CamelCaseModel):
-    """A row that stayed as it was."""
+    """A row that was not changed."""
 
     id: str
     reason: str
@@ -159,7 +159,7 @@ class Acked(Ok):
 
 
 class SiteTotals(CamelCaseModel):
-    """A site at a glance."""
+    """A summary of a site."""
 
     site_id: str | None
     totals: dict[str, int]
@@ -181,7 +181,7 @@ class AllTotals(SiteTotals):
 
 
 class ConversionRowBody(BaseModel):
-    """A row, with the columns of the seed's table."""
+    """A row of the conversions table."""
 
     id: str
     orderId: str | None  # noqa: N815  # as the script names it
@@ -208,7 +208,7 @@ class RowPage(CamelCaseModel):
 
 
 class Chosen(CamelCaseBody):
-    """Rows by what they have in common."""
+    """A filter of rows."""
 
     status: Annotated[list[Text], Field(max_length=5)] = []
     code: Annotated[list[Text], Field(max_length=100)] = []
@@ -216,7 +216,7 @@ class Chosen(CamelCaseBody):
 
 
 class QueueActionBody(OciSiteBody):
-    """Something an operator wants done with rows of a site."""
+    """An operator's action on rows of a site."""
 
     action: Text
     ids: Annotated[list[Id], Field(min_length=1, max_length=MAX_IDS)] | None = None
@@ -232,7 +232,7 @@ class QueueActionBody(OciSiteBody):
 
 
 class PlannedRows(CamelCaseModel):
-    """Rows that a dry run counts together; those with a reason would stay."""
+    """Rows that a dry run counts together; rows with a reason would not move."""
 
     state: str | None = None  # None: there is no such row
     reason: str | None = None
@@ -240,7 +240,7 @@ class PlannedRows(CamelCaseModel):
 
 
 class Acted(Ok):
-    """What an action moved; by filter, it lists the first thousand refusals.
+    """What an action moved; with a filter, it lists the first thousand refusals.
 
     ``affected``, ``already`` and ``refusedCount`` add up to ``asked``.
     """
@@ -255,7 +255,7 @@ class Acted(Ok):
 
 
 class HeartbeatBody(OciSiteBody):
-    """A script says that it runs."""
+    """A script's report of a run."""
 
     script_version: ShortText | None = None
     last_run_at: ShortText | None = None
@@ -308,7 +308,7 @@ class AttributedBody(CamelCaseBody):
 
 
 class ReconciliationBody(OciSiteBody):
-    """What a script finds about uploads and conversions of its account, in the account's zone."""
+    """Counts of uploads and conversions that a script reads, in the account's time zone."""
 
     zone: ShortText
     uploads: Annotated[list[UploadCountBody], Field(max_length=MAX_COUNTS)]
@@ -324,7 +324,7 @@ class Verified(BaseModel):
 
 
 class Recovered(Ok):
-    """Rows whose claim had run out."""
+    """Rows whose claim had expired."""
 
     recovered: int
 
@@ -336,7 +336,7 @@ class Capped(Ok):
 
 
 class Processed(Ok):
-    """What a turn of our worker did."""
+    """What a run of the upload worker did."""
 
     processed: int
     completed: int

@@ -78,7 +78,7 @@ def import_conversions(
                 rows = [[row.get(name) for name in fields] for row in preview.first]
                 terminal.print_table(("read as", ""), list(read_as.items()))
                 terminal.print_table(fields, rows)
-                say("".join(f"{value} {currency} in all\n" for currency, value in sums.items()))
+                say("".join(f"{value} {currency} in total\n" for currency, value in sums.items()))
             shown: dict[str, Any] = {"file": read_as, "sums": sums, "first": preview.first}
             _print_summary(summary, found.id, as_json=as_json, goes_on=asks, **shown)
             if dry_run:

@@ -46,7 +46,7 @@ def open_site(name: str, action: str) -> Iterator[SiteContext]:
 def doctor(site: SiteArgument, *, lang: LanguageOption = "en", as_json: JsonOption = False) -> None:
     """Check whether a site can upload.
 
-    Shows its settings, counts, warnings and why rows failed lately; then tests token, account
+    Shows its settings, counts, warnings and why rows failed recently; then tests token, account
     and conversion action at Google (validateOnly: nothing is recorded), or checks when the
     script last reported. If every check passes, uploads that stopped after wrong credentials
     start again. Exits with 1 on a failed check or a warning.
@@ -77,7 +77,7 @@ def doctor(site: SiteArgument, *, lang: LanguageOption = "en", as_json: JsonOpti
         print_table(("", "check", "found", "what to do"), [*warned, *checked])
         if reasons:
             lines = [(reason["code"], reason["rows"], reason["act"]) for reason in reasons]
-            print_table(("failed lately", "rows", "what to do"), lines)
+            print_table(("failed recently", "rows", "what to do"), lines)
     if not ok:
         raise typer.Exit(FAILED)
 
@@ -154,7 +154,7 @@ def credentials(
     say(f"{'deleted' if drop else 'stored'} the credentials of {found.id}")
     if not drop and found.channel == "script":
         command = f"kesin site set {found.id} --channel api"
-        warn(f"they are used after `{command}`: now it has a script")
+        warn(f"they are used after `{command}`: it uses a script now")
     elif not drop:
         warn(f"`kesin oci doctor {found.id}` tests them with Google")
 

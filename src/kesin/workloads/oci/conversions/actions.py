@@ -64,7 +64,7 @@ def parse_actions(given: Any) -> Actions:
     if len({action.name for action in actions}) < len(actions):
         why = "two conversion actions have the same name"
     if sum(action.default for action in actions) > 1:
-        why = "one conversion action is the default"
+        why = "only one conversion action can be the default"
     if why:
         raise Invalid(why, details={"field": "actions"})
     return tuple(actions)

@@ -59,7 +59,7 @@ _NOT_TAKEN: Final = (
 )
 _REFUSED: Final = (
     "the stored row differs in %(fields)s and stays: its consent is denied, and only a row with "
-    "the consent granted changes that"
+    "granted consent changes that"
 )
 _STOPPED: Final = "%(problem)s; a sale of this externalId is stopped: its consent is denied"
 _RETRACTED: Final = (

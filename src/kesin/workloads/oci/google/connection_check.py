@@ -49,8 +49,8 @@ _ACTION_CODES: Final = (
     *("RESOURCE_NAME_", "RESOURCE_NOT_", "BAD_RESOURCE_ID"),
 )
 _ADVICE: Final = {
-    "token": "Consent again and store the new refresh token; a consent screen in testing gives"
-    " tokens of seven days",
+    "token": "Consent again and store the new refresh token; tokens of a consent screen in"
+    " testing expire after seven days",
     "account": "Check customer_id, login_customer_id and that the user may use this account",
     "action": "The action must exist in this account, be enabled and import from clicks",
     "later": "Google gave no clear answer; try again in a few minutes",
@@ -59,7 +59,7 @@ _ADVICE: Final = {
     "scope": "Look-ups need the scope adwords, also where rows go through Data Manager.",
 }
 _PASSED_DETAILS: Final = {
-    "token": "Google gives access tokens",
+    "token": "Google issues access tokens",
     "account": "the account may be used",
     "action": "the conversion action accepts uploads",
 }

@@ -37,7 +37,7 @@ class GoogleCredentials:
         names = [*cls.__dataclass_fields__]
         for name in document:
             if name not in names:
-                why = Message("is not a credential: there are %(known)s", known=", ".join(names))
+                why = Message("is not a credential: expected %(known)s", known=", ".join(names))
                 raise _invalid(name[:64], why)
         values = {}
         for name in names:

@@ -90,7 +90,7 @@ def _add_order_routes(router: APIRouter, service: OrderService) -> None:
     async def create_order(
         request: Request, actor: SignedInActor, body: RawBody, kind: MediaType
     ) -> Response:
-        """Bring an order: 201 and a new job, or 200 and the job the same order has."""
+        """Send an order: 201 with a new job, or 200 with the job of the same order."""
 
         def create() -> Response:
             service.require_create(actor)
@@ -113,10 +113,10 @@ def _add_order_routes(router: APIRouter, service: OrderService) -> None:
         thickness_mm: Annotated[Decimal | None, Query(ge=Decimal("0.1"), le=1_000)] = None,
         part_type: PartType = "GOVDE",
     ) -> Response:
-        """Bring an order as JSON, or as the XLSX or CSV list the shop keeps.
+        """Send an order as JSON, or as the shop's XLSX or CSV list.
 
-        A list needs `customer_phone`; what else stands in the query holds where the list says
-        nothing itself. All rows are good or nothing is made.
+        A list needs `customer_phone`; the other query parameters apply where the list has no
+        value. If a row is invalid, nothing is created.
         """
         defaults = ListDefaults(
             opti_mode=opti_mode,
@@ -200,13 +200,13 @@ def _add_operator_routes(router: APIRouter, service: OrderService) -> None:
     def approve_order(
         actor: SignedInActor, job_id: str, body: schemas.Approval | None = None
     ) -> Response:
-        """Let a held order go on; one that waits for its XML and is not ready needs `confirm`."""
+        """Approve a held order; one that waits for its XML and is not ready needs `confirm`."""
         confirmed = body is not None and body.confirm
         return moved(actor, service.approve(actor, job_id, confirmed=confirmed))
 
     @router.post("/jobs/{job_id}/retry")
     def retry_order(actor: SignedInActor, job_id: str) -> schemas.Retried:
-        """Try a failed order again, after a pause."""
+        """Retry a failed order, after a pause."""
         return schemas.Retried(retry_count=service.retry(actor, job_id).retry_count)
 
     @router.post(
@@ -214,7 +214,7 @@ def _add_operator_routes(router: APIRouter, service: OrderService) -> None:
         **_creates(schemas.Moved, "The new revision, which already existed", "The new revision"),
     )
     def reissue_order(actor: SignedInActor, job_id: str) -> Response:
-        """Make a new revision of an order that failed, or that is to be cut once more."""
+        """Create a new revision of an order that failed or must be cut again."""
         enqueued = service.reissue(actor, job_id)
         return moved(actor, enqueued.job, 201 if enqueued.new else 200)
 
@@ -235,7 +235,7 @@ def _add_customer_routes(router: APIRouter, service: OrderService) -> None:
     def look_up_customer(
         actor: SignedInActor, phone: Annotated[str, Query(max_length=payloads.MAX_PHONE)] = ""
     ) -> Response:
-        """Whose phone this is, however it is written."""
+        """The customer with this phone number, in any notation."""
         normalised, customer = service.look_up_customer(actor, phone)
         return json_response(schemas.CustomerFound(phone_normalized=normalised, customer=customer))
 
@@ -245,7 +245,7 @@ def _add_customer_routes(router: APIRouter, service: OrderService) -> None:
         limit: Annotated[int, Query(ge=1, le=MAX_PAGE_CUSTOMERS)] = 100,
         cursor: Annotated[str | None, Query(max_length=payloads.MAX_PHONE)] = None,
     ) -> Response:
-        """Everybody, by phone."""
+        """All customers, by phone."""
         customers, next_cursor = service.customer_page(actor, limit=limit, cursor=cursor)
         return json_response(schemas.CustomerList(customers=customers, next_cursor=next_cursor))
 
@@ -253,7 +253,7 @@ def _add_customer_routes(router: APIRouter, service: OrderService) -> None:
 
     @router.post("/customers", **_creates(schemas.OneCustomer, renamed, "A new customer"))
     def add_customer(actor: SignedInActor, body: schemas.CustomerGiven) -> Response:
-        """Keep a customer: 201, or 200 when the phone was known and has another name now."""
+        """Add a customer: 201, or 200 if the phone was known; its name is updated."""
         customer, new = service.add_customer(actor, body.name, body.phone)
         return json_response(schemas.OneCustomer(customer=customer), 201 if new else 200)
 
@@ -274,16 +274,16 @@ def _add_file_routes(router: APIRouter, service: OrderService) -> None:
 
     @router.get("/jobs/{job_id}/xml", **_sends("The XML, or an archive of several", XML, ZIP))
     def job_xml(actor: SignedInActor, job_id: str) -> Response:
-        """The solution as it goes to the saw; an archive when the order has several."""
+        """The solution as sent to the saw; an archive if the order has several."""
         files = artifacts_of(actor, job_id).read_xml_files()
         if len(files) > 1:
             return _file_response(pack_zip(files), f"{job_id}-xml.zip", ZIP)
         [(name, data)] = files.items()
         return _file_response(data, name, XML)
 
-    @router.get("/jobs/{job_id}/import-files", **_sends("An archive with an XLSX a batch", ZIP))
+    @router.get("/jobs/{job_id}/import-files", **_sends("An archive: an XLSX for each batch", ZIP))
     def job_import_files(actor: SignedInActor, job_id: str) -> Response:
-        """What was written for the optimiser: an XLSX for each type, colour and thickness."""
+        """The import files for the optimiser: an XLSX for each type, colour and thickness."""
         files = artifacts_of(actor, job_id).read_import_files()
         return _file_response(pack_zip(files), f"{job_id}-import.zip", ZIP)
 
@@ -299,7 +299,7 @@ def _add_file_routes(router: APIRouter, service: OrderService) -> None:
         drawing = artifacts.draw_plans(plans, board, language)
         return Response(drawing, headers=dict(PRIVATE_HEADERS), media_type=SVG)
 
-    @router.get("/jobs/{job_id}/plan.pdf", **_sends("The plan on paper", PDF))
+    @router.get("/jobs/{job_id}/plan.pdf", **_sends("The plan as a PDF", PDF))
     def job_plan_pdf(actor: SignedInActor, job_id: str, language: InLanguage = "en") -> Response:
         """The cutting plan to print: a summary, the boards, and the cut list."""
         plans = artifacts_of(actor, job_id).read_plans()
@@ -331,7 +331,7 @@ def _add_config_routes(router: APIRouter, service: OrderService) -> None:
     def put_rules(actor: SignedInActor, body: RawBody, kind: MediaType) -> Response:
         """Replace the rules, all of them at once.
 
-        The next pass of an order follows them; deadlines and retries count from the next start.
+        Orders use them in their next step; deadlines and retries apply from the next start.
         """
         service.context.commands.queue(actor, QUEUE, "operate", "rules")
         rules, changed = change_rules(service, actor, parse_json(body, kind))
@@ -341,7 +341,7 @@ def _add_config_routes(router: APIRouter, service: OrderService) -> None:
 
     @router.get("/config/paths", response_model=schemas.PathsTold)
     def get_paths(actor: SignedInActor) -> Response:
-        """Where OptiPlanning, its folders and the machine are; changed in paths.json alone."""
+        """The paths of OptiPlanning, its folders and the machine; only paths.json changes them."""
         service.context.commands.queue(actor, QUEUE)
         return json_response(schemas.PathsTold(paths=paths_json(service.workshop.paths())))
 

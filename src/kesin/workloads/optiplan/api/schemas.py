@@ -75,7 +75,7 @@ RULES_BODY: Final = _body({"application/json": {"schema": RULES}})
 
 
 class OrderJob(BaseModel):
-    """An order on its way."""
+    """An order and its state."""
 
     id: str
     order_id: str | None = Field(
@@ -93,9 +93,7 @@ class OrderJob(BaseModel):
     updated_at: str
     payload: dict[str, Any] | None
     waiting_for: WaitingFor | None = Field(description="null while a runner has it, or at its end")
-    ready_to_approve: bool = Field(
-        description="it waits for its XML, and the XML is there and well-formed"
-    )
+    ready_to_approve: bool = Field(description="it waits for its XML, and a well-formed XML exists")
     advice: dict[str, dict[str, str]] | None = Field(
         description="what the error means and what to do, by language"
     )
@@ -126,7 +124,7 @@ class OrderEventBody(BaseModel):
 
 
 class WholeJob(BaseModel):
-    """A job and its history, the oldest line first."""
+    """A job and its history, oldest line first."""
 
     job: OrderJob
     audit: list[OrderEventBody]
@@ -143,27 +141,27 @@ class Approval(BaseModel):
 
 
 class Moved(BaseModel):
-    """Done, and how the job stands now."""
+    """The action succeeded; the job as it is now."""
 
     success: bool = True
     job: OrderJob
 
 
 class Cancelled(Moved):
-    """It is FAILED now; or a runner has it in hand and will stop at its next step."""
+    """The order is FAILED now, or a runner works on it and will stop at its next step."""
 
     cancelled: bool
 
 
 class Retried(BaseModel):
-    """It will be tried again."""
+    """The order will be retried."""
 
     success: bool = True
     retry_count: int
 
 
 class CustomerGiven(BaseModel):
-    """Somebody the workshop is to know."""
+    """A customer to add."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
@@ -172,14 +170,14 @@ class CustomerGiven(BaseModel):
 
 
 class OneCustomer(BaseModel):
-    """A customer that is kept."""
+    """A stored customer."""
 
     success: bool = True
     customer: Customer
 
 
 class CustomerFound(BaseModel):
-    """Whose phone it is; nobody's is no error."""
+    """The customer with a phone number; null if there is none."""
 
     success: bool = True
     phone_normalized: str
@@ -194,7 +192,7 @@ class CustomerList(BaseModel):
 
 
 class RulesTold(BaseModel):
-    """The rules in force, spelled as in the file."""
+    """The current rules, as in the file."""
 
     rules: dict[str, Any]
     warnings: list[str] = Field(description="values that are allowed, but probably a mistake")
@@ -206,12 +204,12 @@ class RulesChanged(RulesTold):
     success: bool = True
     changed: list[str]
     from_next_start: list[str] = Field(
-        description="the ones of those that take effect when the service is restarted"
+        description="those of `changed` that take effect at the next start"
     )
 
 
 class PathsTold(BaseModel):
-    """Where everything is, on the machine that answers."""
+    """All paths, on the machine that responds."""
 
     paths: dict[str, str]
 

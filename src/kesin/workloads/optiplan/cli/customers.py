@@ -41,7 +41,7 @@ def add_customer(
     *,
     as_json: JsonOption = False,
 ) -> None:
-    """Add a customer, or change the name for a phone."""
+    """Add a customer, or rename the customer with this phone."""
     with open_workload(QUEUE) as context:
         customer, new = OrderService(context).add_customer(local_operator(), name, phone)
     text = f"{customer.phone} {visible(customer.name)} {'added' if new else 'renamed'}"

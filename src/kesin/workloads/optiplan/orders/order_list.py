@@ -142,7 +142,7 @@ class _ListReader:
             is_back = self._part_type(cells[0]) == "ARKALIK"
             if is_back and own is None and usual and backs and usual not in backs:
                 message = Message(
-                    "a back is not %(thickness)s mm thick: write its own here, ARKALIK %(back)sMM",
+                    "a back cannot be %(thickness)s mm: write its thickness, ARKALIK %(back)sMM",
                     thickness=format_number(usual),
                     back=format_number(backs[-1]),
                 )

@@ -74,7 +74,7 @@ def deliveries(
     """Each delivery attempt and its result, newest first; the order tells the last result."""
     results = {
         "open": ctx.say("waits for the saw"),
-        "withdrawn": ctx.say("taken back"),
+        "withdrawn": ctx.say("withdrawn"),
         "refused": ctx.say("refused by the saw"),
     }
     rows = []

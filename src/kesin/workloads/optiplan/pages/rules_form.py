@@ -20,13 +20,13 @@ Rules = Mapping[str, Any]  # as in rules.json
 # The label of a rule and its unit; ``%(key)s`` is the rule's own key.
 LABELS: Final = {
     "kerf_mm": ("Saw blade", "mm"),
-    "defaultPlateSize.width_mm": ("Width of the usual board", "mm"),
-    "defaultPlateSize.height_mm": ("Height of the usual board", "mm"),
+    "defaultPlateSize.width_mm": ("Width of the default board", "mm"),
+    "defaultPlateSize.height_mm": ("Height of the default board", "mm"),
     "trimByThickness": ("Trim of boards of %(key)s mm", "mm"),
-    "backingThicknesses": ("Backs may be", "mm"),
+    "backingThicknesses": ("Permitted backs", "mm"),
     "edgeMapping": ("Band %(key)s", "mm"),
     "grainMapping": ("Grain %(key)s", ""),
-    "optiModeDefault": ("Usual optimisation", ""),
+    "optiModeDefault": ("Default optimiser mode", ""),
     "retry_count_max": ("Maximum retries", ""),
     "retry_backoff_minutes": ("Pauses before retries", "min"),
     "timeouts.optiXmlMinutes": ("Wait for the XML", "min"),
@@ -88,7 +88,7 @@ def form_schema(say: Say) -> Schema:
         key: {"enum": [0, 1, 2, 3], "title": say("Grain %(key)s") % {"key": key}}
         for key in bounds["grainMapping"]["propertyNames"]["enum"]
     }
-    left_open = say("Left open: A with the built-in optimiser, else C.")
+    left_open = say("If not set: A with the built-in optimiser, otherwise C.")
     at_start = say("These take effect at the next start of the service.")
     waits = {
         name: rule(f"timeouts.{name}", minutes) for name in ("optiXmlMinutes", "osiAckMinutes")
@@ -96,7 +96,7 @@ def form_schema(say: Say) -> Schema:
     no_board = say("For orders that name no board. Without one, such an order waits.")
     other_board = say("An order with a board of another thickness waits.")
     no_band = say("Without a thickness, the name means that there is no band.")
-    other_material = say("If there are any, an order of another material is refused.")
+    other_material = say("If the list has entries, an order with another material is refused.")
     what_grain = say("What OptiPlanning calls each grain of an order.")
     form = {
         "kerf_mm": rule("kerf_mm", bounds["kerf_mm"]),
@@ -107,7 +107,7 @@ def form_schema(say: Say) -> Schema:
             bounds["retry_count_max"],
             say("It takes effect at the next start of the service."),
         ),
-        "defaultPlateSize": group(say("Usual board"), sides, no_board),
+        "defaultPlateSize": group(say("Default board"), sides, no_board),
         "trimByThickness": table(NUMBERED, say("Trims"), board, trim, hint=other_board),
         "backingThicknesses": table("backingThicknesses", say("Backs"), back),
         "edgeMapping": table("edgeMapping", say("Bands"), name, band, hint=no_band),

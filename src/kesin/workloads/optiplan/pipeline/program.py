@@ -76,8 +76,8 @@ def _macro_command(paths: Paths, text: str) -> list[str]:
         raise OrderProblem(code, why, details, file=MACRO, where=where)
     if not command:
         why = (
-            "mode B is given no command to open the macro with: configure one,"
-            " with %(macro)s where the path of the macro belongs"
+            "mode B has no command that opens the macro: configure one, with %(macro)s"
+            " in place of the macro's path"
         )
         code, details = OptiCode.OPTI_RUNNER_FAILED, {"macro": str(macro)}
         raise OrderProblem(code, why, details, macro=MACRO_PLACEHOLDER)

@@ -56,13 +56,13 @@ class _PartReader:
         backs, own = self.rules.backing_thicknesses, self.part.thickness_mm
         details, thickness = {"thickness_mm": json_number(own)}, numbers.format_number(own)
         if self.part.part_type == "ARKALIK" and own not in backs:
-            why = "part %(part)s is a back of %(thickness)s mm, backs may be: %(known)s"
+            why = "part %(part)s is a back of %(thickness)s mm; permitted are: %(known)s"
             known = ", ".join(map(numbers.format_number, backs)) or "none"
             code = OptiCode.BACKING_THICKNESS_UNKNOWN
             raise self._problem(code, why, details, thickness=thickness, known=known)
         trim_mm = self.rules.trim_mm(own)
         if trim_mm is None:
-            why = "part %(part)s is %(thickness)s mm thick, and no trim is set for that"
+            why = "part %(part)s is %(thickness)s mm thick, and no trim is set for that thickness"
             raise self._problem(OptiCode.TRIM_RULE_MISSING, why, details, thickness=thickness)
         return trim_mm
 
