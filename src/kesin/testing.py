@@ -66,12 +66,12 @@ class MemoryQueue(Queue):
         return reached
 
     def advance(self, by: Duration) -> None:
-        """Let time pass, then do what the clock does: recover, time out, expire, prune."""
+        """Let time pass, then run scheduled moves: recover, time out, expire, prune."""
         self.clock.advance(by)
         Sweeper([self]).sweep()
 
     def drain_all(self, handler: Handler) -> Counter[str]:
-        """Work through all jobs, retries, later and rated ones too, whatever time that takes."""
+        """Run all jobs, including retries, later and rate-limited jobs, however long that takes."""
         reached = self.drain(handler)
         while (due_at := self._next_due()) is not None:
             self.advance((due_at - self.now()) / 1_000_000)
@@ -118,7 +118,7 @@ class MemoryQueue(Queue):
             raise AssertionError(f"{problem}; {_listed(found)}")
 
     def assert_states(self, **counts: int) -> None:
-        """Assert how many jobs there are in each state; states that are not named have none."""
+        """Assert how many jobs each state has; states that are not named must have none."""
         __tracebackhide__ = True
         if unknown := counts.keys() - self.lifecycle.state.keys():
             raise ValueError(f"{self.name} has no state {min(unknown)!r}")
@@ -128,7 +128,7 @@ class MemoryQueue(Queue):
 
 
 def workload_context(queue: Queue, settings: Settings) -> WorkloadContext:
-    """What a service would give the workload of this queue."""
+    """The context that a service would give the workload of this queue."""
     commands = Commands({queue.name: queue}, Accounts(Directory(queue.store)))
     return WorkloadContext(settings, commands, queue)
 

@@ -88,7 +88,7 @@ def print_audit_log(log: AuditVerification) -> None:
     parts = [f"{pluralize(log.lines, 'line')} in the chain"]
     parts += [f"{log.older} from before it"] if log.older else []
     parts += [f"those up to number {log.pruned_to} pruned"] if log.pruned_to else []
-    outcome = "BROKEN" if log.problems else "whole"
+    outcome = "BROKEN" if log.problems else "complete"
     say(f"audit log {outcome}: {', '.join(parts)}")
     for text in log.problems[:MAX_DIFFERENCES]:
         warn(f"audit log: {text}")
@@ -181,10 +181,10 @@ def show_log(
         str | None, option("ACTOR", "Only this actor, such as user:ayse, key:ID or cli:root.")
     ] = None,
     action: Annotated[str | None, option("ACTION", "Only this action, such as user.add.")] = None,
-    queue: Annotated[str | None, option("QUEUE", "In this queue.")] = None,
-    site: Annotated[str | None, option("SITE", "Of this site.")] = None,
+    queue: Annotated[str | None, option("QUEUE", "Only in this queue.")] = None,
+    site: Annotated[str | None, option("SITE", "Only of this site.")] = None,
     target: Annotated[str | None, option("TARGET", "Only on this job, user or key.")] = None,
-    limit: Annotated[int, option("N", "Lines at most.", min=1, max=MAX_LINES)] = 50,
+    limit: Annotated[int, option("N", "Maximum number of lines.", min=1, max=MAX_LINES)] = 50,
     as_json: AsJson = False,
 ) -> None:
     """Show who did what, newest first.

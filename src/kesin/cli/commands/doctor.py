@@ -109,7 +109,7 @@ def _unknown_variables() -> Iterator[DoctorCheck]:
     for name, meant in unknown_variables().items():
         if name.upper().startswith(theirs):  # a workload's own, which it checks itself
             continue
-        remedy = f"did you mean {meant}?" if meant else "unset it: nothing reads it"
+        remedy = f"did you mean {meant}?" if meant else "unset it: Kesin does not use it"
         yield DoctorCheck(name, "warning", "no setting of this name", remedy)
 
 

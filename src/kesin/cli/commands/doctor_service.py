@@ -134,7 +134,7 @@ def check_access(settings: Settings, store: Store) -> Iterator[DoctorCheck]:
         yield DoctorCheck("access", "ok", detail)
     else:
         remedy = "`kesin user add NAME --role admin`, or let the first `kesin serve` create one"
-        yield DoctorCheck("access", "warning", f"nobody can sign in ({detail})", remedy)
+        yield DoctorCheck("access", "warning", f"no user can sign in ({detail})", remedy)
     try:
         ring = key_ring(settings)
     except BadSettings:

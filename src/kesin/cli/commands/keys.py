@@ -46,7 +46,7 @@ def create_key(
         )
     answer({"key": key, "id": stored.id}, key, as_json=as_json)
     if not as_json:
-        warn(f"keep it now, it is not shown again; `kesin key revoke {stored.id}` ends it")
+        warn(f"store it now, it is not shown again; `kesin key revoke {stored.id}` revokes it")
 
 
 @app.command("list")

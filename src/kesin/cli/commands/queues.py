@@ -33,8 +33,8 @@ def pause(
 ) -> None:
     """Pause a queue.
 
-    Or one tenant of it: workers claim no jobs until it is resumed. Running jobs and the sweeper
-    continue.
+    With --tenant, only that tenant. Workers claim no jobs until it is resumed. Running jobs
+    and the sweeper continue.
     """
     with open_context(create=True) as context:
         name = context.readable_queue(queue)
@@ -48,7 +48,7 @@ def pause(
 def resume(queue: QueueName, tenant: OneTenant = None) -> None:
     """Resume a paused queue.
 
-    Or one tenant of it. Prints what is still paused.
+    With --tenant, only that tenant. Prints what is still paused.
     """
     with open_context() as context:
         name = context.readable_queue(queue)
@@ -75,9 +75,9 @@ def enqueue(
     key: Annotated[str | None, option("KEY", "Only one open job can have this key.")] = None,
     once: Annotated[bool, flag("--once", "Keep the key until the job is pruned.")] = False,
     tenant: Annotated[str, option("TENANT", "The job's tenant (in oci: site).")] = "default",
-    priority: Annotated[int, option("N", "-1 low, 1 high, 2 urgent; in its tenant.")] = 0,
+    priority: Annotated[int, option("N", "-1 low, 1 high, 2 urgent; within its tenant.")] = 0,
     delay: Annotated[float, option("SECONDS", "Wait before the start.", min=0)] = 0,
-    after: Annotated[Several, option("ID", "After this job succeeded; repeatable.")] = None,
+    after: Annotated[Several, option("ID", "Run after this job succeeds; repeatable.")] = None,
     lifecycle: arguments.LifecycleName = None,
     as_json: AsJson = False,
 ) -> None:

@@ -45,7 +45,7 @@ def rotate_secrets(as_json: AsJson = False) -> None:
         record = record_of(done, "resealed", "current", "busy")
         terminal.say_json({"key": key, **record, "unopened": unopened})
     else:
-        terminal.say(f"{done.resealed} sealed again with {key}, {done.current} already under it")
+        terminal.say(f"{done.resealed} sealed again with {key}, {done.current} already up to date")
         for secret in done.unopened:
             missing = f"its key {secret.key!r} is not in KESIN_SECRET_KEYS"
             whys = {"secret_key_missing": missing, "secret_altered": "it was changed"}

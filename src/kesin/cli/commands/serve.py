@@ -113,7 +113,7 @@ def _ensure_admin(accounts: Accounts, settings: Settings, address: str, *, insec
         if insecure:
             return
         raise CommandError(
-            f"nobody can sign in yet, and {address} can be reached by others: add a user with "
+            f"no user can sign in yet, and {address} can be reached by others: add a user with "
             "`kesin user add NAME --role admin` or a key with `kesin key create`, "
             "or start it on 127.0.0.1 first"
         )

@@ -111,9 +111,9 @@ def remove_site(site: SiteId, *, yes: Yes = False, as_json: AsJson = False) -> N
 def import_sites(
     file: Annotated[Path, argument("FILE", "A CSV file with the column id.")],
     *,
-    like: Annotated[str | None, option("SITE", "New sites get the settings of this one.")] = None,
+    like: Annotated[str | None, option("SITE", "New sites get the settings of this site.")] = None,
     dry_run: Annotated[bool, flag("--dry-run", "Only show what would change.")] = False,
-    keys: Annotated[Path | None, option("FILE", "Write a key of each new site here.")] = None,
+    keys: Annotated[Path | None, option("FILE", "Write a key for each new site here.")] = None,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:

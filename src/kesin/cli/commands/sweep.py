@@ -26,7 +26,7 @@ def sweep(
         float | None, option("SECONDS", "Repeat with this pause until stopped.", min=0.01)
     ] = None,
     stage: Annotated[
-        list[str] | None, option("STAGE", f"Only this: {', '.join(STAGES)}; repeatable.")
+        list[str] | None, option("STAGE", f"Only this stage: {', '.join(STAGES)}; repeatable.")
     ] = None,
     count: Annotated[int | None, option("N", "With --every: stop after N passes.", min=1)] = None,
     lifecycle: LifecycleName = None,
@@ -96,7 +96,7 @@ def _add_workload_calls(context: CommandContext, sweeper: Sweeper, *, quiet: boo
         missing = ", ".join(workload.missing_libraries)
         if missing and workload.after_sweep and not quiet:
             name = workload.name
-            warn(f"{name} is not cleaned up here without {missing}: `kesin doctor` says more")
+            warn(f"{name} is not cleaned up here without {missing}: `kesin doctor` shows more")
         if missing or not (workload.after_sweep or workload.periodic):
             continue
         given = context.workload_context(workload)

@@ -57,7 +57,7 @@ def worker(
     batch: Annotated[
         int | None,
         option(
-            "N", "Most jobs in a claim; default 500, or the workload's default.", min=1, max=10_000
+            "N", "Most jobs per claim; default 500, or the workload's default.", min=1, max=10_000
         ),
     ] = None,
     tenant: Annotated[Several, option("TENANT", "This tenant (oci: site); repeatable.")] = None,
@@ -134,7 +134,7 @@ def _workload_worker(
 ) -> Worker:
     name, workload = queue.name, workloads().get(queue.name)
     if workload is None or workload.worker is None:
-        raise UsageError(f"no workload does the work of {name!r}: say with --handler what does")
+        raise UsageError(f"no workload runs the jobs of {name!r}: name a function with --handler")
     if lacking := workload.missing_libraries:
         extra = extra_providing(lacking[0])
         how = f"`{install_command(extra)}`" if extra else "pip"

@@ -29,7 +29,7 @@ def print_title(text: str) -> None:
 
 
 def print_sign_in(address: str, passwords: Mapping[str, str]) -> None:
-    print_title("Kesin runs, on this machine only")
+    print_title("Kesin is running, on this machine only")
     terminal.say(f"  address   {address}/dashboard")
     terminal.say(f"  sign in   {ADMIN}   {passwords[ADMIN]}   (may do everything)")
     terminal.say(f"  or as     {OPERATOR}    {passwords[OPERATOR]}   (an operator)")

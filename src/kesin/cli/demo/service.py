@@ -147,5 +147,5 @@ def create_access(accounts: Accounts, known: Workloads, parts: Parts) -> tuple[d
     add(OPERATOR, passwords[OPERATOR], role="operator", queues=queues)
     if not scopes:
         return passwords, ""
-    key, _ = accounts.create_key(DEMO_ACTOR, "the shop's desk", scopes, days=1)
+    key, _ = accounts.create_key(DEMO_ACTOR, "order entry", scopes, days=1)
     return passwords, key

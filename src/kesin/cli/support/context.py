@@ -84,8 +84,8 @@ class CommandContext:
             if [state.name for state in registered.states] == list(stored.states):
                 return registered
         raise UsageError(
-            f"the queue {name!r} runs under a lifecycle of your own, {stored.lifecycle!r}: "
-            "say where it is declared with --lifecycle module:attribute"
+            f"the queue {name!r} has a lifecycle of your own, {stored.lifecycle!r}: "
+            "name the object that declares it with --lifecycle module:attribute"
         )
 
     def _unknown_queue(self, name: str) -> UsageError:

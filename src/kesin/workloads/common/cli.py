@@ -53,8 +53,8 @@ def open_stores(
     file = settings.database_file
     if made_by is not None and file is not None and not file.exists():
         raise Problem(
-            f"there is no database at {file}: {made_by}, or say with KESIN_DATA_DIR or "
-            "KESIN_DATABASE_URL where it is"
+            f"there is no database at {file}: {made_by}, or set KESIN_DATA_DIR or "
+            "KESIN_DATABASE_URL"
         )
     check_reachable(settings, wait_s=wait_s)
     store = open_workload_stores(settings, served)
