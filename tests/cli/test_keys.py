@@ -40,7 +40,7 @@ def test_a_key_is_printed_once_and_has_its_scopes(kesin, database, actor_of):
 def test_without_json_standard_output_is_the_key_alone(kesin):
     answer = kesin("key", "create", "--name", "n", "--scope", "metrics")
     key_id = key_id_of(answer.out.removesuffix("\n"))
-    assert f"not shown again; `kesin key revoke {key_id}` ends it" in answer.err
+    assert f"not shown again; `kesin key revoke {key_id}` revokes it" in answer.err
     assert answer.out.strip() not in answer.err
 
 
