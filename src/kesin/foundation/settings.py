@@ -121,6 +121,10 @@ class Settings(BaseSettings):
     pdf_fail_safe: Literal["strict", "degrade"] = _env(
         "strict", "strict or degrade: while nothing renders, 503 or the HTML"
     )
+    pdf_upload_mb: int = _env(20, "1…1000 megabytes for each upload", ge=1, le=1_000)
+    pdf_upload_hours: int = _env(
+        24, "1…720 hours for which a request may name an upload", ge=1, le=720
+    )
     pdf_ttl_hours: int = _env(24, "1…720 hours for which a PDF is kept", ge=1, le=720)
     pdf_max_queued: int = _env(1_000, "1…1000000 waiting jobs before 429", ge=1, le=1_000_000)
     pdf_webhooks: str = _env("", "patterns of URLs for webhooks, separated by spaces")
@@ -166,6 +170,11 @@ class Settings(BaseSettings):
         """The names of ``allowed_hosts`` in lower case; none if every name is allowed."""
         names = (name.strip().lower() for name in self.allowed_hosts.split(","))
         return frozenset(name for name in names if name)
+
+    @property
+    def largest_body(self) -> int:
+        """Bytes of the largest body that any route takes."""
+        return max(self.body_limit, self.pdf_upload_mb * 1_000_000)
 
     @property
     def database(self) -> str:

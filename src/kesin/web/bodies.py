@@ -26,11 +26,16 @@ _JSON_TYPE: Final = re.compile(r"application/(.*\+)?json")
 Dependency = TypeVar("Dependency", bound=Callable[..., Any])
 
 
-def takes_large_bodies(max_bytes: int = ANY_SIZE) -> Callable[[Dependency], Dependency]:
-    """Mark a dependency that reads bodies of up to so many bytes."""
+def takes_large_bodies(
+    max_bytes: int = ANY_SIZE, *, own_limit: bool = False
+) -> Callable[[Dependency], Dependency]:
+    """Mark a dependency that reads bodies of up to so many bytes.
+
+    ``own_limit``: they have a setting of their own, and may be larger than KESIN_BODY_LIMIT.
+    """
 
     def mark(dependency: Dependency) -> Dependency:
-        dependency.max_body_bytes = max_bytes  # type: ignore[attr-defined]
+        setattr(dependency, "own_body_bytes" if own_limit else "max_body_bytes", max_bytes)
         return dependency
 
     return mark
@@ -43,9 +48,11 @@ def requires_sign_in(dependency: Dependency) -> Dependency:
 
 
 def body_limit_of(route: object, body_limit: int) -> int:
-    """The largest body of a route, in bytes: small, unless its class or a dependency takes more."""
-    limits = (getattr(part, "max_body_bytes", 0) for part in (route, *_dependencies(route)))
-    return min(max(SMALL_BODY_BYTES, *limits), body_limit)
+    """The largest body of a route, in bytes: its own limit, else at most ``body_limit``."""
+    parts = (route, *_dependencies(route))
+    limits = (getattr(part, "max_body_bytes", 0) for part in parts)
+    own = max(getattr(part, "own_body_bytes", 0) for part in parts)
+    return own or min(max(SMALL_BODY_BYTES, *limits), body_limit)
 
 
 def is_sign_in_required(route: object) -> bool:

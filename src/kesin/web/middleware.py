@@ -74,7 +74,7 @@ class _Exchange:
         self._receive = receive
         self._send = send
         self._status = 0
-        self._limit = layer.service.settings.body_limit
+        self._limit = layer.service.settings.largest_body
         self._received_bytes = 0
         self._chunks_sent = 0
         self._problem: Problem | None = None  # why the body is not read, or not read on
@@ -217,7 +217,7 @@ class _Exchange:
         route = self._scope.get("route")
         if not request.state.actor.grants and is_sign_in_required(route):
             raise NotSignedIn(SIGN_IN)
-        self._limit = body_limit_of(route, self._limit)
+        self._limit = body_limit_of(route, self._service.settings.body_limit)
         self._check_length()
 
     async def _send_unless_refused(self, message: AsgiMessage) -> None:

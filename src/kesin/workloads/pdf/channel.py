@@ -2,20 +2,25 @@
 
 import contextlib
 import json
+import resource
+import signal
 import socket
 import struct
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from typing import Any, Final, NoReturn
 
 from kesin.foundation.child_environment import child_environment
 from kesin.foundation.clock import SystemClock
 from kesin.foundation.messages import parts_of, restore
-from kesin.workloads.pdf.errors import RenderFailed
+from kesin.workloads.pdf.errors import DOCUMENT_TOO_COSTLY, PdfErrorCode, RenderFailed
 
 _LENGTH: Final = struct.Struct(">Q")
 _CHUNK_BYTES: Final = 1024 * 1024
 _EXIT_WAIT_S: Final = 5.0
+_MAX_REPLY_BYTES: Final = 256 * 1024 * 1024
 
 
 class ChildChannel:
@@ -100,6 +105,65 @@ class Child:
         self.process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(_EXIT_WAIT_S)
+
+
+@dataclass(frozen=True, slots=True)
+class ChildLimits:
+    """What a task in a process of its own may take."""
+
+    cpu_s: int = 10
+    wall_s: int = 60
+    memory_bytes: int = 1024 * 1024 * 1024
+
+
+Reply = tuple[dict[str, Any], bytes]
+
+
+def run_in_child(module: str, head: dict[str, Any], body: bytes, limits: ChildLimits) -> Reply:
+    """Let a module of ours perform one task (see `serve_task`); raises RenderFailed.
+
+    The code is DOCUMENT_TOO_COSTLY for a task that used up its limits.
+    """
+    child, deadline = Child(module), SystemClock().monotonic() + limits.wall_s
+    channel = ChildChannel(child.socket, _MAX_REPLY_BYTES)
+    try:
+        channel.send({**head, "limits": asdict(limits)}, body, deadline)
+        reply, data = channel.receive(deadline)
+    except TimeoutError:
+        why, n = "the document was not processed within %(n)s s", f"{limits.wall_s:g}"
+        raise RenderFailed(PdfErrorCode.NAVIGATION_TIMEOUT, why, n=n) from None
+    except (EOFError, OSError):
+        raise _too_costly(limits) from None
+    finally:
+        child.kill()
+    if "code" in reply:
+        raise_failure(reply)
+    return reply, data
+
+
+def serve_task(perform: Callable[[dict[str, Any], bytes], Reply]) -> None:
+    """Perform the task that comes over the socket, the first argument, within its limits."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with socket.socket(fileno=int(sys.argv[1])) as connection:
+        channel = ChildChannel(connection, sys.maxsize)
+        head, body = channel.receive()
+        limits = ChildLimits(**head.pop("limits"))
+        resource.setrlimit(resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
+        resource.setrlimit(resource.RLIMIT_CPU, (limits.cpu_s, limits.cpu_s))
+        signal.alarm(limits.wall_s)  # even if the parent is gone
+        try:
+            reply = perform(head, body)
+        except RenderFailed as problem:
+            reply = failure_head(problem), b""
+        except MemoryError:
+            reply = failure_head(_too_costly(limits)), b""
+        channel.send(*reply)
+
+
+def _too_costly(limits: ChildLimits) -> RenderFailed:
+    why = "it was stopped: it needs more than %(n)s s of processor time or %(most)s MiB of memory"
+    n, most = f"{limits.cpu_s:g}", limits.memory_bytes // (1024 * 1024)
+    return RenderFailed(DOCUMENT_TOO_COSTLY, why, n=n, most=most)
 
 
 def failure_head(problem: RenderFailed) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from kesin.workloads.pdf.batches import store as batch_store
 from kesin.workloads.pdf.batches.feeder import Feeder
 from kesin.workloads.pdf.jobs.heartbeat import open_heartbeats
 from kesin.workloads.pdf.jobs.store import UNFINISHED, PdfJobStore, expire_jobs
-from kesin.workloads.pdf.services import open_artifacts
+from kesin.workloads.pdf.services import open_artifacts, open_uploads
 from kesin.workloads.pdf.storage.base import StorageError
 
 _CURRENT: Final = Filter(states=tuple(s.value for s in batch_store.BatchStatus if s != "expired"))
@@ -33,6 +33,8 @@ def delete_expired(context: WorkloadContext) -> int:
         removed += artifacts.delete_orphans(jobs.find_used_artifacts, older_than_s)
         store = batch_store.PdfBatchStore(batches, jobs, artifacts)
         removed += delete_unused_batch_files(store, older_than_s)
+        uploads = open_uploads(context.settings, jobs.queue)
+        removed += uploads.delete_old(context.settings.pdf_ttl_hours)
     except StorageError as problem:
         log.warning("cleanup_failed", why=str(problem))
     return removed

@@ -8,6 +8,7 @@ MAX_HTML_BYTES: Final = 5 * 1024 * 1024
 MAX_PDF_BYTES: Final = 50 * 1024 * 1024
 MAX_PAGES: Final = 500
 MAX_CONFORMING_OBJECTS: Final = 40_000  # their check takes up to half a millisecond each
+MAX_UPLOADED_OBJECTS: Final = 200_000
 GRACE_S: Final = 5
 BUSY_SHARE: Final = 0.6  # of one processor; with less, the engine hung or had no time
 SHORT_TIMEOUT_SHARE: Final = 0.8  # of a timeout that is too short to leave GRACE_S

@@ -170,6 +170,17 @@ class PdfJobPage(BaseModel):
     cursor: str | None
 
 
+class UploadBody(BaseModel):
+    """A stored file."""
+
+    upload_id: str
+    media_type: str
+    bytes: int = Field(description="as it is stored: of a PDF, without what was removed")
+    sha256: str
+    pages: int | None = Field(None, description="of a PDF")
+    expires_at: str = Field(description="until when requests may name it")
+
+
 class TemplateLine(BaseModel):
     """A template that may be used, in a list."""
 

@@ -28,8 +28,9 @@ from kesin.workloads.pdf.safe_fetch import FetchedResource, FetchRefused, fetch
 from kesin.workloads.pdf.security import validate_url
 from kesin.workloads.pdf.storage import artifacts_address, open_storage
 from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore
-from kesin.workloads.pdf.storage.base import StorageMisconfigured
+from kesin.workloads.pdf.storage.base import StorageBackend, StorageMisconfigured
 from kesin.workloads.pdf.templating.pictures import PictureLimits
+from kesin.workloads.pdf.uploads.store import PdfUploads
 from kesin.workloads.pdf.webhooks.worker import Webhooks
 
 if TYPE_CHECKING:
@@ -164,8 +165,17 @@ def open_artifacts(context: WorkloadContext) -> PdfArtifactStore:
 
 def open_artifact_store(settings: Settings, queue: Queue) -> PdfArtifactStore:
     """Open the store of finished PDFs with the clock of this queue."""
+    return PdfArtifactStore(_open_artifact_storage(settings), queue.clock)
+
+
+def open_uploads(settings: Settings, queue: Queue) -> PdfUploads:
+    """Open the uploads, which are in the same storage."""
+    return PdfUploads(_open_artifact_storage(settings), queue.now, settings.pdf_upload_hours)
+
+
+def _open_artifact_storage(settings: Settings) -> StorageBackend:
     try:
-        return PdfArtifactStore(_open_storage_once(artifacts_address(settings)), queue.clock)
+        return _open_storage_once(artifacts_address(settings))
     except StorageMisconfigured as problem:
         raise Unavailable("%(problem)s: look at KESIN_PDF_ARTIFACTS", problem=problem) from None
 
@@ -216,6 +226,7 @@ class PdfServices:
     jobs: PdfJobStore
     batches: PdfBatchStore
     artifacts: PdfArtifactStore
+    uploads: PdfUploads
     hooks: Webhooks
 
 
@@ -237,7 +248,10 @@ class PdfServiceLoader:
                 config, hooks = render_config(self.context.settings), Webhooks(self.context)
                 batches = open_batch_store(self.context)
                 jobs, artifacts = batches.jobs, batches.artifacts
-                self._services = PdfServices(config, library, jobs, batches, artifacts, hooks)
+                uploads = open_uploads(self.context.settings, jobs.queue)
+                self._services = PdfServices(
+                    config, library, jobs, batches, artifacts, uploads, hooks
+                )
             return self._services
 
     def _load_library(self) -> TemplateLibrary:

@@ -1,4 +1,4 @@
-"""Every route of the workload: jobs, templates, batches, webhooks."""
+"""Every route of the workload: jobs, templates, batches, uploads, webhooks."""
 
 from fastapi import APIRouter
 
@@ -7,6 +7,7 @@ from kesin.web.auth import GuardedRouter
 from kesin.workloads.pdf.api.batches import batch_router
 from kesin.workloads.pdf.api.jobs import jobs_router
 from kesin.workloads.pdf.api.templates import templates_router
+from kesin.workloads.pdf.api.uploads import uploads_router
 from kesin.workloads.pdf.api.webhooks import webhook_router
 from kesin.workloads.pdf.services import PdfServiceLoader
 
@@ -15,6 +16,6 @@ def pdf_router(context: WorkloadContext) -> APIRouter:
     """Build the router; templates, storage and their libraries are loaded by the first request."""
     router = GuardedRouter()
     loader = PdfServiceLoader(context)
-    for build in (jobs_router, templates_router, batch_router, webhook_router):
+    for build in (jobs_router, templates_router, batch_router, uploads_router, webhook_router):
         router.routes.extend(build(loader).routes)  # include_router would build each route again
     return router

@@ -18,6 +18,7 @@ from kesin.workloads.pdf.errors import PICTURES_TOO_LARGE, RenderFailed
 _FORMATS: Final = ("PNG", "JPEG", "GIF", "WEBP")
 _VARIABLE: Final = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,([A-Za-z0-9+/]+={0,2})")
 _MEASURED: Final = re.compile(rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8|RIFF.{4}WEBP", re.DOTALL)
+_KINDS: Final = {b"\x89": "png", b"\xff": "jpeg", b"G": "gif", b"R": "webp"}
 _REFUSED: Final = re.compile(  # BMP, ICO, CUR, AVIF, JPEG XL: what else a browser decodes
     rb"BM.{4}\0{4}|\0\0[\1\2]\0|.{4}ftyp|\xff\x0a|\0\0\0\x0cJXL ", re.DOTALL
 )
@@ -86,6 +87,11 @@ def picture_data(text: str) -> bytes | None:
         return base64.b64decode(match[1])
     except binascii.Error:
         return None
+
+
+def picture_type(data: bytes) -> str:
+    """Return the media type of a picture that was measured."""
+    return f"image/{_KINDS[data[:1]]}"
 
 
 def pixel_count(data: bytes) -> int | None:

@@ -1,0 +1,1 @@
+"""Files of clients that jobs use: checked, stored, and kept for a while."""

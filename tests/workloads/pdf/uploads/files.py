@@ -1,0 +1,55 @@
+"""PDFs as clients send them, also hostile ones."""
+
+import io
+import zlib
+from typing import Any
+
+import pikepdf
+from pikepdf import Array, Dictionary, Name
+
+
+def new_pdf(pages: int = 1, text: str = "", **saved: Any) -> bytes:
+    """A PDF of empty pages."""
+    with pikepdf.new() as pdf:
+        for _ in range(pages):
+            pdf.add_blank_page(page_size=(200, 200))
+        pdf.docinfo["/Title"] = text
+        return as_bytes(pdf, **saved)
+
+
+def as_bytes(pdf: pikepdf.Pdf, **saved: Any) -> bytes:
+    out = io.BytesIO()
+    pdf.save(out, **saved)
+    return out.getvalue()
+
+
+def active_pdf() -> bytes:
+    """A PDF with each kind of content that acts by itself."""
+    with pikepdf.new() as pdf:
+        page = pdf.add_blank_page(page_size=(200, 200))
+        script = Dictionary(S=Name.JavaScript, JS="app.alert(1)")
+        launch = Dictionary(S=Name.Launch, F="calc.exe")
+        pdf.Root.OpenAction = script
+        pdf.Root.AA = Dictionary(WC=script)
+        pdf.Root.Names = Dictionary(JavaScript=Dictionary(Names=Array(["x", script])))
+        link = Dictionary(Type=Name.Annot, Subtype=Name.Link, Rect=[0, 0, 9, 9], A=launch)
+        page.Annots = pdf.make_indirect(Array([pdf.make_indirect(link)]))
+        pdf.Root.AcroForm = Dictionary(Fields=Array(), XFA=pdf.make_stream(b"<xdp/>"))
+        pdf.attachments["run.exe"] = b"MZ"
+        return as_bytes(pdf)
+
+
+def page_loop() -> bytes:
+    """A PDF whose tree of pages contains itself."""
+    with pikepdf.new() as pdf:
+        pdf.add_blank_page()
+        pdf.Root.Pages.Kids.append(pdf.Root.Pages)
+        return as_bytes(pdf)
+
+
+def object_bomb(zeros: int) -> bytes:
+    """A PDF whose index of objects is a stream that grows a thousandfold."""
+    table = zlib.compress(bytes(zeros), 9)
+    head = b"%%PDF-1.5\n1 0 obj\n<</Type/XRef/Size %d/W[1 2 1]/Root 2 0 R" % (zeros // 4)
+    head += b"/Filter/FlateDecode/Length %d>>\nstream\n" % len(table)
+    return head + table + b"\nendstream\nendobj\nstartxref\n9\n%%EOF"
