@@ -82,6 +82,8 @@ def _value(row: re.Match[str]) -> object:
     if row["max"]:
         hint = typing.get_type_hints(named, include_extras=True)[row["parameter"]]
         return hint.__metadata__[0].max
+    if row["parameter"] and not callable(named):
+        return getattr(named, row["parameter"])
     if row["parameter"]:
         return inspect.signature(named).parameters[row["parameter"]].default
     return named[row["key"]] if row["key"] else named

@@ -16,6 +16,7 @@ def test_pdf_queues_are_copied_to_redis_with_their_metadata(kesin, tmp_path, red
     store = open_store(file)
     for name in ("ledger", "worker:a"):
         metadata_for(store).put_metadata(MetadataEntry("pdf", "", name, "7", 5))
+    metadata_for(store).put_metadata(MetadataEntry("pdf_transient", "", "a job", '"sealed"', 5))
     store.close()
 
     for words, code, reason in (
@@ -36,6 +37,7 @@ def test_pdf_queues_are_copied_to_redis_with_their_metadata(kesin, tmp_path, red
     assert there.paused("pdf") == []
     entries = metadata_for(there).metadata_entries("pdf")
     assert [(entry.name, entry.value) for entry in entries] == [("ledger", "7")]
+    assert metadata_for(there).metadata_entries("pdf_transient") == []
     assert there.stats("pdf").total == 1
     there.close()
     again = kesin("store", "copy", file, redis, "-y")

@@ -65,11 +65,11 @@ def test_worker_processes_get_the_keys_only_for_work_that_opens_secrets(opens_se
     assert environment["KESIN_DATABASE_URL"] == SECRETS["KESIN_DATABASE_URL"]  # it has to sign in
 
 
-def test_the_processes_of_the_service_do_not_open_secrets(monkeypatch: pytest.MonkeyPatch):
+def test_the_processes_of_the_service_open_the_passwords_of_pdfs(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("kesin.cli.support.supervisor.Stop", object)  # it is not started
     supervisor = supervisor_for(load_settings(), workloads())
     assert supervisor is not None
-    assert supervisor._processes.opens_secrets is False
+    assert supervisor._processes.opens_secrets is True
 
 
 def test_a_child_keeps_what_programs_need():

@@ -27,15 +27,12 @@ Dependency = TypeVar("Dependency", bound=Callable[..., Any])
 
 
 def takes_large_bodies(
-    max_bytes: int = ANY_SIZE, *, own_limit: bool = False
+    max_bytes: int = ANY_SIZE, limit: str = "max_body_bytes"
 ) -> Callable[[Dependency], Dependency]:
-    """Mark a dependency that reads bodies of up to so many bytes.
-
-    ``own_limit``: they have a setting of their own, and may be larger than KESIN_BODY_LIMIT.
-    """
+    """Mark a dependency that reads large bodies; ``own_body_bytes`` may exceed KESIN_BODY_LIMIT."""
 
     def mark(dependency: Dependency) -> Dependency:
-        setattr(dependency, "own_body_bytes" if own_limit else "max_body_bytes", max_bytes)
+        setattr(dependency, limit, max_bytes)
         return dependency
 
     return mark

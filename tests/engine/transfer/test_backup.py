@@ -1,5 +1,6 @@
 """Backups: a snapshot of a single moment, complete or absent, and restored unchanged."""
 
+import gzip
 import json
 import os
 import shutil
@@ -19,7 +20,9 @@ from kesin.engine.transfer import backup
 from kesin.engine.transfer.backup import BackupFile, back_up
 from kesin.engine.transfer.restore import read_backup, restore
 from kesin.lifecycle.model import Change
+from kesin.store.directory import MetadataEntry
 from kesin.store.errors import StoreError
+from kesin.store.metadata import metadata_for
 from kesin.store.open import open_store
 from kesin.store.sql.store import SqlStore
 from kesin.store.transfer import dump_for, dump_postgres, dump_sqlite
@@ -395,3 +398,20 @@ def test_postgres_restores_neither_sqlite_files_nor_crafted_names(postgres_serve
         crafted = DumpManifest("postgres", {1: "x"}, {}, [], tables, None)
         with pytest.raises(RestoreRefused, match="has no such table"):
             postgres.restore(tmp_path, crafted, lambda _: None, lambda _: None, replace=False)
+
+
+def test_passwords_of_jobs_are_in_no_backup(new_database, tmp_path):
+    source, target = new_database(), new_database()
+    with closing(open_store(source)) as store:
+        for workload, value in (("pdf_transient", "sealed-here"), ("pdf", "kept")):
+            metadata_for(store).put_metadata(MetadataEntry(workload, "", "a job", value, 5))
+    back_up(dump_for(source), tmp_path / "b", [], [], lambda _total: lambda _bytes: None)
+    for file in (tmp_path / "b" / "database").iterdir():
+        data = file.read_bytes()
+        text = gzip.decompress(data) if file.suffix == ".gz" else data
+        assert b"sealed-here" not in text
+    saved, nothing = read_backup(tmp_path / "b"), lambda _total: lambda _bytes: None
+    restore(saved, dump_for(target), [], lambda _store: None, nothing, replace=True)
+    with closing(open_store(target)) as store:
+        assert [each.value for each in metadata_for(store).metadata_entries("pdf")] == ["kept"]
+        assert metadata_for(store).metadata_entries("pdf_transient") == []

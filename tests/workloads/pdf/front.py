@@ -12,6 +12,7 @@ from unittest.mock import patch
 import pytest
 
 from kesin.foundation import passwords
+from kesin.foundation.encryption import key_ring
 from kesin.store.contract import Store
 from kesin.workloads.pdf import services
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
@@ -43,6 +44,7 @@ class Front(World):
             services.render_config(self.settings),
             library=BOOK,
             engines=lambda _: self.engine,
+            ring=key_ring(self.settings),
         )
         self.boss = self.key("admin")
         self.beat()

@@ -6,10 +6,11 @@ from collections import Counter
 from kesin.lifecycle.vocabulary import Fixed
 from kesin.workloads.common.advice import LANGUAGES
 from kesin.workloads.pdf import PDF, PDF_BATCHES, PDF_WEBHOOKS
-from kesin.workloads.pdf.api.download import ARTIFACT_GONE, STORAGE_DOWN
+from kesin.workloads.pdf.api.download import ARTIFACT_GONE
 from kesin.workloads.pdf.errors import ADVICE, PdfErrorCode
 from kesin.workloads.pdf.jobs.submit import BACKPRESSURE_ACTIVE, PDF_RENDER_UNAVAILABLE
 from kesin.workloads.pdf.lifecycle import RETRYABLE
+from kesin.workloads.pdf.storage.base import STORAGE_DOWN
 
 LONGEST = 120
 PARTS = ("means", "act", "next")

@@ -10,6 +10,7 @@ from kesin.foundation.encryption import sealing_key_id
 from kesin.store.audit_log import AuditHead
 from kesin.store.contract import Store
 from kesin.store.errors import StoreError
+from kesin.store.metadata import TRANSIENT
 from kesin.store.records import MoveCount
 from kesin.store.rules import jobs_by_state
 
@@ -18,6 +19,7 @@ RunQuery = Callable[[str], list[tuple[Any, ...]]]  # see ``Dump._reader``
 Advance = Callable[[int], None]  # takes the number of bytes done since the last call
 Finish = Callable[[Store], None]  # completes a restored store
 
+LEFT_OUT: Final = f"workload LIKE '%{TRANSIENT}'"  # rows of the table ``fact``
 _ACCOUNTS: Final = {"person": "people", "site": "sites", "api_key": "keys", "secret": "secrets"}
 
 

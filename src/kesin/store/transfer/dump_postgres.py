@@ -16,7 +16,7 @@ from psycopg.abc import Buffer
 
 from kesin.store.postgres.connection import APPLICATION, CONNECTION, TimedConnection
 from kesin.store.postgres.store import PostgresStore
-from kesin.store.transfer.dump import Advance, Dump, DumpManifest, Finish, RestoreRefused
+from kesin.store.transfer.dump import LEFT_OUT, Advance, Dump, DumpManifest, Finish, RestoreRefused
 
 Connection = psycopg.Connection[Any]
 
@@ -68,7 +68,8 @@ class PostgresDump(Dump):
                 file = folder / f"{table}.copy.gz"
                 file.touch(mode=0o600)
                 columns = ", ".join(tables[table])
-                sql = f"COPY {self._schema}.{table} ({columns}) TO STDOUT"
+                rows = f"SELECT {columns} FROM {self._schema}.{table}"
+                sql = f"COPY ({rows}{f' WHERE NOT {LEFT_OUT}' * (table == 'fact')}) TO STDOUT"
                 with connection.cursor().copy(sql) as rows, file.open("wb") as raw:
                     _write_compressed(rows, raw, advance)
                 dumped.tables[table] = tables[table]

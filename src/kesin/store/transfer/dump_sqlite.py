@@ -10,6 +10,7 @@ from typing import Final
 
 from kesin.store.sqlite.store import SqliteStore
 from kesin.store.transfer.dump import (
+    LEFT_OUT,
     Advance,
     BackupRefused,
     Dump,
@@ -47,6 +48,9 @@ class SqliteDump(Dump):
             source.execute("SELECT count(*) FROM sqlite_master").fetchall()
             _copy(source, target, advance)
             target.execute("PRAGMA journal_mode = DELETE")  # a single, complete file
+            if "fact" in self._tables(target):
+                target.execute("PRAGMA secure_delete = ON")
+                target.execute(f"DELETE FROM fact WHERE {LEFT_OUT}")  # a constant
             return self._describe(target)
 
     def check_target(self, *, replace: bool) -> None:

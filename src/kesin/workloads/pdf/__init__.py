@@ -44,7 +44,6 @@ def __getattr__(name: str) -> Any:
 _COMMON: Final[dict[str, Any]] = {
     "has_sites": False,
     "needs_own_process": True,
-    "opens_secrets": False,
     "in_redis": True,
     "advice": ADVICE.describe,
     "needs": _NEEDS,
@@ -54,6 +53,7 @@ PDF: Final = Workload(
     configured_lifecycle,
     "HTML templates to PDF",
     title="PDFs",
+    opens_secrets=True,  # passwords of encrypted PDFs
     personal_fields=frozenset({"variables", "file_name"}),
     job_title=_later("jobs.store:pdf_title"),
     search_fields=("template",),
@@ -61,7 +61,7 @@ PDF: Final = Workload(
     push_worker=_later("services:create_rq_worker"),
     keys_name_tenant=True,
     after_sweep=_later("cleanup:delete_expired"),
-    periodic=lambda context: _later("jobs.dispatch:dispatch_waiting")(context.queue),
+    periodic=_later("cleanup:tend_jobs"),
     metrics=_later("metrics:collect_metrics"),
     routes=_later("api:pdf_router"),
     pages=_attribute("pages:PAGES"),
@@ -76,9 +76,10 @@ PDF_BATCHES: Final = Workload(
     "One file from many rows of one template",
     title="PDF batches",
     part_of="pdf",
-    personal_fields=frozenset({"file_name", "webhook_url"}),
+    personal_fields=frozenset({"variables", "file_name", "webhook_url"}),
     job_title="{template} × {rows}",
     worker=_later("batches.worker:build_worker"),
+    opens_secrets=False,
     **_COMMON,
 )
 PDF_WEBHOOKS: Final = Workload(
@@ -90,5 +91,6 @@ PDF_WEBHOOKS: Final = Workload(
     personal_fields=frozenset({"url"}),  # it may hold a secret
     job_title="{kind} {subject}",
     worker=_later("webhooks.worker:build_worker"),
+    opens_secrets=False,
     **_COMMON,
 )

@@ -9,17 +9,19 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 from kesin.foundation.child_environment import child_environment
 from kesin.foundation.clock import SystemClock
-from kesin.foundation.messages import parts_of, restore
+from kesin.foundation.messages import Message, parts_of, restore
 from kesin.workloads.pdf.errors import DOCUMENT_TOO_COSTLY, PdfErrorCode, RenderFailed
 
 _LENGTH: Final = struct.Struct(">Q")
 _CHUNK_BYTES: Final = 1024 * 1024
 _EXIT_WAIT_S: Final = 5.0
+_EXCEEDED: Final = (
+    "it was stopped: it needs more than %(n)s s of processor time or %(most)s MiB of memory"
+)
 _MAX_REPLY_BYTES: Final = 256 * 1024 * 1024
 
 
@@ -107,13 +109,26 @@ class Child:
             self.process.wait(_EXIT_WAIT_S)
 
 
-@dataclass(frozen=True, slots=True)
-class ChildLimits:
-    """What a task in a process of its own may take."""
+class ChildLimits(NamedTuple):
+    """What a task in a child process may cost."""
 
-    cpu_s: int = 10
-    wall_s: int = 60
-    memory_bytes: int = 1024 * 1024 * 1024
+    cpu_s: float
+    wall_s: float
+    memory_bytes: int
+
+    def exceeded(self) -> Message:
+        n, most = f"{self.cpu_s:g}", self.memory_bytes // (1024 * 1024)
+        return Message(_EXCEEDED, n=n, most=most)
+
+
+def set_limits(memory_bytes: int, cpu_s: float, wall_s: float) -> None:
+    """Set the limits of this process; 0 seconds for none."""
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    if most != resource.RLIM_INFINITY:
+        memory_bytes = min(memory_bytes, most)
+    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, most))
+    signal.setitimer(signal.ITIMER_PROF, cpu_s)
+    signal.setitimer(signal.ITIMER_REAL, wall_s)
 
 
 Reply = tuple[dict[str, Any], bytes]
@@ -127,13 +142,13 @@ def run_in_child(module: str, head: dict[str, Any], body: bytes, limits: ChildLi
     child, deadline = Child(module), SystemClock().monotonic() + limits.wall_s
     channel = ChildChannel(child.socket, _MAX_REPLY_BYTES)
     try:
-        channel.send({**head, "limits": asdict(limits)}, body, deadline)
+        channel.send({**head, "limits": limits._asdict()}, body, deadline)
         reply, data = channel.receive(deadline)
     except TimeoutError:
         why, n = "the document was not processed within %(n)s s", f"{limits.wall_s:g}"
         raise RenderFailed(PdfErrorCode.NAVIGATION_TIMEOUT, why, n=n) from None
     except (EOFError, OSError):
-        raise _too_costly(limits) from None
+        raise RenderFailed(DOCUMENT_TOO_COSTLY, limits.exceeded()) from None
     finally:
         child.kill()
     if "code" in reply:
@@ -148,22 +163,14 @@ def serve_task(perform: Callable[[dict[str, Any], bytes], Reply]) -> None:
         channel = ChildChannel(connection, sys.maxsize)
         head, body = channel.receive()
         limits = ChildLimits(**head.pop("limits"))
-        resource.setrlimit(resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
-        resource.setrlimit(resource.RLIMIT_CPU, (limits.cpu_s, limits.cpu_s))
-        signal.alarm(limits.wall_s)  # even if the parent is gone
+        set_limits(limits.memory_bytes, limits.cpu_s, limits.wall_s)
         try:
             reply = perform(head, body)
         except RenderFailed as problem:
             reply = failure_head(problem), b""
         except MemoryError:
-            reply = failure_head(_too_costly(limits)), b""
+            reply = {"code": DOCUMENT_TOO_COSTLY, "message": limits.exceeded()}, b""
         channel.send(*reply)
-
-
-def _too_costly(limits: ChildLimits) -> RenderFailed:
-    why = "it was stopped: it needs more than %(n)s s of processor time or %(most)s MiB of memory"
-    n, most = f"{limits.cpu_s:g}", limits.memory_bytes // (1024 * 1024)
-    return RenderFailed(DOCUMENT_TOO_COSTLY, why, n=n, most=most)
 
 
 def failure_head(problem: RenderFailed) -> dict[str, Any]:

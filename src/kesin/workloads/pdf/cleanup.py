@@ -10,10 +10,12 @@ from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter
 from kesin.workloads.pdf.batches import store as batch_store
 from kesin.workloads.pdf.batches.feeder import Feeder
+from kesin.workloads.pdf.jobs.dispatch import dispatch_waiting
 from kesin.workloads.pdf.jobs.heartbeat import open_heartbeats
 from kesin.workloads.pdf.jobs.store import UNFINISHED, PdfJobStore, expire_jobs
-from kesin.workloads.pdf.services import open_artifacts, open_uploads
+from kesin.workloads.pdf.services import open_artifacts
 from kesin.workloads.pdf.storage.base import StorageError
+from kesin.workloads.pdf.uploads.store import PdfUploads
 
 _CURRENT: Final = Filter(states=tuple(s.value for s in batch_store.BatchStatus if s != "expired"))
 log = Logger("kesin.pdf")
@@ -33,11 +35,18 @@ def delete_expired(context: WorkloadContext) -> int:
         removed += artifacts.delete_orphans(jobs.find_used_artifacts, older_than_s)
         store = batch_store.PdfBatchStore(batches, jobs, artifacts)
         removed += delete_unused_batch_files(store, older_than_s)
-        uploads = open_uploads(context.settings, jobs.queue)
+        hours = context.settings.pdf_upload_hours
+        uploads = PdfUploads(artifacts.storage, jobs.queue.now, hours)
         removed += uploads.delete_old(context.settings.pdf_ttl_hours)
     except StorageError as problem:
         log.warning("cleanup_failed", why=str(problem))
     return removed
+
+
+def tend_jobs(context: WorkloadContext) -> None:
+    """Do what is due every few seconds: lost messages, and passwords of jobs that have ended."""
+    dispatch_waiting(context.queue)
+    PdfJobStore(context.queue).forget_passwords()
 
 
 def delete_unused_batch_files(batches: batch_store.PdfBatchStore, older_than_s: float) -> int:

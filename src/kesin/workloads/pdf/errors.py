@@ -1,10 +1,11 @@
 """Error codes of PDF jobs (the public ones of the seed, and internal ones), and their advice."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
 from kesin.foundation.messages import Message
+from kesin.foundation.problems import Invalid
 from kesin.workloads.common.advice import AdviceTexts
 
 ADVICE: Final = AdviceTexts("kesin.workloads.pdf")  # also for batches and webhooks
@@ -20,6 +21,7 @@ class PdfErrorCode(StrEnum):
     UNKNOWN = "UNKNOWN"
     MISSING_GLYPHS = "MISSING_GLYPHS"  # this and the next are ours; the others are the seed's
     NOT_CONFORMING = "NOT_CONFORMING"
+    PASSWORD_GONE = "PASSWORD_GONE"  # noqa: S105  # a code
 
 
 ARTIFACT_WRITE_FAILED: Final = "ARTIFACT_WRITE_FAILED"
@@ -56,6 +58,14 @@ class RenderFailed(Exception):
         super().__init__(f"{code}: {self.message}")
         self.code = str(code)
         self.details = dict(details or {})
+
+
+def invalid_fields(problems: Sequence[tuple[str, str, str]], **code: str) -> Invalid:
+    """Build the Problem of fields, each with a message and a rule."""
+    fields = [dict(zip(("field", "message", "rule"), problem, strict=True)) for problem in problems]
+    (name, problem, _), *_ = problems
+    values = {"field": name, "problem": Message(problem)}
+    return Invalid("%(field)s %(problem)s", details={"fields": fields}, **code, **values)
 
 
 class TemplateError(RenderFailed):

@@ -13,15 +13,14 @@ from kesin.workloads.pdf.engines import base
 from kesin.workloads.pdf.engines.base import LEVELS, TAGGED, Conformance, Format, Paper
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 from kesin.workloads.pdf.jobs.store import PdfJobStatus
+from kesin.workloads.pdf.steps.model import MAX_NAME_LENGTH, OUTSIDE_ARCHIVES, Steps, TemplateName
 
-MAX_NAME_LENGTH: Final = 200
 MAX_FILE_NAME_LENGTH: Final = 140
 MAX_URL_LENGTH: Final = 2_048
 MIN_SIZE_MM: Final = 10.0
 MAX_SIZE_MM: Final = 5_000.0
 MIN_PRINTABLE_MM: Final = 1.0  # what margins must leave of each side
 
-TemplateName = Annotated[Text, StringConstraints(min_length=1, max_length=MAX_NAME_LENGTH)]
 FileName = Annotated[Text, StringConstraints(min_length=1, max_length=MAX_FILE_NAME_LENGTH)]
 WebhookUrl = Annotated[Text, StringConstraints(min_length=1, max_length=MAX_URL_LENGTH)]
 Size = Annotated[float, Field(ge=MIN_SIZE_MM, le=MAX_SIZE_MM, allow_inf_nan=False)]
@@ -127,6 +126,19 @@ class PdfJobRequest(StrictBody):
     options: PdfRenderOptions | None = None
     webhook_url: WebhookUrl | None = None
     file_name: FileName | None = Field(None, description="the name under which it is saved")
+    then: Steps = Field([], description="what is done with the PDF, in a fixed order")
+
+    @pydantic.model_validator(mode="after")
+    def _check_steps(self) -> Self:
+        if self.options is not None and self.options.standards:
+            for index, kind in enumerate(step.kind for step in self.then):
+                if kind in OUTSIDE_ARCHIVES:
+                    raise ValueError(
+                        f"then.{index}.{kind}: such a PDF cannot have options.conformance"
+                    )
+                if self.options.engine == "weasyprint":
+                    raise ValueError(f"then.{index}.{kind}: {base.UNMARKED_ARCHIVES}")
+        return self
 
 
 class PdfJobResponse(BaseModel):
@@ -154,6 +166,7 @@ class PdfJobBody(PdfJobResponse):
     warnings: list[str] = []
     missing_glyphs: list[str] = Field([], description="characters that no font has")
     conformance: list[str] = Field([], description="the standards that the file conforms to")
+    reproducible: bool = Field(default=True, description="always the same bytes; encrypted: not")
     error_message: str | None = None
 
 
@@ -225,11 +238,14 @@ class BatchRequest(StrictBody):
     name_field: FieldName | None = Field(
         None, description="the variable that names a row's file, such as buyer.name"
     )
+    then: Steps = Field([], description="what is done with each row's PDF; not encrypted")
 
     @pydantic.model_validator(mode="after")
     def _check_merged(self) -> Self:
         if self.output == "merged" and self.options is not None and self.options.standards:
             raise ValueError("options.conformance: a merged file cannot conform; request a zip")
+        if any(step.encrypt for step in self.then):
+            raise ValueError("then: the PDFs of a batch cannot be encrypted")
         return self
 
 

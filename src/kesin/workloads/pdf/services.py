@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from kesin.engine.queue import Queue
 from kesin.engine.workload import WorkloadContext
+from kesin.foundation.encryption import KeyRing, key_ring
 from kesin.foundation.logs import Logger
 from kesin.foundation.messages import Message
 from kesin.foundation.problems import Unavailable
@@ -28,7 +29,7 @@ from kesin.workloads.pdf.safe_fetch import FetchedResource, FetchRefused, fetch
 from kesin.workloads.pdf.security import validate_url
 from kesin.workloads.pdf.storage import artifacts_address, open_storage
 from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore
-from kesin.workloads.pdf.storage.base import StorageBackend, StorageMisconfigured
+from kesin.workloads.pdf.storage.base import StorageMisconfigured
 from kesin.workloads.pdf.templating.pictures import PictureLimits
 from kesin.workloads.pdf.uploads.store import PdfUploads
 from kesin.workloads.pdf.webhooks.worker import Webhooks
@@ -165,17 +166,8 @@ def open_artifacts(context: WorkloadContext) -> PdfArtifactStore:
 
 def open_artifact_store(settings: Settings, queue: Queue) -> PdfArtifactStore:
     """Open the store of finished PDFs with the clock of this queue."""
-    return PdfArtifactStore(_open_artifact_storage(settings), queue.clock)
-
-
-def open_uploads(settings: Settings, queue: Queue) -> PdfUploads:
-    """Open the uploads, which are in the same storage."""
-    return PdfUploads(_open_artifact_storage(settings), queue.now, settings.pdf_upload_hours)
-
-
-def _open_artifact_storage(settings: Settings) -> StorageBackend:
     try:
-        return _open_storage_once(artifacts_address(settings))
+        return PdfArtifactStore(_open_storage_once(artifacts_address(settings)), queue.clock)
     except StorageMisconfigured as problem:
         raise Unavailable("%(problem)s: look at KESIN_PDF_ARTIFACTS", problem=problem) from None
 
@@ -196,8 +188,9 @@ def create_renderer(settings: Settings, queue: Queue) -> PdfRenderWorker:
     templates = TemplateSource(settings)
     templates.library()  # a bad template is reported before a job is claimed
     jobs, config = PdfJobStore(queue, artifacts), render_config(settings)
-    engines = partial(create_pdf_engine, settings)
-    return PdfRenderWorker(jobs, artifacts, config, library=templates.library, engines=engines)
+    engines, library = partial(create_pdf_engine, settings), templates.library
+    ring = key_ring(settings)
+    return PdfRenderWorker(jobs, artifacts, config, library=library, engines=engines, ring=ring)
 
 
 def create_worker(context: WorkloadContext) -> PdfWorker:
@@ -228,6 +221,7 @@ class PdfServices:
     artifacts: PdfArtifactStore
     uploads: PdfUploads
     hooks: Webhooks
+    ring: KeyRing | None
 
 
 class PdfServiceLoader:
@@ -248,9 +242,11 @@ class PdfServiceLoader:
                 config, hooks = render_config(self.context.settings), Webhooks(self.context)
                 batches = open_batch_store(self.context)
                 jobs, artifacts = batches.jobs, batches.artifacts
-                uploads = open_uploads(self.context.settings, jobs.queue)
+                settings, ring = self.context.settings, key_ring(self.context.settings)
+                hours = settings.pdf_upload_hours
+                uploads = PdfUploads(artifacts.storage, jobs.queue.now, hours)
                 self._services = PdfServices(
-                    config, library, jobs, batches, artifacts, uploads, hooks
+                    config, library, jobs, batches, artifacts, uploads, hooks, ring
                 )
             return self._services
 

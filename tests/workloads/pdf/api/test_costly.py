@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from kesin.foundation.settings import load_settings
 from kesin.workloads.pdf import cli, doctor, services
-from kesin.workloads.pdf.templating.filling import FillLimits
+from kesin.workloads.pdf.templating.filling import LIMITS
 from kesin.workloads.pdf.templating.library import TemplateLibrary
 from tests.attacks.bombs import png
 from tests.workloads.pdf.front import Front, opened_front
@@ -32,7 +32,7 @@ def costly(
     folder = tmp_path_factory.mktemp("costly")
     for name, body in BODIES.items():
         write(folder, name, PAGE.format(body), sample={"x": "abc"})
-    library = TemplateLibrary.load([folder], limits=FillLimits(cpu_s=0.15))
+    library = TemplateLibrary.load([folder], limits=LIMITS._replace(cpu_s=0.15))
     allowed = {"pdf_allowed_templates": ",".join(BODIES)}
     with (
         opened_front("sqlite", tmp_path_factory.mktemp("front"), request, **allowed) as front,

@@ -14,10 +14,12 @@ from kesin.workloads.pdf.channel import ChildChannel
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.templating.fill_child import MAX_TASKS
 from kesin.workloads.pdf.templating.filling import (
+    LIMITS as DEFAULTS,
+)
+from kesin.workloads.pdf.templating.filling import (
     MAX_IDLE,
     MAX_REPLY_BYTES,
     FillHelper,
-    FillLimits,
     fill_helper,
 )
 from kesin.workloads.pdf.templating.library import TemplateLibrary
@@ -29,7 +31,7 @@ from tests.workloads.secrets_hidden import assert_no_secrets, set_secrets
 
 pytestmark = pytest.mark.starts
 LOOP = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
-LIMITS = FillLimits(cpu_s=0.15, wall_s=20, memory_bytes=256 * 1024 * 1024)
+LIMITS = DEFAULTS._replace(cpu_s=0.15, wall_s=20, memory_bytes=256 * 1024 * 1024)
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +78,7 @@ def test_others_are_filled_in_while_one_loops(library):
 
 
 def test_one_that_waits_too_long_may_be_tried_again(library):
-    limits = FillLimits(cpu_s=20, wall_s=0.2)
+    limits = DEFAULTS._replace(cpu_s=20, wall_s=0.2)
     with pytest.raises(RenderFailed) as failed:
         fill_helper().run("loop", library._file.fileno(), _task(library, "loop"), b"{}", limits)
     assert failed.value.code == "NAVIGATION_TIMEOUT"

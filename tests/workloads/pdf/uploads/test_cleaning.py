@@ -1,7 +1,6 @@
 """An uploaded PDF is checked within limits, and loses what acts by itself."""
 
 import io
-from dataclasses import replace
 
 import pikepdf
 import pytest
@@ -11,8 +10,7 @@ from kesin.workloads.pdf import limits
 from kesin.workloads.pdf.errors import TemplateError
 from kesin.workloads.pdf.templating.pictures import PictureLimits, picture_data
 from kesin.workloads.pdf.uploads import checking
-from kesin.workloads.pdf.uploads.checking import CheckedFile, check_file
-from kesin.workloads.pdf.uploads.clean_child import clean_pdf
+from kesin.workloads.pdf.uploads.checking import CheckedFile, check_file, clean_pdf
 from tests.attacks.bombs import png
 from tests.workloads.pdf.uploads.files import active_pdf, new_pdf, object_bomb, page_loop
 
@@ -51,19 +49,19 @@ def test_a_cleaned_pdf_stays_as_it_is():
 )
 def test_a_pdf_that_cannot_be_used_is_refused_with_its_reason(data, why):
     with pytest.raises(TemplateError, match=why):
-        clean_pdf(data)
+        clean_pdf({}, data)
 
 
 def test_too_many_pages_or_objects_are_refused(monkeypatch):
     with pytest.raises(TemplateError, match="501 pages"):
-        clean_pdf(new_pdf(limits.MAX_PAGES + 1))
-    monkeypatch.setattr("kesin.workloads.pdf.uploads.clean_child.MAX_UPLOADED_OBJECTS", 3)
+        clean_pdf({}, new_pdf(limits.MAX_PAGES + 1))
+    monkeypatch.setattr("kesin.workloads.pdf.uploads.checking.MAX_UPLOADED_OBJECTS", 3)
     with pytest.raises(TemplateError, match="more than 3 objects"):
-        clean_pdf(new_pdf(2))
+        clean_pdf({}, new_pdf(2))
 
 
 def test_a_bomb_ends_its_process_and_not_ours(monkeypatch):
-    small = replace(checking.LIMITS, memory_bytes=256 * 1024 * 1024, cpu_s=2)
+    small = checking.LIMITS._replace(memory_bytes=256 * 1024 * 1024, cpu_s=2)
     monkeypatch.setattr(checking, "LIMITS", small)
     with pytest.raises(Invalid) as refused:
         check(object_bomb(400_000_000))

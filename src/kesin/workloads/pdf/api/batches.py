@@ -18,7 +18,7 @@ from kesin.workloads.pdf.batches.store import BatchStatus, PdfBatch, PdfBatchSto
 from kesin.workloads.pdf.batches.submit import parse_order
 from kesin.workloads.pdf.schemas import BatchBody, BatchResponse, CsvQuery
 from kesin.workloads.pdf.services import PdfServiceLoader
-from kesin.workloads.pdf.storage.base import StorageError
+from kesin.workloads.pdf.storage.base import StorageError, storage_down
 
 MAX_PAGE_RESULTS: Final = 1_000
 RETRY_AFTER_S: Final = 5
@@ -63,7 +63,7 @@ def batch_router(loader: PdfServiceLoader) -> APIRouter:
     def create(request: Request, actor: Actor, body: bytes, query: CsvQuery) -> Response:
         require_access(context, actor, "batch")
         services, content_type = loader.services, request.headers.get("content-type", "")
-        order = parse_order(services, body, content_type, query)
+        order = parse_order(services, body, content_type, query, actor.name)
         subscribe = None
         if (url := order.webhook_url) is not None:
             services.hooks.require_allowed(url)
@@ -71,7 +71,7 @@ def batch_router(loader: PdfServiceLoader) -> APIRouter:
         try:
             batch, new = services.batches.submit(order, owner=actor.name, subscribe=subscribe)
         except StorageError:
-            raise download.storage_down() from None
+            raise storage_down() from None
         batch_id, created_at = batch.batch_id, iso(batch.created_at) or ""
         accepted = BatchResponse(
             batch_id=batch_id, status=batch.status, rows=batch.rows, created_at=created_at

@@ -9,7 +9,7 @@ from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.datastructures import Headers
 
-from kesin.foundation.problems import Problem, RequestConflict, Unavailable
+from kesin.foundation.problems import Problem, RequestConflict
 from kesin.web.dependencies import problem_response
 from kesin.workloads.pdf.api.common import format_time
 from kesin.workloads.pdf.errors import PdfErrorCode
@@ -20,7 +20,6 @@ from kesin.workloads.pdf.storage.artifacts import CHUNK_BYTES, ArtifactDamaged, 
 
 ARTIFACT_DAMAGED: Final = "ARTIFACT_DAMAGED"
 ARTIFACT_GONE: Final = "ARTIFACT_GONE"
-STORAGE_DOWN: Final = "STORAGE_DOWN"
 RETRY_AFTER_S: Final = 15
 _RANGE: Final = re.compile(r"bytes=[ \t]*([0-9]{0,18})-([0-9]{0,18})[ \t]*", re.IGNORECASE)
 
@@ -75,10 +74,6 @@ def file_expired() -> FileGone:
     return FileGone("it has expired: request it again", code="expired")
 
 
-def storage_down() -> Unavailable:
-    return Unavailable("the storage does not answer: try again", code=STORAGE_DOWN)
-
-
 def download_response(
     artifacts: PdfArtifactStore,
     download: Download | Problem,
@@ -95,7 +90,7 @@ def download_response(
             code, why = ARTIFACT_DAMAGED, "the stored PDF is damaged: request it again"
         return problem_response(FileGone(why, code=code), **headers)
     except base.StorageError:
-        return problem_response(storage_down(), retry_after=str(RETRY_AFTER_S), **headers)
+        return problem_response(base.storage_down(), retry_after=str(RETRY_AFTER_S), **headers)
 
 
 def _file_response(

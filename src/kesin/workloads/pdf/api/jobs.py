@@ -137,7 +137,7 @@ async def _submit(
     size, writes = announced_bytes(request), service_of(request).writes
     call, submitted = partial(_find_or_create, loader, actor, body), None
     with suppress(StoreUnreachable):
-        alone = size > SMALL_BODY_BYTES
+        alone = size > SMALL_BODY_BYTES or bool(body.then)  # uploads are in the storage
         if not alone:  # a thread for the checks alone would cost more than they do
             found = await writes.run(loader.context.queue, size, call, ask_storage=False)
             # Other writers wait for that commit, so it does not wait for the storage of files.
@@ -202,6 +202,7 @@ def _fields(job: PdfJob) -> dict[str, Any]:
         "download_url": f"/pdf/jobs/{job.job_id}/download" if has_pdf else None,
         "file_name": name if isinstance(name, str) else None,
         **{fact: output.get(fact) for fact in ("pages", "bytes", "sha256", "engine")},
+        "reproducible": output.get("reproducible", True),
         **{
             texts: list(output.get(texts) or ())
             for texts in ("warnings", "missing_glyphs", "conformance")

@@ -8,8 +8,9 @@ from kesin.web.auth import GuardedRouter
 from kesin.web.dependencies import SignedInActor, json_response
 from kesin.workloads.pdf.api.common import DocumentRoute, require_access
 from kesin.workloads.pdf.jobs import submit
-from kesin.workloads.pdf.schemas import MAX_NAME_LENGTH, PreviewRequest, TemplateBody, TemplateLine
+from kesin.workloads.pdf.schemas import PreviewRequest, TemplateBody, TemplateLine
 from kesin.workloads.pdf.services import PdfServiceLoader
+from kesin.workloads.pdf.steps.model import MAX_NAME_LENGTH
 
 TemplateName = Annotated[str, Path(min_length=1, max_length=MAX_NAME_LENGTH)]
 

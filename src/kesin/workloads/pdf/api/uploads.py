@@ -10,26 +10,21 @@ from kesin.web.auth import GuardedRouter, service_of
 from kesin.web.bodies import takes_large_bodies
 from kesin.web.dependencies import MediaType, SignedInActor, json_response
 from kesin.workloads.pdf.api.common import require_access
-from kesin.workloads.pdf.api.download import storage_down
 from kesin.workloads.pdf.schemas import UploadBody
 from kesin.workloads.pdf.services import PdfServiceLoader, picture_limits
-from kesin.workloads.pdf.storage.base import StorageError
-from kesin.workloads.pdf.uploads.checking import check_file
 
-_ANY_FILE: Final[dict[str, Any]] = {"*/*": {"schema": {"type": "string", "format": "binary"}}}
-_REQUEST_BODY: Final = {"requestBody": {"required": True, "content": _ANY_FILE}}
+_FILE: Final[dict[str, Any]] = {"*/*": {"schema": {"type": "string", "format": "binary"}}}
+_BODY: Final = {"requestBody": {"required": True, "content": _FILE}}
 
 
 def uploads_router(loader: PdfServiceLoader) -> APIRouter:
     router, context = GuardedRouter(tags=["pdf"]), loader.context
 
-    @takes_large_bodies(context.settings.pdf_upload_mb * 1_000_000, own_limit=True)
+    @takes_large_bodies(context.settings.pdf_upload_mb * 1_000_000, "own_body_bytes")
     async def read_file(request: Request) -> bytes:
         return await request.body()
 
-    @router.post(
-        "/pdf/uploads", status_code=201, response_model=UploadBody, openapi_extra=_REQUEST_BODY
-    )
+    @router.post("/pdf/uploads", status_code=201, response_model=UploadBody, openapi_extra=_BODY)
     async def upload_file(
         request: Request,
         actor: SignedInActor,
@@ -43,12 +38,11 @@ def uploads_router(loader: PdfServiceLoader) -> APIRouter:
         return await service_of(request).imports.run(upload, actor, data, media_type)
 
     def upload(actor: Actor, data: bytes, media_type: str) -> Response:
+        from kesin.workloads.pdf.uploads.checking import check_file  # it loads slowly
+
         require_access(context, actor, "upload")
         file = check_file(data, media_type, picture_limits(context.settings))
-        try:
-            upload_id, expires_at = loader.services.uploads.store(actor.name, file.data, file.kind)
-        except StorageError:
-            raise storage_down() from None
+        upload_id, expires_at = loader.services.uploads.store(actor.name, file.data, file.kind)
         body = UploadBody(
             upload_id=upload_id,
             media_type=file.media_type,

@@ -17,13 +17,13 @@ from kesin.workloads.pdf.batches import store
 from kesin.workloads.pdf.batches.feeder import BatchRowResult
 from kesin.workloads.pdf.batches.rows import entry_name
 from kesin.workloads.pdf.batches.store import FILE_TYPES, BatchOrder, PdfBatch, PdfBatchStore
+from kesin.workloads.pdf.steps.merging import MAX_TITLE_LENGTH, add_bookmarks, merge
 from kesin.workloads.pdf.storage.artifacts import read_verified
 from kesin.workloads.pdf.storage.base import NotStored
 
 MAX_OUTPUT_BYTES: Final = 200 * 1024 * 1024
 GROUP_SIZE: Final = 50  # PDFs open at the same time: this limits open files
 GROUP_BYTES: Final = 64 * 1024 * 1024
-MAX_TITLE_LENGTH: Final = 120
 _ENTRY_TIME: Final = (2000, 1, 1, 0, 0, 0)
 _UNIX: Final = 3
 _READABLE: Final = 0o644 << 16
@@ -85,7 +85,7 @@ class ZipAssembly:
 
 
 class MergedPdfAssembly:
-    """The pages of all PDFs with an outline entry each; their own outlines and anchors are lost."""
+    """The pages of all PDFs with an outline entry each; their own outlines are lost."""
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
         self._pages = 0
@@ -143,16 +143,13 @@ def open_assembly(
     return (MergedPdfAssembly if output == "merged" else ZipAssembly)(folder, max_bytes)
 
 
-def _merge(parts: list[Path], path: Path, titles: list[tuple[str, int]] | None = None) -> None:
+def _merge(parts: list[Path], path: Path, titles: Sequence[tuple[str, int]] = ()) -> None:
     """Merge PDFs; sources stay open until the result is saved, which copies their streams."""
     streams = pikepdf.ObjectStreamMode.generate
     with ExitStack() as sources, pikepdf.new() as merged:
-        for part in parts:
-            merged.pages.extend(sources.enter_context(pikepdf.open(part)).pages)
+        merge(merged, (sources.enter_context(pikepdf.open(part)) for part in parts))
         if titles:
-            with merged.open_outline() as outline:
-                outline.root.extend(pikepdf.OutlineItem(name, at) for name, at in titles)
-            merged.Root.PageMode = pikepdf.Name.UseOutlines
+            add_bookmarks(merged, titles)
         merged.save(path, deterministic_id=True, object_stream_mode=streams)
 
 

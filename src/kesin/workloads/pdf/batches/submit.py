@@ -21,7 +21,9 @@ CSV_TYPES: Final = frozenset({"text/csv", "application/csv"})
 JSON_TYPES: Final = frozenset({"application/json", "text/json", ""})
 
 
-def parse_order(tools: PdfServices, body: bytes, content_type: str, query: CsvQuery) -> BatchOrder:
+def parse_order(
+    tools: PdfServices, body: bytes, content_type: str, query: CsvQuery, owner: str
+) -> BatchOrder:
     """Parse a request, a CSV's with the query; raises Problem with the rows that are invalid."""
     media_type = content_type.partition(";")[0].strip().lower()
     csv_problems: Sequence[rows.BatchRowProblem] = ()
@@ -39,7 +41,7 @@ def parse_order(tools: PdfServices, body: bytes, content_type: str, query: CsvQu
         errors = problem.errors(include_url=False, include_input=False, include_context=False)
         located = [{**error, "loc": ("body", *error["loc"])} for error in errors]
         raise RequestValidationError(located) from None
-    return _build_order(tools, request, csv_problems)
+    return _build_order(tools, request, csv_problems, owner)
 
 
 def _parse_csv(
@@ -56,13 +58,16 @@ def _parse_csv(
 
 
 def _build_order(
-    tools: PdfServices, request: BatchRequest, csv_problems: Sequence[rows.BatchRowProblem]
+    tools: PdfServices,
+    request: BatchRequest,
+    csv_problems: Sequence[rows.BatchRowProblem],
+    owner: str,
 ) -> BatchOrder:
     name, options = request.template_name, request.options
     sample = check_template(tools, name).sample
     names = rows.row_file_names(request.rows, request.row_names, request.name_field)
-    sample_job = PdfJobRequest(template_name=name, variables=sample, options=options)
-    like = build_render_request(tools, sample_job, owner="")  # every job but for the variables
+    one = PdfJobRequest(template_name=name, variables=sample, options=options, then=request.then)
+    like = build_render_request(tools, one, owner)  # every job but for the variables
     order = BatchOrder(
         template=name,
         payload={field: value for field, value in like.payload.items() if field != "variables"},

@@ -6,12 +6,12 @@ import re
 import shutil
 import threading
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
-from typing import Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from kesin.foundation.clock import SystemClock
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed, TemplateError
@@ -21,6 +21,8 @@ CHROMIUM: Final = "chromium"
 WEASYPRINT: Final = "weasyprint"
 ENGINES: Final = (CHROMIUM, WEASYPRINT)
 
+# Changes a PDF (of pikepdf), and its information (/Title …), before it is checked and saved.
+Finish = Callable[[Any, dict[str, str]], None]
 Format = Literal["A3", "A4", "A5", "Letter", "Legal"]
 
 SIZES_MM: Final[dict[Format, tuple[float, float]]] = {
@@ -32,6 +34,7 @@ SIZES_MM: Final[dict[Format, tuple[float, float]]] = {
 }
 Conformance = Literal["pdf/a-3a", "pdf/a-3b", "pdf/ua-1"]
 LEVELS: Final[dict[str, str]] = {"pdf/a-3a": "A", "pdf/a-3b": "B"}
+UNMARKED_ARCHIVES: Final = "WeasyPrint makes no PDF/A with a stamp or other metadata"
 ARCHIVES_ONLY: Final = (
     "WeasyPrint makes PDF/A-3a or PDF/A-3b; Chromium makes the others, and several at once"
 )
@@ -59,6 +62,7 @@ class Paper:
     tagged: bool = False
     outline: bool = False
     conformance: tuple[str, ...] = ()  # to standards, such as pdf/a-3a
+    finish: Finish | None = None
 
     @property
     def size_mm(self) -> tuple[float, float]:

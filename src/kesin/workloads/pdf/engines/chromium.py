@@ -6,7 +6,7 @@ footer, which prints today's date, and for another version of Chromium, which ma
 """
 
 import asyncio
-from collections.abc import Collection, Coroutine
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -78,7 +78,7 @@ class ChromiumEngine(WarmEngine):
 
     def _render(self, html: str, paper: Paper, timeout_s: float) -> RenderedPdf:
         printed = self._print_with_retry(html, paper, timeout_s)
-        pdf, pages, missing = self._normalise_and_renew(printed, html, paper.conformance)
+        pdf, pages, missing = self._normalise_and_renew(printed, html, paper)
         return RenderedPdf(pdf, pages, self.name, printed.warnings, missing_glyphs=missing)
 
     def close(self) -> None:
@@ -111,12 +111,12 @@ class ChromiumEngine(WarmEngine):
         raise AssertionError("unreachable")  # pragma: no cover
 
     def _normalise_and_renew(
-        self, printed: _PrintedDocument, html: str, conformance: Collection[str]
+        self, printed: _PrintedDocument, html: str, paper: Paper
     ) -> NormalisedPdf:
         """Normalise the PDF while the browser is renewed for the next document."""
         pages = 0
         try:
-            pdf, pages, missing = normalise_pdf(printed.pdf, printed.about, html, conformance)
+            pdf, pages, missing = normalise_pdf(printed.pdf, printed.about, html, paper)
         finally:
             size = max(len(html), 0 if pages else len(printed.pdf))  # its pages may be unknown
             heavy = pages > _HEAVY_PAGES or size > _HEAVY_BYTES

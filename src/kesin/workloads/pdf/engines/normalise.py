@@ -3,14 +3,14 @@
 import io
 import re
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
 import pikepdf
 
 from kesin.workloads.pdf.engines import archive
-from kesin.workloads.pdf.engines.base import PRODUCER
+from kesin.workloads.pdf.engines.base import PRODUCER, Paper
 from kesin.workloads.pdf.engines.glyphs import find_missing_characters
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed, TemplateError
 from kesin.workloads.pdf.limits import check_pages, check_pdf
@@ -25,6 +25,7 @@ _TEXTS: Final = {  # from the names that WeasyPrint reads too
 _DATES: Final = {"/CreationDate": "dcterms.created", "/ModDate": "dcterms.modified"}
 _CELL_ID: Final = re.compile(rb"/ID \(node(\d{8})\)")
 _ANY_ID: Final = re.compile(rb"\(node(\d{8})\)")
+_PLAIN: Final = Paper()
 _DAMAGED: Final = (pikepdf.PdfError, zlib.error, AttributeError, TypeError, ValueError)
 
 # A PDF that is the same at every run, the number of its pages, and characters that no font has.
@@ -32,7 +33,7 @@ NormalisedPdf = tuple[bytes, int, tuple[str, ...]]
 
 
 def normalise_pdf(
-    data: bytes, about: Mapping[str, str], html: str = "", conformance: Collection[str] = ()
+    data: bytes, about: Mapping[str, str], html: str = "", paper: Paper = _PLAIN
 ) -> NormalisedPdf:
     """Return a document's PDF with its title and <meta> elements (``about``); checks the limits."""
     check_pdf(data)
@@ -47,12 +48,14 @@ def normalise_pdf(
             pages = int(pdf.Root.Pages.Count)
             check_pages(pages)
             missing = find_missing_characters(pdf, html)
+            if paper.finish is not None:
+                paper.finish(pdf, information)
             pdf.trailer["/Info"] = pdf.make_indirect(pikepdf.Dictionary(information))
-            if conformance and not missing:  # which fails anyway
-                archive.conform(pdf, conformance, information)
+            if paper.conformance and not missing:  # which fails anyway
+                archive.conform(pdf, paper.conformance, information)
             if "/ID" in pdf.trailer:
                 del pdf.trailer["/ID"]  # the first half of an old identifier would be kept
-            pdf.save(out, **(archive.SAVED if conformance else {}), deterministic_id=True)
+            pdf.save(out, **(archive.SAVED if paper.conformance else {}), deterministic_id=True)
     except RecursionError:
         raise TemplateError("the document is nested too deeply") from None
     except _DAMAGED as problem:

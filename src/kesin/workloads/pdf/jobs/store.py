@@ -25,6 +25,7 @@ from kesin.workloads.pdf.config import FailSafePolicy
 from kesin.workloads.pdf.errors import ADVICE, PdfErrorCode, TemplateError, public_code
 from kesin.workloads.pdf.jobs.stats import RenderStatsStore
 from kesin.workloads.pdf.security import MAX_DEPTH
+from kesin.workloads.pdf.steps.passwords import JobPasswords
 from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore
 
 VERSION: Final = 1  # of job keys
@@ -131,6 +132,7 @@ class RenderRequest:
     metadata: Mapping[str, Any] = field(default_factory=dict)  # the rest: see PdfJob.metadata
     fail_safe: FailSafePolicy = FailSafePolicy.STRICT
     settles: tuple[str, str] | None = None  # a failed job that this makes again, and who asks
+    passwords: Mapping[str, str] = field(default_factory=dict, repr=False)  # never in the payload
 
     @cached_property
     def key(self) -> str:
@@ -162,6 +164,7 @@ class PdfJobStore:
         self.queue.max_payload_bytes = max(queue.max_payload_bytes, MAX_STORED_BYTES)
         self.artifacts = artifacts
         self.stats = RenderStatsStore(metadata_for(queue.store), queue.now)
+        self.passwords = JobPasswords(queue)
 
     def create_job(
         self,
@@ -272,8 +275,27 @@ class PdfJobStore:
     def _finish(self, action: str, job: Job, change: Change) -> bool:
         with self.queue.store.transaction():
             outcomes = apply_changes(self.queue, action, [change], actor=job.worker or "worker")
-            self.stats.record(action, [change], outcomes)
+            self.record(action, [change], outcomes)
         return outcomes[0].result == "moved"
+
+    def record(self, action: str, changes: Sequence[Change], outcomes: Sequence[Outcome]) -> None:
+        """Count the results, and forget passwords that no job needs any more.
+
+        Call it in the transaction that moves the jobs.
+        """
+        self.stats.record(action, changes, outcomes)
+        moved = [outcome for outcome in outcomes if outcome.result == "moved"]
+        self.passwords.forget(each.id for each in moved if each.state not in UNFINISHED)
+
+    def forget_passwords(self) -> int:
+        """Forget the passwords of jobs that ended in any other way; return how many."""
+        if not self.passwords.job_ids():  # most often, and every few seconds
+            return 0
+        with self.queue.store.transaction():
+            states = self.queue.states(kept := self.passwords.job_ids())
+            ended = [job_id for job_id in kept if states.get(job_id) not in UNFINISHED]
+            self.passwords.forget(ended)
+        return len(ended)
 
     def cleanup_expired(self, ttl_seconds: int | None = None) -> int:
         """Expire jobs of this age, or the lifecycle's, then delete their files; return how many."""

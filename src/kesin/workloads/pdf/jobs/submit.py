@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
@@ -14,6 +14,7 @@ from kesin.engine.queue import Queue, apply_changes
 from kesin.engine.validation import BadInput
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation import problems as refusals
+from kesin.foundation.encryption import SETTING
 from kesin.foundation.messages import Message
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Invalid, Problem, Unavailable
@@ -33,6 +34,8 @@ from kesin.workloads.pdf.jobs.store import UNFINISHED, PdfJob, PdfJobStore, Rend
 from kesin.workloads.pdf.schemas import PdfJobRequest, PdfRenderOptions
 from kesin.workloads.pdf.security import LIBRARY_CSP, validate_template
 from kesin.workloads.pdf.services import PdfServices
+from kesin.workloads.pdf.steps.model import Step
+from kesin.workloads.pdf.steps.passwords import password_mac
 
 if TYPE_CHECKING:
     from kesin.workloads.pdf.templating.library import PdfTemplate, TemplateLibrary
@@ -54,7 +57,7 @@ def build_render_request(services: PdfServices, body: PdfJobRequest, owner: str)
     check_variables(services.library, body.template_name, body.variables)
     options = body.options or PdfRenderOptions()
     paper, given = asdict(options.paper()), options.model_fields_set
-    conformance = paper.pop("conformance")
+    conformance, _ = paper.pop("conformance"), paper.pop("finish")
     payload = {
         "variables": body.variables,
         "engine": options.engine,
@@ -63,12 +66,39 @@ def build_render_request(services: PdfServices, body: PdfJobRequest, owner: str)
         "template_hash": template.content_hash,
         # Only if it fails: a PDF with empty boxes must not serve such a request.
         **({"missing_glyphs": "fail"} if options.missing_glyphs == "fail" else {}),
+        **({"then": build_steps(services, body.then, owner)} if body.then else {}),
     }
+    passwords = next((step.encrypt.passwords for step in body.then if step.encrypt), {})
     timeout = options.timeout if "timeout" in given else None
     metadata = {"timeout": timeout, "file_name": body.file_name, "webhook_url": body.webhook_url}
     titled = {"fields": [*template.schema.get("properties", ())][:8], "batch": None}
     fail_safe = options.fail_safe if "fail_safe" in given else services.config.fail_safe_policy
-    return RenderRequest(body.template_name, payload, owner, metadata | titled, fail_safe)
+    return RenderRequest(
+        *(body.template_name, payload, owner, metadata | titled, fail_safe), passwords=passwords
+    )
+
+
+def build_steps(services: PdfServices, steps: Sequence[Step], owner: str) -> list[dict[str, Any]]:
+    """Check the steps of a request and build what the job keeps of them; raises Problem."""
+    built: list[dict[str, Any]] = []
+    for index, step in enumerate(steps):
+        field, kept = f"then/{index}/{step.kind}", step.model_dump(exclude_none=True)
+        part = kept[step.kind]
+        if "upload" in part:
+            services.uploads.require(owner, part["upload"], f"{field}/upload")
+        elif "template" in part:
+            part["template_hash"] = check_template(services, part["template"]).content_hash
+            at = f"{field}/variables"
+            check_variables(services.library, part["template"], part["variables"], at)
+        elif step.encrypt is not None:
+            if services.ring is None:
+                why = Message("passwords need a key ring: set %(name)s", name=SETTING)
+                raise errors.invalid_fields([(field, why, "keys")], code="NO_SECRET_KEYS")
+            mac = password_mac(services.ring, owner, step.encrypt.passwords)
+            allowed = {"allow": sorted({*part["allow"]})} if "allow" in part else {}
+            kept["encrypt"] = {"mac": mac, **allowed}
+        built.append(kept)
+    return built
 
 
 def require_template(services: PdfServices, name: str) -> PdfTemplate:
@@ -91,16 +121,19 @@ def check_template(services: PdfServices, name: str) -> PdfTemplate:
         raise template_error(why) from None
 
 
-def check_variables(library: TemplateLibrary, name: str, variables: Mapping[str, Any]) -> None:
+def check_variables(
+    library: TemplateLibrary, name: str, variables: Mapping[str, Any], at: str = "variables"
+) -> None:
     """Raise Invalid with the path of every variable that the template cannot use."""
     try:
         problems = library.find_problems(name, variables)
     except errors.RenderFailed as problem:
         raise fill_problem(problem) from None
-    if problems:
-        raise _invalid_variables((wrong.path, wrong.message, wrong.rule) for wrong in problems)
-    if not is_storable(variables):
-        raise _invalid_variables([("", "contains characters that cannot be stored", "text")])
+    wrong = [(at + each.path.rstrip("/"), each.message, each.rule) for each in problems]
+    if not wrong and not is_storable(variables):
+        wrong = [(at, "contains characters that cannot be stored", "text")]
+    if wrong:
+        raise errors.invalid_fields(wrong)
 
 
 def template_error(message: str, details: errors.Details = None) -> Problem:
@@ -114,15 +147,6 @@ def fill_problem(failure: errors.RenderFailed) -> Problem:
     if failure.code in errors.TRANSIENT_ERRORS:
         return Unavailable(failure.message, code=failure.code)
     return template_error(failure.message, failure.details)
-
-
-def _invalid_variables(problems: Iterable[tuple[str, str, str]]) -> Invalid:
-    fields = [
-        {"field": f"variables{path.rstrip('/')}", "message": message, "rule": rule}
-        for path, message, rule in problems
-    ]
-    name, problem = fields[0]["field"], Message(fields[0]["message"])
-    return Invalid("%(field)s %(problem)s", details={"fields": fields}, field=name, problem=problem)
 
 
 def check_backpressure(queue: Queue, waiting: int, max_queued: int) -> None:
@@ -174,6 +198,9 @@ def handle_unavailable(policy: FailSafePolicy, html: str | None) -> Response:
 
 def repeat_request(services: PdfServices, job: PdfJob, actor: Actor) -> RenderRequest:
     """The request of a job again, with its template as it is now; dismisses a failed job."""
+    if any("encrypt" in step for step in job.payload.get("then", ())):
+        why = "the passwords of this job are gone: send the request again"
+        raise refusals.RequestConflict(why, code=errors.PdfErrorCode.PASSWORD_GONE)
     template = check_template(services, job.template_name)
     check_variables(services.library, job.template_name, job.payload.get("variables", {}))
     payload = job.payload | {"template_hash": template.content_hash}
@@ -217,6 +244,9 @@ def create_job(services: PdfServices, request: RenderRequest, max_queued: int) -
     try:
         with queue.store.transaction():
             submitted = services.jobs.enqueue(request)
+            if submitted.new and request.passwords and services.ring:
+                job_id = submitted.job.job_id
+                services.jobs.passwords.put(job_id, request.passwords, services.ring)
             _follow_up(services, request, submitted.job.job_id)
     except BadInput as problem:
         if problem.code == "payload_too_large":
@@ -229,8 +259,8 @@ def create_job(services: PdfServices, request: RenderRequest, max_queued: int) -
 
 def fallback_response(services: PdfServices, request: RenderRequest) -> Response:
     """Build the response while no worker renders, or the store is unreachable."""
-    html = None
-    if request.fail_safe is FailSafePolicy.DEGRADE:
+    html, has_steps = None, "then" in request.payload  # which the HTML would not have
+    if request.fail_safe is FailSafePolicy.DEGRADE and not has_steps:
         html = _fill_in(services, request.template, request.payload["variables"])
     return handle_unavailable(request.fail_safe, html)
 
@@ -257,6 +287,7 @@ def cancel_job(
     with jobs.queue.store.transaction():
         [outcome] = apply_changes(jobs.queue, CANCEL_MOVE, [change], role=role, actor=actor.name)
         if outcome.result == "moved":
+            jobs.passwords.forget([job.job_id])
             context.commands.accounts.note(
                 actor, "pdf.cancel", queue="pdf", site=job.owner, target=job.job_id, details=details
             )

@@ -3,29 +3,44 @@
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from kesin.engine.queue import Queue
 from kesin.engine.results import Done, Failed, HandlerResult
 from kesin.engine.worker import Worker
+from kesin.foundation.encryption import KeyRing
 from kesin.foundation.logs import Logger
+from kesin.foundation.messages import Message
 from kesin.lifecycle.model import Job
 from kesin.workloads.pdf import errors
 from kesin.workloads.pdf.config import PdfRenderConfig
 from kesin.workloads.pdf.engines import pick_engine
-from kesin.workloads.pdf.engines.base import Engine, Paper, RenderedPdf, missing_glyphs_failure
+from kesin.workloads.pdf.engines.base import (
+    UNMARKED_ARCHIVES,
+    WEASYPRINT,
+    Engine,
+    Paper,
+    RenderedPdf,
+    missing_glyphs_failure,
+)
 from kesin.workloads.pdf.engines.browser import ChromiumSettings
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed, TemplateError
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
 from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStore, UnknownJob, parse_job
 from kesin.workloads.pdf.security import sanitize_html_variables, validate_template, validate_url
+from kesin.workloads.pdf.steps.finishing import JobSteps, finish_pdf, parse_steps
+from kesin.workloads.pdf.steps.marking import mark
 from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore
 from kesin.workloads.pdf.storage.base import StorageError
 from kesin.workloads.pdf.templating.library import TemplateLibrary
+from kesin.workloads.pdf.uploads.store import PdfUploads
 
 log = Logger("kesin.pdf")
 EngineFactory = Callable[[str | None], Engine]
 STUCK_AFTER_S: Final = 120.0  # above a timeout: browsers start twice, a storage may be slow
+_ADDED: Final = ("seconds", "warnings", "missing_glyphs")  # of parts
 RENDER_THREADS: Final = 2  # one renders while the other stores and claims
 
 
@@ -40,8 +55,11 @@ class PdfRenderWorker:
         *,
         library: TemplateLibrary | Callable[[], TemplateLibrary] | None = None,
         engines: EngineFactory | None = None,
+        ring: KeyRing | None = None,
     ) -> None:
         self.job_store = job_store
+        self.uploads = PdfUploads(artifact_store.storage, job_store.queue.now)
+        self._ring = ring
         self.artifact_store = artifact_store
         self.config = config
         self._library = library or TemplateLibrary.load()
@@ -66,7 +84,7 @@ class PdfRenderWorker:
 
     def process_job(self, job_id: str) -> None:
         """Claim, render and record this job, if it waits; raises UnknownJob for an unknown id."""
-        queue, record = self.job_store.queue, self.job_store.stats.record
+        queue, record = self.job_store.queue, self.job_store.record
         worker = Worker(
             queue, batch_handler=self.handle_jobs, in_transaction=record, name="process_job"
         )
@@ -98,15 +116,19 @@ class PdfRenderWorker:
             self._progress_at = self._monotonic()
 
     def _render_and_store(self, job: PdfJob) -> dict[str, Any]:
-        rendered = self.render(job)
         try:
+            rendered = self.render(job)
             key = self.artifact_store.store_pdf(job.job_id, rendered.pdf)
         except StorageError as problem:
             raise RenderFailed(errors.ARTIFACT_WRITE_FAILED, str(problem)) from problem
         self.rendered_count += 1
         warnings = list(rendered.warnings)
-        requested_hash = job.payload.get("template_hash")
-        if requested_hash and requested_hash != self.library.get(job.template_name).content_hash:
+        steps = parse_steps(job.payload.get("then", ()))
+        documents = [{**job.payload, "template": job.template_name}, *steps.before, *steps.after]
+        hashes = {
+            each["template"]: each.get("template_hash") for each in documents if "template" in each
+        }
+        if any(h and h != self.library.get(name).content_hash for name, h in hashes.items()):
             warnings.append("the template was changed after this PDF was requested")
         return {
             **{fact: getattr(rendered, fact) for fact in ("engine", "pages", "sha256")},
@@ -116,19 +138,52 @@ class PdfRenderWorker:
             "warnings": warnings,
             "missing_glyphs": list(rendered.missing_glyphs),
             "conformance": job.payload.get("conformance", []),
+            **({"reproducible": False} if "encrypt" in steps.others else {}),
         }
 
     def render(self, job: PdfJob) -> RenderedPdf:
-        if not self.validate_template(job.template_name):
+        """Render the PDF of a job and perform its steps; raises RenderFailed and StorageError."""
+        steps = parse_steps(job.payload.get("then", ()))
+        paper = parse_paper(job.payload)
+        in_archive = any(steps) and bool(paper.conformance)  # which is checked with them
+        if in_archive:
+            if self._engine(job.payload.get("engine")).name == WEASYPRINT:
+                raise RenderFailed(PdfErrorCode.NOT_CONFORMING, Message(UNMARKED_ARCHIVES))
+            paper = replace(paper, finish=partial(mark, steps=steps.others))
+        rendered = self._print(job, job.template_name, job.payload.get("variables") or {}, paper)
+        return self._finish(job, rendered, steps) if any(steps) and not in_archive else rendered
+
+    def _print(
+        self, job: PdfJob, template: str, variables: Mapping[str, Any], paper: Paper
+    ) -> RenderedPdf:
+        if not self.validate_template(template):
             raise TemplateError("this template is not in the list of allowed templates")
         timeout_s = (job.metadata or {}).get("timeout") or self.config.hard_timeout
         self._timeouts[job.job_id], self._progress_at = timeout_s, self._monotonic()
-        html = self.library.render_html(job.template_name, job.payload.get("variables") or {})
-        engine = self._engine(job.payload.get("engine"))
-        rendered = engine.render(html, parse_paper(job.payload), timeout_s=timeout_s)
+        html = self.library.render_html(template, variables)
+        rendered = self._engine(job.payload.get("engine")).render(html, paper, timeout_s=timeout_s)
         if rendered.missing_glyphs and job.payload.get("missing_glyphs") == "fail":
             raise missing_glyphs_failure(rendered.missing_glyphs)
         return rendered
+
+    def _finish(self, job: PdfJob, rendered: RenderedPdf, steps: JobSteps) -> RenderedPdf:
+        """Perform the steps of a printed PDF."""
+        how = dict(steps.others)
+        if "encrypt" in how:
+            how["passwords"] = self.job_store.passwords.open(job.job_id, self._ring)
+        parts = [(rendered.pdf, self.library.get(job.template_name).title)]
+        for part in [*steps.after, *reversed(steps.before)]:
+            at = len(parts) if len(parts) <= len(steps.after) else 0
+            if "upload" in part:
+                parts.insert(at, (self.uploads.read(job.owner, part["upload"]), ""))
+                continue
+            paper = replace(parse_paper(job.payload), page_ranges="")
+            printed = self._print(job, part["template"], part["variables"], paper)
+            parts.insert(at, (printed.pdf, self.library.get(part["template"]).title))
+            noted = {fact: getattr(rendered, fact) + getattr(printed, fact) for fact in _ADDED}
+            rendered = replace(rendered, **noted)
+        pdf, pages = finish_pdf(parts, len(steps.before), **how)
+        return replace(rendered, pdf=pdf, pages=pages)
 
     def render_html_to_pdf(self, html: str, timeout: int) -> bytes:
         """Render any HTML on default paper; raises RenderFailed."""
@@ -166,7 +221,7 @@ class PdfWorker(Worker):
             queue,
             batch_handler=renderer.handle_jobs,
             batch=1,  # owners take turns, and so do the threads
-            in_transaction=renderer.job_store.stats.record,
+            in_transaction=renderer.job_store.record,
             threads=RENDER_THREADS,
         )
         self.renderer = renderer

@@ -5,6 +5,9 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple, Protocol
 from urllib.parse import quote
 
+from kesin.foundation.problems import Unavailable
+
+STORAGE_DOWN: Final = "STORAGE_DOWN"
 MAX_KEY_LENGTH: Final = 512  # S3 takes 1 024 bytes, its prefix included
 _SEGMENT: Final = r"[A-Za-z0-9](?:[A-Za-z0-9._=@-]{0,126}[A-Za-z0-9_=@-])?"
 _KEY: Final = re.compile(rf"{_SEGMENT}(?:/{_SEGMENT}){{0,15}}", re.ASCII)
@@ -86,6 +89,10 @@ class StorageBackend(Protocol):
 
     def delete_partial_writes(self, before_us: int) -> int:
         """Delete partial writes from before this time, left by dead writers; never an object."""
+
+
+def storage_down() -> Unavailable:
+    return Unavailable("the storage does not answer: try again", code=STORAGE_DOWN)
 
 
 def is_key(text: str) -> bool:

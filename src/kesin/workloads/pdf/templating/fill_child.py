@@ -15,10 +15,10 @@ from typing import Any, Final
 
 from markupsafe import Markup
 
-from kesin.workloads.pdf.channel import ChildChannel, failure_head
+from kesin.workloads.pdf.channel import ChildChannel, ChildLimits, failure_head, set_limits
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.security import LIBRARY_CSP, csp_tag
-from kesin.workloads.pdf.templating.filling import MAX_REPLY_BYTES, FillLimits, too_costly
+from kesin.workloads.pdf.templating.filling import MAX_REPLY_BYTES, too_costly
 from kesin.workloads.pdf.templating.filters import DEFAULT_LANGUAGE, Unprintable
 from kesin.workloads.pdf.templating.pictures import PictureLimits, pixel_count
 from kesin.workloads.pdf.templating.sandbox import Sandbox, template_failure
@@ -91,8 +91,8 @@ def _answer_all(connection: int) -> None:
 
 
 def _answer(task: dict[str, Any], body: bytes, library: int) -> tuple[dict[str, Any], bytes]:
-    limits = FillLimits(**task["limits"])
-    _set_limits(limits.memory_bytes, limits.cpu_s, limits.wall_s + _ALARM_AFTER_S)
+    limits = ChildLimits(**task["limits"])
+    set_limits(limits.memory_bytes, limits.cpu_s, limits.wall_s + _ALARM_AFTER_S)
     try:
         content: dict[str, Any] = {}
         for offset, size in task["parts"]:
@@ -107,16 +107,7 @@ def _answer(task: dict[str, Any], body: bytes, library: int) -> tuple[dict[str, 
     else:
         return {}, reply
     finally:
-        _set_limits(sys.maxsize, 0, 0)  # between two tasks
-
-
-def _set_limits(memory_bytes: int, cpu_s: float, wall_s: float) -> None:
-    _, most = resource.getrlimit(resource.RLIMIT_AS)
-    if most != resource.RLIM_INFINITY:
-        memory_bytes = min(memory_bytes, most)
-    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, most))
-    signal.setitimer(signal.ITIMER_PROF, cpu_s)
-    signal.setitimer(signal.ITIMER_REAL, wall_s)
+        set_limits(sys.maxsize, 0, 0)  # between two tasks
 
 
 def main() -> None:

@@ -5,12 +5,11 @@ import contextlib
 import socket
 import threading
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from kesin.foundation.clock import SystemClock
 from kesin.foundation.forks import ForkAware, keep_for_ever
-from kesin.foundation.messages import Message
-from kesin.workloads.pdf.channel import Child, ChildChannel, raise_failure
+from kesin.workloads.pdf.channel import Child, ChildChannel, ChildLimits, raise_failure
 from kesin.workloads.pdf.errors import TEMPLATE_TOO_COSTLY, PdfErrorCode, RenderFailed
 from kesin.workloads.pdf.limits import MAX_HTML_BYTES
 from kesin.workloads.pdf.templating.sandbox import template_failure
@@ -19,24 +18,15 @@ CHILD_MODULE: Final = "kesin.workloads.pdf.templating.fill_child"
 START_S: Final = 20.0
 MAX_REPLY_BYTES: Final = 4 * MAX_HTML_BYTES
 MAX_IDLE: Final = 2  # children that wait for a task
-
-
-class FillLimits(NamedTuple):
-    """What compiling or filling in a template may cost."""
-
-    cpu_s: float = 3.0
-    wall_s: float = 20.0
-    memory_bytes: int = 512 * 1024 * 1024
+LIMITS: Final = ChildLimits(cpu_s=3.0, wall_s=20.0, memory_bytes=512 * 1024 * 1024)
 
 
 class _ChildDied(Exception):
     """The child ended before its reply."""
 
 
-def too_costly(name: str, limits: FillLimits) -> RenderFailed:
-    why = "it was stopped: it needs more than %(n)s s of processor time or %(most)s MiB of memory"
-    message = Message(why, n=f"{limits.cpu_s:g}", most=limits.memory_bytes // (1024 * 1024))
-    return template_failure(name, message, code=TEMPLATE_TOO_COSTLY)
+def too_costly(name: str, limits: ChildLimits) -> RenderFailed:
+    return template_failure(name, limits.exceeded(), code=TEMPLATE_TOO_COSTLY)
 
 
 class FillHelper(ForkAware):
@@ -56,7 +46,7 @@ class FillHelper(ForkAware):
         self._lock, self._child, self._idle = threading.Lock(), None, []
 
     def run(
-        self, name: str, library: int, task: dict[str, Any], body: bytes, limits: FillLimits
+        self, name: str, library: int, task: dict[str, Any], body: bytes, limits: ChildLimits
     ) -> bytes:
         """Run a task; raises RenderFailed, TEMPLATE_TOO_COSTLY if it used up its limits."""
         request = {"name": name, "limits": limits._asdict(), **task}
@@ -70,7 +60,7 @@ class FillHelper(ForkAware):
             raise too_costly(name, limits) from None
 
     def _exchange(
-        self, channel: ChildChannel, request: dict[str, Any], body: bytes, limits: FillLimits
+        self, channel: ChildChannel, request: dict[str, Any], body: bytes, limits: ChildLimits
     ) -> bytes:
         with contextlib.ExitStack() as stack:
             stack.callback(channel.close)

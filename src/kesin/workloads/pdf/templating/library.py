@@ -19,10 +19,11 @@ from typing import Any, Final
 
 from kesin.foundation.messages import Message
 from kesin.foundation.settings import Settings
+from kesin.workloads.pdf.channel import ChildLimits
 from kesin.workloads.pdf.config import SHIPPED
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed, public_code
 from kesin.workloads.pdf.templating.fill_child import IMAGE_TYPES
-from kesin.workloads.pdf.templating.filling import FillLimits, fill_helper
+from kesin.workloads.pdf.templating.filling import LIMITS, fill_helper
 from kesin.workloads.pdf.templating.pictures import PictureLimits
 from kesin.workloads.pdf.templating.sandbox import template_failure
 from kesin.workloads.pdf.templating.variables import VariableProblem, VariableSchema
@@ -72,7 +73,7 @@ class TemplateLibrary:
     """The templates of a service, thread-safe once loaded; ``broken`` has others' problems."""
 
     def __init__(
-        self, shared: Mapping[str, bytes], pictures: PictureLimits, limits: FillLimits
+        self, shared: Mapping[str, bytes], pictures: PictureLimits, limits: ChildLimits
     ) -> None:
         self.pictures = pictures
         self.limits = limits
@@ -96,7 +97,7 @@ class TemplateLibrary:
         folders: Iterable[Path] = (SHIPPED,),
         *,
         pictures: PictureLimits | None = None,
-        limits: FillLimits | None = None,
+        limits: ChildLimits | None = None,
         fonts: Mapping[str, bytes] | None = None,
     ) -> TemplateLibrary:
         """Load all templates; raises RenderFailed for a folder that cannot be read."""
@@ -112,7 +113,7 @@ class TemplateLibrary:
                 elif (place / "template.html").is_file():
                     places[place.name] = place
         shared |= fonts or {}
-        library = cls(shared, pictures or PictureLimits(), limits or FillLimits())
+        library = cls(shared, pictures or PictureLimits(), limits or LIMITS)
         for file, data in shared.items():
             with library._problems_kept(file):
                 library._sources |= _decode({file: data})

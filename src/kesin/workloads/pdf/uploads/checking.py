@@ -1,19 +1,28 @@
-"""Checks a file of a client before it is stored: the bytes decide what it is, not its name."""
+"""Checks a file of a client before it is stored: the bytes decide what it is, not its name.
 
+A PDF loses what is active in it. It may be built to take all memory, or to run for ever, so this
+happens in a process with limits, which is this module.
+"""
+
+import io
 import re
-from typing import Final, NamedTuple
+import zlib
+from typing import Any, Final, NamedTuple
+
+import pikepdf
+from pikepdf.sanitize import Sanitizer
 
 from kesin.foundation.problems import Invalid
-from kesin.workloads.pdf.channel import ChildLimits, run_in_child
-from kesin.workloads.pdf.errors import RenderFailed
+from kesin.workloads.pdf.channel import ChildLimits, Reply, run_in_child, serve_task
+from kesin.workloads.pdf.engines.archive import SAVED
+from kesin.workloads.pdf.errors import RenderFailed, TemplateError
+from kesin.workloads.pdf.limits import MAX_UPLOADED_OBJECTS, check_pages
 from kesin.workloads.pdf.templating.pictures import PictureLimits, picture_type
 from kesin.workloads.pdf.uploads.store import Kind
 
-UPLOAD_REFUSED: Final = "UPLOAD_REFUSED"
-CHILD_MODULE: Final = "kesin.workloads.pdf.uploads.clean_child"
-LIMITS: Final = ChildLimits()
-OTHER_TYPE: Final = "application/octet-stream"
-_PDF_TYPE: Final = "application/pdf"
+LIMITS: Final = ChildLimits(cpu_s=10, wall_s=60, memory_bytes=1024 * 1024 * 1024)
+DAMAGED: Final = (pikepdf.PdfError, zlib.error, AttributeError, KeyError, TypeError, ValueError)
+_MODULE: Final = "kesin.workloads.pdf.uploads.checking"
 _SIGNATURE_BYTES: Final = 1024  # of a file, in which a PDF names itself
 _MEDIA_TYPE: Final = re.compile(r"[a-z0-9][a-z0-9.+-]{0,63}/[a-z0-9][a-z0-9.+-]{0,63}")
 
@@ -28,23 +37,56 @@ class CheckedFile(NamedTuple):
 
 
 def check_file(data: bytes, media_type: str, pictures: PictureLimits) -> CheckedFile:
-    """Return what is to be stored of a file that was sent as ``media_type``; raises Invalid.
-
-    A PDF loses what is active in it. Others are stored as they are.
-    """
+    """Return what is to be stored of a file that was sent as ``media_type``; raises Invalid."""
+    problem = "the file is not what its Content-Type says"
     try:
         if b"%PDF-" in data[:_SIGNATURE_BYTES]:
-            head, cleaned = run_in_child(CHILD_MODULE, {}, data, LIMITS)
-            return CheckedFile("pdf", cleaned, _PDF_TYPE, head["pages"])
+            head, cleaned = run_in_child(_MODULE, {}, data, LIMITS)
+            return CheckedFile("pdf", cleaned, "application/pdf", head["pages"])
         if pictures.measure(data):
             return CheckedFile("file", data, picture_type(data))
-    except RenderFailed as problem:
-        raise _refused(problem.message) from None
-    if not data or media_type == _PDF_TYPE or media_type.startswith("image/"):
-        raise _refused("the file is not what its Content-Type says")
-    known = _MEDIA_TYPE.fullmatch(media_type)
-    return CheckedFile("file", data, media_type if known else OTHER_TYPE)
+        if data and not media_type.startswith(("image/", "application/pdf")):
+            known = _MEDIA_TYPE.fullmatch(media_type)
+            return CheckedFile("file", data, media_type if known else "application/octet-stream")
+    except RenderFailed as failure:
+        problem = failure.message
+    raise Invalid(problem, code="UPLOAD_REFUSED")
 
 
-def _refused(message: str) -> Invalid:
-    return Invalid(message, code=UPLOAD_REFUSED)
+def clean_pdf(_: dict[str, Any], data: bytes) -> Reply:
+    """Return the number of pages and the PDF without what is active; raises RenderFailed.
+
+    The same bytes give the same PDF.
+    """
+    out, pages, objects = io.BytesIO(), 0, 0
+    try:
+        with pikepdf.open(io.BytesIO(data)) as pdf:
+            encrypted, objects, pages = pdf.is_encrypted, len(pdf.objects), len(pdf.pages)
+            cleaner = Sanitizer().remove_javascript().remove_external_access().remove_attachments()
+            cleaner.remove_multimedia().remove_private_app_data().remove_collection()
+            cleaner.remove_web_capture().remove_search_index().remove_thumbnails().apply(pdf)
+            if "/XFA" in pdf.Root.get("/AcroForm", {}):
+                del pdf.Root.AcroForm.XFA
+            drop_id(pdf)
+            pdf.save(out, **SAVED, deterministic_id=not encrypted)
+    except pikepdf.PasswordError:
+        encrypted = True
+    except (*DAMAGED, RecursionError) as problem:
+        raise TemplateError("the PDF cannot be read: %(problem)s", problem=problem) from None
+    if encrypted:
+        raise TemplateError("the PDF is encrypted: send it without a password")
+    check_pages(pages)
+    if objects > MAX_UPLOADED_OBJECTS:
+        why = "the PDF has more than %(most)s objects"
+        raise TemplateError(why, most=MAX_UPLOADED_OBJECTS)
+    return {"pages": pages}, out.getvalue()
+
+
+def drop_id(pdf: pikepdf.Pdf) -> None:
+    """Remove the identifier: a new one keeps the first half of an old one."""
+    if "/ID" in pdf.trailer:
+        del pdf.trailer["/ID"]
+
+
+if __name__ == "__main__":
+    serve_task(clean_pdf)

@@ -7,25 +7,23 @@ the wrong kind without reading. To send a file again makes it usable for longer.
 
 import hashlib
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, Literal
 
-from kesin.foundation.messages import Message
-from kesin.foundation.problems import Invalid
 from kesin.lifecycle.budget import HOUR_S, SECOND_US
-from kesin.workloads.pdf.errors import UPLOAD_GONE, RenderFailed
-from kesin.workloads.pdf.storage.base import NotStored, StorageBackend
+from kesin.workloads.pdf.errors import UPLOAD_GONE, RenderFailed, invalid_fields
+from kesin.workloads.pdf.storage.base import NotStored, StorageBackend, StorageError, storage_down
 
 Kind = Literal["pdf", "file"]
 
 FOLDER: Final = "uploads"
 UPLOAD_HOURS: Final = 24
-UPLOAD_NOT_FOUND: Final = "UPLOAD_NOT_FOUND"
 PDF_ID_PATTERN: Final = r"^pdf-[0-9a-f]{64}$"
 FILE_ID_PATTERN: Final = r"^file-[0-9a-f]{64}$"
 
 
 class PdfUploads:
-    """Stores and finds the uploads of owners. Every method may raise StorageDown."""
+    """Stores and finds the uploads of owners."""
 
     def __init__(
         self, storage: StorageBackend, now: Callable[[], int], hours: int = UPLOAD_HOURS
@@ -35,38 +33,41 @@ class PdfUploads:
         self._usable_us = hours * HOUR_S * SECOND_US
 
     def store(self, owner: str, data: bytes, kind: Kind) -> tuple[str, int]:
-        """Store checked bytes; return their id, and until when new requests may name it."""
+        """Store checked bytes; return their id, and until when new requests may name it.
+
+        Raises Unavailable.
+        """
         upload_id, now = f"{kind}-{hashlib.sha256(data).hexdigest()}", self._now()
-        key = f"{_folder(owner)}/{upload_id}/{now:016d}"
-        self._storage.put_bytes(key, data, "application/octet-stream")
+        try:
+            key = f"{_folder(owner, upload_id)}/{now:016d}"
+            self._storage.put_bytes(key, data, "application/octet-stream")
+        except StorageError:
+            raise storage_down() from None
         return upload_id, now + self._usable_us
 
     def require(self, owner: str, upload_id: str, field: str) -> None:
-        """Raise Invalid at this field unless a new request of the owner may name the upload."""
-        keys = self._keys(owner, upload_id)
-        if not keys or _time_of(keys[-1]) <= self._now() - self._usable_us:
-            why = Message("there is no such upload, or it has expired: POST /pdf/uploads")
-            details = {"fields": [{"field": field, "message": why, "rule": "upload"}]}
-            raise Invalid(
-                "%(field)s: %(problem)s",
-                code=UPLOAD_NOT_FOUND,
-                details=details,
-                field=field,
-                problem=why,
-            )
+        """Raise Invalid at this field unless a new request of the owner may name the upload.
+
+        Raises Unavailable too.
+        """
+        try:
+            times = map(_time_of, self._keys(_folder(owner, upload_id)))
+        except StorageError:
+            raise storage_down() from None
+        if max(times, default=0) <= self._now() - self._usable_us:
+            why = "there is no such upload, or it has expired: POST /pdf/uploads"
+            raise invalid_fields([(field, why, "upload")], code="UPLOAD_NOT_FOUND")
 
     def read(self, owner: str, upload_id: str) -> bytes:
         """Return the bytes, also of an upload that new requests may no longer name.
 
-        Raises RenderFailed if they are gone or damaged.
+        Raises RenderFailed if they are gone or damaged, and StorageDown.
         """
-        for key in reversed(self._keys(owner, upload_id)):
-            try:
+        for key in reversed(self._keys(_folder(owner, upload_id))):
+            with suppress(NotStored):
                 data = self._storage.get_bytes(key)
-            except NotStored:
-                continue
-            if upload_id.endswith(hashlib.sha256(data).hexdigest()):
-                return data
+                if upload_id.endswith(hashlib.sha256(data).hexdigest()):
+                    return data
         raise RenderFailed(UPLOAD_GONE, "the upload %(id)s is gone: send it again", id=upload_id)
 
     def delete_old(self, ttl_hours: int) -> int:
@@ -75,20 +76,16 @@ class PdfUploads:
         ``ttl_hours``: how long a job is kept.
         """
         before = self._now() - 2 * (self._usable_us + ttl_hours * HOUR_S * SECOND_US)
-        old = [key for key in self._listed(FOLDER) if _time_of(key) < before]
-        return sum(map(self._storage.delete, old))
+        return sum(self._storage.delete(k) for k in self._keys(FOLDER) if _time_of(k) < before)
 
-    def _keys(self, owner: str, upload_id: str) -> list[str]:
-        """The keys of an upload, the oldest first."""
-        return sorted(self._listed(f"{_folder(owner)}/{upload_id}"))
-
-    def _listed(self, prefix: str) -> list[str]:
-        keys = (file.key for file in self._storage.list(prefix))
-        return [key for key in keys if key.rpartition("/")[2].isdecimal()]
+    def _keys(self, folder: str) -> list[str]:
+        """The keys in a folder; those of an upload from the oldest."""
+        keys = (file.key for file in self._storage.list(folder))
+        return sorted(key for key in keys if key.rpartition("/")[2].isdecimal())
 
 
-def _folder(owner: str) -> str:
-    return f"{FOLDER}/{hashlib.sha256(owner.encode()).hexdigest()[:16]}"
+def _folder(owner: str, upload_id: str) -> str:
+    return f"{FOLDER}/{hashlib.sha256(owner.encode()).hexdigest()[:16]}/{upload_id}"
 
 
 def _time_of(key: str) -> int:

@@ -1,0 +1,97 @@
+"""Stamps pages, and sets what a PDF says of itself.
+
+A stamp is drawn as outlines of our font, so no font is embedded for it, and marked as decoration.
+"""
+
+import math
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+import pikepdf
+from fontTools.pens.basePen import BasePen  # type: ignore[import-untyped]
+from fontTools.ttLib import TTFont  # type: ignore[import-untyped]
+from pikepdf import Dictionary, Name
+
+from kesin.workloads.pdf.config import SHIPPED
+
+_FONT: Final = SHIPPED / "fonts" / "sans-semibold.woff2"
+_SHARE: Final = 0.8  # of the page that a stamp fills
+_MAX_HEIGHT: Final = 0.2  # of its letters, of the page
+
+
+def mark(pdf: pikepdf.Pdf, information: dict[str, str], steps: Mapping[str, Any]) -> None:
+    """Perform the steps ``stamp`` and ``metadata``, if there are any."""
+    if stamp := steps.get("stamp"):
+        _stamp_pages(pdf, stamp)
+    for name, text in steps.get("metadata", {}).items():
+        information[f"/{name.capitalize()}"] = text
+
+
+def missing_characters(text: str) -> list[str]:
+    """Return the characters that a stamp cannot have."""
+    known = _font().getBestCmap()
+    return [character for character in text if ord(character) not in known]
+
+
+@lru_cache(maxsize=1)
+def _font() -> TTFont:
+    return TTFont(_FONT)
+
+
+class _PathPen(BasePen):  # type: ignore[misc]
+    """Writes outlines as the operators of a PDF."""
+
+    def __init__(self, glyphs: Any) -> None:
+        super().__init__(glyphs)
+        self.operators: list[str] = []
+        self.left = 0.0  # where the next glyph begins
+
+    def _write(self, operator: str, *points: tuple[float, float]) -> None:
+        numbers = (f"{x + self.left:g} {y:g}" for x, y in points)
+        self.operators.append(" ".join((*numbers, operator)))
+
+    def _moveTo(self, pt: tuple[float, float]) -> None:  # noqa: N802
+        self._write("m", pt)
+
+    def _lineTo(self, pt: tuple[float, float]) -> None:  # noqa: N802
+        self._write("l", pt)
+
+    def _curveToOne(self, *pts: tuple[float, float]) -> None:  # noqa: N802
+        self._write("c", *pts)
+
+    def _closePath(self) -> None:  # noqa: N802
+        self._write("h")
+
+
+def _stamp_pages(pdf: pikepdf.Pdf, stamp: Mapping[str, Any]) -> None:
+    glyphs, names = _font().getGlyphSet(), _font().getBestCmap()
+    pen = _PathPen(glyphs)
+    for glyph in (glyphs[names[ord(character)]] for character in stamp["text"]):
+        glyph.draw(pen)
+        pen.left += glyph.width
+    width, height = pen.left, _font()["OS/2"].sCapHeight
+    form = pdf.make_stream(
+        "\n".join(["/GS gs 0.4 g", *pen.operators, "f"]).encode(),
+        Type=Name.XObject,
+        Subtype=Name.Form,
+        BBox=[-height, -height, width + height, 2 * height],
+        Resources=Dictionary(ExtGState=Dictionary(GS=Dictionary(ca=stamp["opacity"]))),
+    )
+    for page in pdf.pages:
+        x, y, right, top = map(float, page.cropbox)
+        wide, high = abs(right - x), abs(top - y)
+        angle = math.radians(stamp["angle"] + page.rotation)
+        cos, sin = math.cos(angle), math.sin(angle)
+        size = min(
+            _SHARE * wide / (abs(cos) * width + abs(sin) * height),
+            _SHARE * high / (abs(sin) * width + abs(cos) * height),
+            _MAX_HEIGHT * min(wide, high) / height,
+        )
+        a, b = size * cos, size * sin
+        left = (x + right) / 2 - (a * width - b * height) / 2
+        bottom = (y + top) / 2 - (b * width + a * height) / 2
+        name = page.add_resource(form, Name.XObject, Name.KesinStamp)
+        place = " ".join(f"{number:.5f}" for number in (a, b, -b, a, left, bottom))
+        page.contents_add(b"q\n", prepend=True)
+        page.contents_add(f"\nQ /Artifact BMC q {place} cm {name} Do Q EMC\n".encode())
