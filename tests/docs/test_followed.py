@@ -55,7 +55,7 @@ FILES = {
     "optiplan.md": {"plan.pdf", "board.svg", "solutions.zip", "import.zip"},
     "tr/is-kollari.md#kesim-siparişleri": {"plan.pdf"},
     "pdf.md": {"invoice.pdf", "letter.pdf"},
-    "pdf-api.md": {"invoice.pdf"},
+    "pdf-api.md": {"invoice.pdf", "whole.pdf"},
     "tr/is-kollari.md#pdf": {"fatura.pdf", "fatura-1.pdf"},
 }
 MAGIC = {".pdf": b"%PDF-", ".svg": b"<svg", ".zip": b"PK"}

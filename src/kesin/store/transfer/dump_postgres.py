@@ -68,8 +68,8 @@ class PostgresDump(Dump):
                 file = folder / f"{table}.copy.gz"
                 file.touch(mode=0o600)
                 columns = ", ".join(tables[table])
-                rows = f"SELECT {columns} FROM {self._schema}.{table}"
-                sql = f"COPY ({rows}{f' WHERE NOT {LEFT_OUT}' * (table == 'fact')}) TO STDOUT"
+                query = f"SELECT {columns} FROM {self._schema}.{table}"
+                sql = f"COPY ({query}{f' WHERE NOT {LEFT_OUT}' * (table == 'fact')}) TO STDOUT"
                 with connection.cursor().copy(sql) as rows, file.open("wb") as raw:
                     _write_compressed(rows, raw, advance)
                 dumped.tables[table] = tables[table]

@@ -135,10 +135,7 @@ Reply = tuple[dict[str, Any], bytes]
 
 
 def run_in_child(module: str, head: dict[str, Any], body: bytes, limits: ChildLimits) -> Reply:
-    """Let a module of ours perform one task (see `serve_task`); raises RenderFailed.
-
-    The code is DOCUMENT_TOO_COSTLY for a task that used up its limits.
-    """
+    """Let a module of ours perform one task; DOCUMENT_TOO_COSTLY if it used up its limits."""
     child, deadline = Child(module), SystemClock().monotonic() + limits.wall_s
     channel = ChildChannel(child.socket, _MAX_REPLY_BYTES)
     try:

@@ -279,22 +279,18 @@ class PdfJobStore:
         return outcomes[0].result == "moved"
 
     def record(self, action: str, changes: Sequence[Change], outcomes: Sequence[Outcome]) -> None:
-        """Count the results, and forget passwords that no job needs any more.
-
-        Call it in the transaction that moves the jobs.
-        """
+        """Count results and forget passwords, in the transaction that moves the jobs."""
         self.stats.record(action, changes, outcomes)
         moved = [outcome for outcome in outcomes if outcome.result == "moved"]
         self.passwords.forget(each.id for each in moved if each.state not in UNFINISHED)
 
     def forget_passwords(self) -> int:
         """Forget the passwords of jobs that ended in any other way; return how many."""
-        if not self.passwords.job_ids():  # most often, and every few seconds
-            return 0
-        with self.queue.store.transaction():
-            states = self.queue.states(kept := self.passwords.job_ids())
-            ended = [job_id for job_id in kept if states.get(job_id) not in UNFINISHED]
-            self.passwords.forget(ended)
+        kept = self.passwords.job_ids()  # an id is never used again
+        states = self.queue.states(kept) if kept else {}
+        self.passwords.forget(
+            ended := [each for each in kept if states.get(each) not in UNFINISHED]
+        )
         return len(ended)
 
     def cleanup_expired(self, ttl_seconds: int | None = None) -> int:

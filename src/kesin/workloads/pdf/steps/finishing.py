@@ -1,7 +1,4 @@
-"""Performs the steps of a job: merges, marks and encrypts.
-
-With parts that may be PDFs of clients this runs in a process with limits, which is this module.
-"""
+"""Performs the steps of a job; with PDFs of clients in a process with limits: this module."""
 
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -48,10 +45,7 @@ def parse_steps(then: Iterable[Mapping[str, Any]]) -> JobSteps:
 
 
 def finish_pdf(parts: Sequence[tuple[bytes, str]], main: int, **how: Any) -> tuple[bytes, int]:
-    """Merge, mark and encrypt; return the PDF and its number of pages. Raises RenderFailed.
-
-    A part is a PDF and its title if it has none; ``main`` is the index of the one that we printed.
-    """
+    """Finish PDFs, each with a title in case it has none; ``main`` is the index of our own."""
     head = {"parts": [[len(pdf), title] for pdf, title in parts], "main": main, **how}
     body = b"".join(pdf for pdf, _ in parts)
     alone = len(parts) == 1

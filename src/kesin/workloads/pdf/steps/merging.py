@@ -1,7 +1,6 @@
 """Merges PDFs: pages with their links and forms, and each font once.
 
-Every part holds a subset of the same fonts. Their glyphs keep their numbers, so the subsets of a
-font are united to one, which draws the same.
+Glyphs keep their numbers, so the subsets of a font are united to one that draws the same.
 """
 
 import io

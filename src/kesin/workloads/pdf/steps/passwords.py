@@ -1,7 +1,6 @@
 """Passwords of encrypted PDFs: sealed in a row beside the job, for as long as it may need them.
 
-The job itself holds only an HMAC of them, so equal requests meet and nobody learns them from a
-payload, an event, a log or a backup.
+The job itself holds only an HMAC of them, so that equal requests meet.
 """
 
 import json

@@ -54,10 +54,7 @@ def check_file(data: bytes, media_type: str, pictures: PictureLimits) -> Checked
 
 
 def clean_pdf(_: dict[str, Any], data: bytes) -> Reply:
-    """Return the number of pages and the PDF without what is active; raises RenderFailed.
-
-    The same bytes give the same PDF.
-    """
+    """Return the pages and the PDF without what is active: the same for the same bytes."""
     out, pages, objects = io.BytesIO(), 0, 0
     try:
         with pikepdf.open(io.BytesIO(data)) as pdf:

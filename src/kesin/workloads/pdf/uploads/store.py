@@ -1,8 +1,7 @@
-"""The uploads in the storage: no table, only keys.
+"""The uploads in the storage, under ``uploads/{owner}/{upload id}/{time of the upload}``.
 
-A key is ``uploads/{owner}/{upload id}/{time of the upload}``. The id is the hash of the bytes with
-their kind in front, so the same file has the same id, its bytes never change, and a schema refuses
-the wrong kind without reading. To send a file again makes it usable for longer.
+The id is the hash of the bytes with their kind in front, so a schema refuses the wrong kind without
+reading. To send a file again makes it usable for longer.
 """
 
 import hashlib
@@ -33,10 +32,7 @@ class PdfUploads:
         self._usable_us = hours * HOUR_S * SECOND_US
 
     def store(self, owner: str, data: bytes, kind: Kind) -> tuple[str, int]:
-        """Store checked bytes; return their id, and until when new requests may name it.
-
-        Raises Unavailable.
-        """
+        """Store checked bytes; return their id, and until when new requests may name it."""
         upload_id, now = f"{kind}-{hashlib.sha256(data).hexdigest()}", self._now()
         try:
             key = f"{_folder(owner, upload_id)}/{now:016d}"
@@ -46,10 +42,7 @@ class PdfUploads:
         return upload_id, now + self._usable_us
 
     def require(self, owner: str, upload_id: str, field: str) -> None:
-        """Raise Invalid at this field unless a new request of the owner may name the upload.
-
-        Raises Unavailable too.
-        """
+        """Raise Invalid at this field unless a new request of the owner may name the upload."""
         try:
             times = map(_time_of, self._keys(_folder(owner, upload_id)))
         except StorageError:
@@ -59,10 +52,7 @@ class PdfUploads:
             raise invalid_fields([(field, why, "upload")], code="UPLOAD_NOT_FOUND")
 
     def read(self, owner: str, upload_id: str) -> bytes:
-        """Return the bytes, also of an upload that new requests may no longer name.
-
-        Raises RenderFailed if they are gone or damaged, and StorageDown.
-        """
+        """Return the bytes, also if new requests may no longer name them; raises RenderFailed."""
         for key in reversed(self._keys(_folder(owner, upload_id))):
             with suppress(NotStored):
                 data = self._storage.get_bytes(key)
@@ -71,10 +61,7 @@ class PdfUploads:
         raise RenderFailed(UPLOAD_GONE, "the upload %(id)s is gone: send it again", id=upload_id)
 
     def delete_old(self, ttl_hours: int) -> int:
-        """Delete uploads twice as old as any job that needs them gets; return how many.
-
-        ``ttl_hours``: how long a job is kept.
-        """
+        """Delete what no job needs any more, twice as old as such a job gets; return how many."""
         before = self._now() - 2 * (self._usable_us + ttl_hours * HOUR_S * SECOND_US)
         return sum(self._storage.delete(k) for k in self._keys(FOLDER) if _time_of(k) < before)
 
