@@ -159,7 +159,8 @@ class Requests:
         elif row.case == "other":
             queue = {"jobs": "pdf", "batches": "pdf_batches", "webhooks": "pdf_webhooks"}[kind]
             job = self.world.job("somebody", queue=queue)
-        return row.path.format(job_id=job, batch_id=job, webhook_id=job), {}
+        sent = {"json": {}} if row.path.endswith("/links") else {}
+        return row.path.format(job_id=job, batch_id=job, webhook_id=job), sent
 
     def _optiplan(self, row: Row, caller: str) -> Sent:
         """Orders, customers and rules."""

@@ -56,6 +56,11 @@ class Settings(BaseSettings):
     secret_keys: SecretStr | None = _env(
         None, "name:key,… from `kesin secrets new-key`; the first one seals"
     )
+    public_url: str = _env(
+        "",
+        "the address under which others reach this service, such as https://kesin.example.com",
+        pattern=r"^(https?://[^\s/?#@]+(/[^\s?#]*)?)?$",
+    )
     trusted_proxies: str = _env(
         "", "addresses or networks, separated by commas, whose X-Forwarded- headers are trusted"
     )

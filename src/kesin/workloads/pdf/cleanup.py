@@ -13,6 +13,7 @@ from kesin.workloads.pdf.batches.feeder import Feeder
 from kesin.workloads.pdf.jobs.dispatch import dispatch_waiting
 from kesin.workloads.pdf.jobs.heartbeat import open_heartbeats
 from kesin.workloads.pdf.jobs.store import UNFINISHED, PdfJobStore, expire_jobs
+from kesin.workloads.pdf.links import PdfLinks
 from kesin.workloads.pdf.services import open_artifacts
 from kesin.workloads.pdf.storage.base import StorageError
 from kesin.workloads.pdf.uploads.store import PdfUploads
@@ -28,6 +29,7 @@ def delete_expired(context: WorkloadContext) -> int:
     expire_jobs(batches)  # their own sweep comes later, and their files would stay until the next
     removed = forget_ended_batches(batches, Feeder(batches, jobs))
     removed += open_heartbeats(jobs.queue.store).prune(jobs.queue.now())
+    removed += PdfLinks(context.settings, jobs.queue).prune()
     ttl_s = context.settings.pdf_ttl_hours * HOUR_S
     older_than_s = max(ttl_s - HOUR_S, ttl_s / 2)  # a file is younger than its job
     try:

@@ -13,6 +13,7 @@ from kesin.workloads.pdf.engines import base
 from kesin.workloads.pdf.engines.base import LEVELS, TAGGED, Conformance, Format, Paper
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 from kesin.workloads.pdf.jobs.store import PdfJobStatus
+from kesin.workloads.pdf.links import MAX_LINK_S
 from kesin.workloads.pdf.steps.model import MAX_NAME_LENGTH, OUTSIDE_ARCHIVES, Steps, TemplateName
 
 MAX_FILE_NAME_LENGTH: Final = 140
@@ -125,6 +126,9 @@ class PdfJobRequest(StrictBody):
     variables: dict[str, Any]
     options: PdfRenderOptions | None = None
     webhook_url: WebhookUrl | None = None
+    link_ttl: int | None = Field(
+        None, ge=1, le=MAX_LINK_S, description="seconds for which a link in the webhook is valid"
+    )
     file_name: FileName | None = Field(None, description="the name under which it is saved")
     then: Steps = Field([], description="what is done with the PDF, in a fixed order")
 
@@ -139,6 +143,13 @@ class PdfJobRequest(StrictBody):
                 if self.options.engine == "weasyprint":
                     raise ValueError(f"then.{index}.{kind}: {base.UNMARKED_ARCHIVES}")
         return self
+
+    @pydantic.field_validator("link_ttl")
+    @classmethod
+    def _check_link_ttl(cls, seconds: int | None, info: pydantic.ValidationInfo) -> int | None:
+        if seconds is not None and info.data.get("webhook_url") is None:
+            raise ValueError("the link is sent to a webhook_url: give one")
+        return seconds
 
 
 class PdfJobResponse(BaseModel):

@@ -25,6 +25,7 @@ from kesin.workloads.pdf.engines.browser import ChromiumSettings
 from kesin.workloads.pdf.engines.network_guard import Fetch
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs.store import PdfJobStore
+from kesin.workloads.pdf.links import PdfLinks
 from kesin.workloads.pdf.safe_fetch import FetchedResource, FetchRefused, fetch
 from kesin.workloads.pdf.security import validate_url
 from kesin.workloads.pdf.storage import artifacts_address, open_storage
@@ -212,7 +213,7 @@ NOT_INSTALLED: Final = "pdf_not_installed"
 
 @dataclass(frozen=True, slots=True)
 class PdfServices:
-    """Templates, jobs, batches, storage and webhooks: what the routes and pages use."""
+    """Templates, jobs, batches, storage, webhooks and links: what the routes and pages use."""
 
     config: PdfRenderConfig
     library: TemplateLibrary
@@ -222,6 +223,7 @@ class PdfServices:
     uploads: PdfUploads
     hooks: Webhooks
     ring: KeyRing | None
+    links: PdfLinks
 
 
 class PdfServiceLoader:
@@ -245,8 +247,9 @@ class PdfServiceLoader:
                 settings, ring = self.context.settings, key_ring(self.context.settings)
                 hours = settings.pdf_upload_hours
                 uploads = PdfUploads(artifacts.storage, jobs.queue.now, hours)
+                links = PdfLinks(settings, jobs.queue)
                 self._services = PdfServices(
-                    config, library, jobs, batches, artifacts, uploads, hooks, ring
+                    config, library, jobs, batches, artifacts, uploads, hooks, ring, links
                 )
             return self._services
 

@@ -292,7 +292,8 @@ def test_the_environment_may_name_the_server(s3_server, monkeypatch):
         ("s3://bucket/a//b", "prefix"),
         ("s3://bucket?endpiont=http://x", "endpiont"),
         ("s3://bucket?endpoint=minio:9000", "endpoint=https://"),
-        ("s3://bucket?conditional=maybe", "on or off"),
+        ("s3://bucket?conditional=maybe", "conditional is on or off"),
+        ("s3://bucket?redirect=no", "redirect is on or off"),
     ],
 )
 def test_a_wrong_address_is_explained(url, problem):

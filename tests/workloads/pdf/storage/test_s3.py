@@ -1,10 +1,15 @@
 """Artifacts in S3: a server that does not answer is down, and never empty."""
 
+import os
 from collections.abc import Iterator
+from unittest.mock import patch
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import obstore
 import pytest
 
+from kesin.workloads.pdf.storage import open_storage
 from kesin.workloads.pdf.storage.base import KeyTaken, StorageDown
 from tests.workloads.pdf.s3 import (
     BUCKET,
@@ -47,6 +52,20 @@ def test_a_missing_bucket_and_wrong_credentials_are_down_not_empty(s3_server):
                 call()
             assert "wrong" not in str(caught.value)
             assert "\n" not in str(caught.value)
+
+
+def test_a_presigned_address_serves_one_object_without_credentials_until_it_ends(s3_server):
+    storage = s3_server.storage("signed")
+    storage.put_bytes(KEY, b"data", PDF)
+    url = storage.presign(KEY, 60)
+    assert "X-Amz-Expires=60" in url
+    with urlopen(url) as response:
+        assert response.read() == b"data"
+    for changed in (url.replace(KEY, "pdfs/other.pdf"), url.replace("Expires=60", "Expires=99")):
+        with pytest.raises(HTTPError, match="403"):
+            urlopen(changed)
+    with patch.dict(os.environ, ENVIRON):
+        assert open_storage(s3_server.url("signed") + "&redirect=off").presign(KEY, 60) is None
 
 
 def test_prefixes_are_separate(s3_server):

@@ -2,13 +2,17 @@
 
 import json
 from contextlib import suppress
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from kesin.foundation.clock import iso
+from kesin.foundation.encryption import new_key
 from kesin.foundation.problems import Problem
 from kesin.lifecycle.budget import SECOND_US
+from kesin.workloads.pdf.jobs.store import parse_job
+from kesin.workloads.pdf.links import LinkEnded, LinkQuery, PdfLinks
 from kesin.workloads.pdf.webhooks import delivery
 from kesin.workloads.pdf.webhooks.lifecycle import MAX_ATTEMPTS, MAX_WAIT_S, RETRY_DELAYS
 from tests.workloads.pdf.webhook_queues import AYSE, DAY_S, MADE, OMER, WebhookQueues, opened_queues
@@ -368,3 +372,25 @@ def test_neither_address_nor_message_is_logged(small, receiver, said):
     assert "webhook_tried" in shown
     for private in ("orders", "127.0.0.1", "invoice", str(MADE["sha256"]), "whsec"):
         assert private not in shown
+
+
+def test_a_message_has_a_link_that_opens_the_pdf_if_it_was_asked_for(request, tmp_path, receiver):
+    keys = {"secret_keys": new_key("one"), "public_url": "https://pdf.example.com"}
+    with opened_queues("sqlite", tmp_path, request, **keys) as office:
+        job_id = office.new_job()
+        delivery = office.hooks.subscribe("job", job_id, AYSE, receiver.url, 600).id
+        office.end(job_id)
+        receiver.script = [500, 200]
+        office.work()
+        office.clock.advance(DAY_S)
+        assert office.after(delivery) == ("delivered", None)
+        first, second = (came.body["data"]["link"] for came in receiver.came)
+        assert first == second  # the same at every attempt
+        url = urlsplit(first["url"])
+        assert (url.netloc, url.path) == ("pdf.example.com", f"/pdf/links/{job_id}")
+        links = PdfLinks(office.context.settings, office.pdf)
+        query, job = LinkQuery(**dict(parse_qsl(url.query))), office.pdf.job(job_id)
+        assert job is not None
+        assert int(query.e) * SECOND_US <= (job.finished_at or 0) + 601 * SECOND_US
+        with pytest.raises(LinkEnded):  # a day late
+            links.require_valid(parse_job(job), query)

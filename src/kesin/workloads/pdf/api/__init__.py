@@ -1,4 +1,6 @@
-"""Every route of the workload: jobs, templates, batches, uploads, webhooks."""
+"""Every route of the workload: jobs, links, templates, batches, uploads, webhooks."""
+
+from typing import Final
 
 from fastapi import APIRouter
 
@@ -6,16 +8,22 @@ from kesin.engine.workload import WorkloadContext
 from kesin.web.auth import GuardedRouter
 from kesin.workloads.pdf.api.batches import batch_router
 from kesin.workloads.pdf.api.jobs import jobs_router
+from kesin.workloads.pdf.api.links import links_router
 from kesin.workloads.pdf.api.templates import templates_router
 from kesin.workloads.pdf.api.uploads import uploads_router
 from kesin.workloads.pdf.api.webhooks import webhook_router
 from kesin.workloads.pdf.services import PdfServiceLoader
+
+_ROUTERS: Final = (
+    *(jobs_router, links_router, templates_router, batch_router),
+    *(uploads_router, webhook_router),
+)
 
 
 def pdf_router(context: WorkloadContext) -> APIRouter:
     """Build the router; templates, storage and their libraries are loaded by the first request."""
     router = GuardedRouter()
     loader = PdfServiceLoader(context)
-    for build in (jobs_router, templates_router, batch_router, uploads_router, webhook_router):
+    for build in _ROUTERS:
         router.routes.extend(build(loader).routes)  # include_router would build each route again
     return router

@@ -16,7 +16,7 @@ from kesin.store.records import Filter, Page
 from kesin.web.dependencies import DirectRoute
 from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStore, parse_job
 
-FILE_SENT: Final = (200, 206)
+FILE_SENT: Final = (200, 206, 302)
 MAX_BODY_BYTES: Final = 256 * 1024
 
 

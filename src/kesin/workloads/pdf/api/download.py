@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from fastapi import Request, Response
-from fastapi.responses import StreamingResponse
+from fastapi.responses import RedirectResponse, StreamingResponse
 from starlette.datastructures import Headers
 
 from kesin.foundation.problems import Problem, RequestConflict
@@ -21,6 +21,7 @@ from kesin.workloads.pdf.storage.artifacts import CHUNK_BYTES, ArtifactDamaged, 
 ARTIFACT_DAMAGED: Final = "ARTIFACT_DAMAGED"
 ARTIFACT_GONE: Final = "ARTIFACT_GONE"
 RETRY_AFTER_S: Final = 15
+REDIRECT_S: Final = 60  # for which an address of a bucket is valid
 _RANGE: Final = re.compile(r"bytes=[ \t]*([0-9]{0,18})-([0-9]{0,18})[ \t]*", re.IGNORECASE)
 
 
@@ -78,12 +79,14 @@ def download_response(
     artifacts: PdfArtifactStore,
     download: Download | Problem,
     request: Request | None = None,
+    *,
+    redirect: bool = False,
     **headers: str,
 ) -> Response:
     if isinstance(download, Problem):
         return problem_response(download, **headers)
     try:
-        return _file_response(artifacts, download, request, headers)
+        return _file_response(artifacts, download, request, headers, redirect=redirect)
     except (base.NotStored, base.BadKey) as problem:
         code, why = ARTIFACT_GONE, "the PDF no longer exists: request it again"
         if isinstance(problem, ArtifactDamaged):
@@ -94,7 +97,12 @@ def download_response(
 
 
 def _file_response(
-    artifacts: PdfArtifactStore, download: Download, request: Request | None, extra: dict[str, str]
+    artifacts: PdfArtifactStore,
+    download: Download,
+    request: Request | None,
+    extra: dict[str, str],
+    *,
+    redirect: bool,
 ) -> Response:
     key, sha256 = download.key, download.result.get("sha256")
     etag = f'"{sha256}"' if sha256 else None
@@ -110,6 +118,9 @@ def _file_response(
     size = file.size
     if sha256 and size != download.result.get("bytes", size):
         stored.verify_artifact(artifacts.storage, key, sha256)
+    disposition = {"content-disposition": base.attachment_header(download.name)}
+    if redirect and (url := artifacts.storage.presign(key, REDIRECT_S)) is not None:
+        return RedirectResponse(url, 302, {**disposition, "cache-control": "no-store"})
     start, end, status = 0, size, 200
     unchanged = "if-range" not in given or given["if-range"].strip() == etag
     # A range counts for GET only (RFC 9110, 14.2).
@@ -120,7 +131,7 @@ def _file_response(
             beyond = RangeNotSatisfiable(f"the PDF has {size} bytes")
             return problem_response(beyond, content_range=f"bytes */{size}")
         headers["content-range"] = f"bytes {start}-{end - 1}/{size}"
-    headers["content-disposition"] = base.attachment_header(download.name)
+    headers |= disposition
     headers["content-length"] = str(end - start)
     if only_head:
         return Response(None, status, headers, download.media_type)

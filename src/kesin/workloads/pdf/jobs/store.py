@@ -148,6 +148,12 @@ class RenderRequest:
         url: str | None = self.metadata.get("webhook_url")
         return url
 
+    @property
+    def link_s(self) -> int | None:
+        """For how long the link in the webhook is valid, if it has one."""
+        seconds: int | None = self.metadata.get("link_ttl")
+        return seconds
+
 
 class Submitted(NamedTuple):
     """The job that serves a request, and whether the request created the job."""

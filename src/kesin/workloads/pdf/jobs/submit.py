@@ -71,6 +71,9 @@ def build_render_request(services: PdfServices, body: PdfJobRequest, owner: str)
     passwords = next((step.encrypt.passwords for step in body.then if step.encrypt), {})
     timeout = options.timeout if "timeout" in given else None
     metadata = {"timeout": timeout, "file_name": body.file_name, "webhook_url": body.webhook_url}
+    if body.link_ttl is not None:
+        services.links.require_absolute()
+        metadata["link_ttl"] = body.link_ttl
     titled = {"fields": [*template.schema.get("properties", ())][:8], "batch": None}
     fail_safe = options.fail_safe if "fail_safe" in given else services.config.fail_safe_policy
     return RenderRequest(
@@ -205,6 +208,7 @@ def repeat_request(services: PdfServices, job: PdfJob, actor: Actor) -> RenderRe
     check_variables(services.library, job.template_name, job.payload.get("variables", {}))
     payload = job.payload | {"template_hash": template.content_hash}
     metadata = {**(job.metadata or {}), "webhook_url": None, "batch": None}
+    metadata.pop("link_ttl", None)
     settles = (job.job_id, actor.name) if job.status == "failed" else None
     return RenderRequest(job.template_name, payload, job.owner, metadata, settles=settles)
 
@@ -268,7 +272,8 @@ def fallback_response(services: PdfServices, request: RenderRequest) -> Response
 def _follow_up(services: PdfServices, request: RenderRequest, job_id: str) -> None:
     """Subscribe the webhook of a request to its job, and dismiss the failure that it makes up."""
     if request.webhook_url is not None:
-        services.hooks.subscribe("job", job_id, request.owner, request.webhook_url)
+        url, link_s = request.webhook_url, request.link_s
+        services.hooks.subscribe("job", job_id, request.owner, url, link_s)
     if request.settles is not None:
         failed, actor = request.settles
         changes = [Change(failed, note=canonical_json({MADE_AGAIN: job_id}))]

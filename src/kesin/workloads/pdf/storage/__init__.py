@@ -12,7 +12,7 @@ from kesin.foundation.settings import Settings
 from kesin.workloads.pdf.storage.base import BadKey, StorageBackend, StorageMisconfigured, check_key
 from kesin.workloads.pdf.storage.local import LocalStorage
 
-_S3_OPTIONS: Final = frozenset({"endpoint", "region", "conditional"})
+_S3_OPTIONS: Final = frozenset({"endpoint", "region", "conditional", "redirect"})
 _BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}", re.ASCII)
 
 
@@ -62,8 +62,10 @@ def _open_bucket(parts: SplitResult) -> StorageBackend:
     endpoint = options.get("endpoint", "")
     if endpoint and not endpoint.startswith(("http://", "https://")):
         raise StorageMisconfigured(f"expected endpoint=https://…, got {endpoint!r}")
-    if (conditional := options.get("conditional", "on")) not in {"on", "off"}:
-        raise StorageMisconfigured(f"conditional is on or off, got {conditional!r}")
+    switches = {name: options.get(name, "on") for name in ("conditional", "redirect")}
+    for name, switch in switches.items():
+        if switch not in {"on", "off"}:
+            raise StorageMisconfigured(f"{name} is on or off, got {switch!r}")
     try:
         from kesin.workloads.pdf.storage.s3 import S3Storage
     except ImportError:
@@ -74,7 +76,7 @@ def _open_bucket(parts: SplitResult) -> StorageBackend:
         prefix,
         endpoint=endpoint or _first_set("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
         region=options.get("region") or _first_set("AWS_REGION", "AWS_DEFAULT_REGION"),
-        conditional=conditional == "on",
+        **{name: switch == "on" for name, switch in switches.items()},
     )
 
 

@@ -87,6 +87,10 @@ class StorageBackend(Protocol):
     def list(self, prefix: str = "", *, before_us: int | None = None) -> Iterator[StoredObject]:
         """List objects below whole segments, last modified before this time; some may vanish."""
 
+    def presign(self, key: str, seconds: int) -> str | None:  # noqa: ARG002  # most have none
+        """Return an address that serves this object without credentials, None if there is none."""
+        return None
+
     def delete_partial_writes(self, before_us: int) -> int:
         """Delete partial writes from before this time, left by dead writers; never an object."""
 

@@ -39,10 +39,12 @@ class S3Storage(base.StorageBackend):
         endpoint: str = "",
         region: str = "",
         conditional: bool = True,  # not every server supports If-None-Match
+        redirect: bool = True,  # not every server can be reached by the users of links
         retries: int = _RETRIES,
     ) -> None:
         self._name = f"s3://{bucket}/{prefix}".rstrip("/")
         self._conditional = conditional
+        self._redirect = redirect
         config: S3Config = {"region": region or DEFAULT_REGION, "checksum_algorithm": "SHA256"}
         config["disable_bulk_delete"] = True  # one key at a time; not every server supports bulk
         if endpoint:
@@ -130,6 +132,12 @@ class S3Storage(base.StorageBackend):
     def delete_partial_writes(self, before_us: int) -> int:  # noqa: ARG002
         """Return 0: an upload in a single request leaves no partial write."""
         return 0
+
+    def presign(self, key: str, seconds: int) -> str | None:
+        base.check_key(key)
+        with self._translated_errors():
+            expires_in = timedelta(seconds=seconds)
+            return obstore.sign(self._store, "GET", key, expires_in) if self._redirect else None
 
     @contextmanager
     def _translated_errors(self, key: str | None = None) -> Iterator[None]:

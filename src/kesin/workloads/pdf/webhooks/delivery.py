@@ -18,6 +18,7 @@ from kesin.lifecycle.budget import HOUR_S, SECOND_US
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job, delay_index
 from kesin.workloads.pdf.jobs.store import parse_job
+from kesin.workloads.pdf.links import PdfLinks
 from kesin.workloads.pdf.safe_fetch import FetchRefused, GuardedConnection
 from kesin.workloads.pdf.security import is_internal_url
 from kesin.workloads.pdf.webhooks.lifecycle import RETRY_DELAYS
@@ -40,12 +41,13 @@ class Subscription(NamedTuple):
     kind: Kind
     subject: str
     url: str
+    link_s: int | None = None  # for which a link to the PDF is valid, if the message has one
 
 
 def parse_subscription(delivery: Job) -> Subscription | None:
     match delivery.payload:
         case {"kind": kind, "subject": str(subject), "url": str(url)} if kind in get_args(Kind):
-            return Subscription(kind, subject, url)
+            return Subscription(kind, subject, url, delivery.payload.get("link_s"))
     return None
 
 
@@ -92,14 +94,20 @@ def deliver(
     return later(message=Message(why, status=status, n=pause_s), run_in_s=pause_s)
 
 
-def build_message(subscription: Subscription, status: str, subject: Job | None, at: int) -> bytes:
+def build_message(
+    subscription: Subscription, status: str, subject: Job | None, at: int, links: PdfLinks
+) -> bytes:
     """Build the message, the same at every attempt; a deleted subject has only its status."""
     ended_at = subject.finished_at if subject and subject.finished_at is not None else at
     build_data = _job_data if subscription.kind == "job" else _batch_data
+    data = build_data(subscription.subject, status, subject)
+    if subscription.link_s and subject and status == "succeeded":
+        url, ends_s = links.create(parse_job(subject), subscription.link_s, since_s=at / SECOND_US)
+        data["link"] = {"url": url, "expires_at": iso(ends_s * SECOND_US)}
     content = {
         "type": f"pdf.{subscription.kind}.{status}",
         "timestamp": iso(ended_at),
-        "data": build_data(subscription.subject, status, subject),
+        "data": data,
     }
     return canonical_json(content).encode()
 

@@ -22,6 +22,7 @@ from kesin.lifecycle.model import Change, Job
 from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter, Outcome
 from kesin.workloads.pdf.jobs.store import UNFINISHED
+from kesin.workloads.pdf.links import PdfLinks
 from kesin.workloads.pdf.security import validate_url
 from kesin.workloads.pdf.webhooks import delivery as sending
 from kesin.workloads.pdf.webhooks.delivery import Kind, Subscription, parse_subscription
@@ -60,10 +61,12 @@ class Webhooks:
     def allows(self, url: str) -> bool:
         return bool(self._master) and validate_url(url, self._patterns)
 
-    def subscribe(self, kind: Kind, subject_id: str, owner: str, url: str) -> Outcome:
+    def subscribe(
+        self, kind: Kind, subject_id: str, owner: str, url: str, link_s: int | None = None
+    ) -> Outcome:
         """Enqueue a subscription, in the transaction of its subject; a duplicate is ignored."""
         key = f"{kind}:{subject_id}:{hashlib.sha256(url.encode()).hexdigest()}"
-        payload = Subscription(kind, subject_id, url)._asdict()
+        payload = Subscription(kind, subject_id, url, link_s)._asdict()
         return self.queue.enqueue(payload, key=key, tenant=owner, delay_s=MAX_WAIT_S, actor=owner)
 
     def secret(self, owner: str) -> str:
@@ -84,6 +87,7 @@ class WebhookSender:
         self.webhooks = Webhooks(context)
         self._queue = self.webhooks.queue
         queues = context.commands.queues
+        self._links = PdfLinks(context.settings, queues[SUBJECT_QUEUES["job"]])
         self._subjects = {kind: queues[name] for kind, name in SUBJECT_QUEUES.items()}
         self._scan_lock = threading.Lock()
         self._scanned_at: float | None = None  # in monotonic seconds
@@ -160,7 +164,7 @@ class WebhookSender:
         if status in UNFINISHED:
             message = Message("its job is still %(state)s", state=status)
             return Failed("NEVER_ENDED", message)
-        body = sending.build_message(subscription, status, subject, ready_at)
+        body = sending.build_message(subscription, status, subject, ready_at, self._links)
         now_s, secret = self._queue.now() // SECOND_US, self.webhooks.secret(delivery.tenant)
         headers = sending.signature_headers(secret, delivery.id, now_s, body)
         return sending.deliver(delivery, subscription, body, headers, self._queue.clock)

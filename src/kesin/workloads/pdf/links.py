@@ -1,0 +1,145 @@
+"""Signed links: whoever has one may download a PDF until it ends, without signing in.
+
+The signature covers the PDF, its owner and its file name, the end of the link and the counter of
+its downloads, so none of them can be changed. It is made with the key ring, so a key that is
+removed ends its links. Links are not stored, only the downloads that are left of one with a limit.
+"""
+
+import json
+import secrets
+from functools import cached_property
+from typing import Final
+from urllib.parse import urlencode
+
+from pydantic import BaseModel, Field
+
+from kesin.engine.queue import Queue
+from kesin.foundation.encryption import VERSION, KeyRing, NoSecretKeys, key_ring
+from kesin.foundation.messages import Message
+from kesin.foundation.problems import Forbidden, Invalid, Problem, RequestConflict
+from kesin.foundation.settings import Settings, variable
+from kesin.foundation.text import as_object
+from kesin.lifecycle.budget import DAY_S, HOUR_S, SECOND_US
+from kesin.store.directory import MetadataEntry
+from kesin.store.metadata import metadata_for
+from kesin.workloads.pdf.jobs.store import PdfJob
+
+WORKLOAD: Final = "pdf_links"  # of the counters, one entry for each job
+PATH: Final = "/pdf/links/{job_id}"
+DEFAULT_LINK_S: Final = HOUR_S
+MAX_LINK_S: Final = 7 * DAY_S
+MAX_COUNTED: Final = 100  # links of a PDF with a limit
+
+Counters = dict[str, tuple[int, int]]  # by name: downloads that are left, and the end in seconds
+
+
+class LinkQuery(BaseModel):
+    """The query of a link."""
+
+    e: str = Field("", description="its end, in seconds since 1970")
+    k: str = Field("", description="the id of the key")
+    s: str = Field("", description="the signature")
+    n: str = Field("", description="the counter of the downloads")
+
+
+class LinkEnded(Problem, status=410, code="link_ended"):
+    """The link was valid and is no longer."""
+
+
+class PdfLinks:
+    """Creates links and checks them; ``queue`` is that of the jobs."""
+
+    def __init__(self, settings: Settings, queue: Queue) -> None:
+        self._settings = settings
+        self._queue = queue
+        self._metadata = metadata_for(queue.store)
+
+    @cached_property
+    def _ring(self) -> KeyRing:
+        ring = key_ring(self._settings)
+        if ring is None:
+            raise NoSecretKeys
+        return ring
+
+    def require_absolute(self) -> None:
+        """Raise a Problem unless links can be sent to others: NoSecretKeys, or Invalid."""
+        if self._ring.ids and not self._settings.public_url:
+            sentence = "links in webhooks need the address of this service: set %(setting)s"
+            why = Message(sentence, setting=variable("public_url"))
+            fields = [{"field": "link_ttl", "message": why, "rule": "allowed"}]
+            raise Invalid(why, code="NO_PUBLIC_URL", details={"fields": fields})
+
+    def create(
+        self, job: PdfJob, seconds: int, max_downloads: int | None = None, *, since_s: float
+    ) -> tuple[str, int]:
+        """Return a new link and its end, in seconds since 1970: not after that of the PDF.
+
+        The link begins with KESIN_PUBLIC_URL, or is a path without it. Raises NoSecretKeys.
+        """
+        file_ends_s = (job.finished_at or 0) + self._settings.pdf_ttl_hours * HOUR_S
+        ends_s = int(min(since_s + seconds, file_ends_s))
+        query = LinkQuery(e=str(ends_s), k=self._ring.first)
+        if max_downloads is not None:
+            query.n = self._start_counter(job.job_id, max_downloads, ends_s)
+        query.s = self._ring.sign(_signed_text(job, query)).rpartition(".")[2]
+        path = self._settings.public_url.rstrip("/") + PATH.format(job_id=job.job_id)
+        return f"{path}?{urlencode(query.model_dump(exclude_defaults=True))}", ends_s
+
+    def require_valid(self, job: PdfJob | None, query: LinkQuery) -> PdfJob:
+        """Return the job of a link; raises Forbidden or LinkEnded."""
+        signature = f"{VERSION}.{query.k}.{query.s}"
+        if job is None or not self._ring.has_signed(_signed_text(job, query), signature):
+            raise Forbidden("this link is not valid: ask for a new one", code="link_invalid")
+        if self._now_s() >= int(query.e):
+            raise LinkEnded("this link has expired: ask for a new one")
+        return job
+
+    def count(self, job_id: str, counter: str) -> None:
+        """Take one of the downloads of a link; raises LinkEnded if none is left."""
+        with self._queue.store.transaction():
+            counters = self._lock_counters(job_id)
+            left, ends_s = counters.pop(counter, (0, 0))
+            if not left:
+                raise LinkEnded("this link has been used up: ask for a new one")
+            self._put(job_id, counters | ({counter: (left - 1, ends_s)} if left > 1 else {}))
+
+    def prune(self) -> int:
+        """Delete the counters of jobs whose links have all ended; return how many jobs."""
+        pruned = 0
+        for entry in self._metadata.metadata_entries(WORKLOAD):
+            if not self._live(entry):
+                with self._queue.store.transaction():
+                    if not self._lock_counters(entry.name):
+                        pruned += self._metadata.delete_metadata(WORKLOAD, "", entry.name)
+        return pruned
+
+    def _start_counter(self, job_id: str, downloads: int, ends_s: int) -> str:
+        with self._queue.store.transaction():
+            counters = self._lock_counters(job_id)
+            if len(counters) >= MAX_COUNTED:
+                why = "this PDF has %(n)s links with a limit: wait until one ends or is used up"
+                raise RequestConflict(why, n=MAX_COUNTED)
+            counter = secrets.token_urlsafe(9)
+            self._put(job_id, counters | {counter: (downloads, ends_s)})
+        return counter
+
+    def _lock_counters(self, job_id: str) -> Counters:
+        return self._live(self._metadata.lock_metadata(WORKLOAD, "", job_id, self._queue.now()))
+
+    def _live(self, entry: MetadataEntry) -> Counters:
+        counters, now_s = as_object(json.loads(entry.value)), self._now_s()
+        return {name: (left, ends_s) for name, (left, ends_s) in counters.items() if ends_s > now_s}
+
+    def _put(self, job_id: str, counters: Counters) -> None:
+        value, now = json.dumps(counters), self._queue.now()
+        self._metadata.put_metadata(MetadataEntry(WORKLOAD, "", job_id, value, now))
+
+    def _now_s(self) -> float:
+        return self._queue.now() / SECOND_US
+
+
+def _signed_text(job: PdfJob, query: LinkQuery) -> str:
+    """The text that is signed; as JSON, no part of it can be read as another."""
+    path, name = PATH.format(job_id=job.job_id), (job.metadata or {}).get("file_name")
+    parts = ("kesin pdf link v1", "GET", path, query.e, query.k, name, job.owner, query.n)
+    return json.dumps(parts)
