@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kesin.foundation.encryption import new_key
 from kesin.workloads.pdf.jobs.heartbeat import check_worker_health
 from tests.cli.fork_server import CHILD_PYTHON, path_with_kesin, write_stub
 from tests.cli.programs import Programs, wait_until
@@ -55,7 +56,7 @@ FILES = {
     "optiplan.md": {"plan.pdf", "board.svg", "solutions.zip", "import.zip"},
     "tr/is-kollari.md#kesim-siparişleri": {"plan.pdf"},
     "pdf.md": {"invoice.pdf", "letter.pdf"},
-    "pdf-api.md": {"invoice.pdf", "whole.pdf"},
+    "pdf-api.md": {"invoice.pdf", "report.pdf", "whole.pdf"},
     "tr/is-kollari.md#pdf": {"fatura.pdf", "fatura-1.pdf"},
 }
 MAGIC = {".pdf": b"%PDF-", ".svg": b"<svg", ".zip": b"PK"}
@@ -79,6 +80,7 @@ def test_the_commands_of_a_page_print_what_it_shows(group, programs, tmp_path, m
     """One service for several pages: each uses a site, keys or orders of its own."""
     renders = group == LONG
     monkeypatch.setenv("KESIN_PDF_PROCESSES", str(int(renders)))
+    monkeypatch.setenv("KESIN_SECRET_KEYS", new_key() if renders else "")
     with serve(programs, tmp_path) as served, opened(tmp_path) as store:
         if renders:
             wait_until(lambda: check_worker_health(store))

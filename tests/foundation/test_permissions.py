@@ -22,6 +22,7 @@ MAY: dict[str, set[Permission]] = {
     "oci:ingest": {"oci:ingest"},
     "oci:script": {"oci:script"},
     "pdf": {"pdf"},
+    "pdf:html": {"pdf:html"},
     "optiplan": {"optiplan"},
     "read": {"read"},
     "viewer": {"read"},

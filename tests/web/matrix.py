@@ -17,7 +17,7 @@ OWN, OTHER = "north", "south"
 #   dead    a key that is revoked, expired or made up
 #   cron    the cron secret
 #   metr    a key for metrics           pdf    a key for pdf      opti   a key for optiplan
-#   reve    a key for reveal alone, which may read nothing
+#   reve    a key for reveal or for pdf:html alone, which may read nothing
 #   i.…     a key of a producer of conversions, s.… of a script
 #   v.…     who may read: viewers, and keys for `read`
 #   o.…     who may operate: operators, and keys for `operate`
@@ -271,7 +271,9 @@ POST   /pdf/jobs/{job_id}/links                    mine    401    401  403  403 
 POST   /pdf/jobs/{job_id}/links                    other   401    401  403  403  404  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 409
 POST   /pdf/jobs/{job_id}/links                    none    401    401  403  403  404  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
 GET    /pdf/links/{job_id}                         none    403    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 403
+GET    /pdf/links/{job_id}                         valid   410    401  410  410  410  410   410  | 410   410   410   410   | 410  410   410   410   410   | 410  410   410   410   410   | 410
 HEAD   /pdf/links/{job_id}                         none    403    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 403
+HEAD   /pdf/links/{job_id}                         valid   410    401  410  410  410  410   410  | 410   410   410   410   | 410  410   410   410   410   | 410  410   410   410   410   | 410
 POST   /pdf/batches                                new     401    401  403  403  202  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 202
 GET    /pdf/batches/{batch_id}                     mine    401    401  403  403  200  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
 GET    /pdf/batches/{batch_id}                     other   401    401  403  403  404  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200

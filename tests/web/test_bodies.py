@@ -34,7 +34,7 @@ LARGE = {
     "POST /dashboard/site/{site_id}/oci-control/fixes": FILES,
     "POST /dashboard/site/{site_id}/oci-control/import": FILES,
     "POST /pdf/batches": FILES,
-    "POST /pdf/jobs": 262_144,
+    "POST /pdf/jobs": 1_048_576,  # KESIN_PDF_HTML_KB
     "POST /pdf/uploads": 20_000_000,  # KESIN_PDF_UPLOAD_MB
     "POST /pdf/templates/{name}/preview": 262_144,
     "POST /jobs": FILES,

@@ -6,16 +6,19 @@ A route without a row fails. So does a row without a route, and a caller without
 import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 
 from kesin.foundation.permissions import ROLES, SCOPES, SITE_SCOPES, SITELESS_SCOPES
+from kesin.lifecycle.budget import SECOND_US
 from kesin.workloads.optiplan.workshop.rules import default_rules, rules_json
 from kesin.workloads.pdf.config import SHIPPED
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
+from kesin.workloads.pdf.jobs.store import PdfJobStatus, PdfJobStore
+from kesin.workloads.pdf.links import MAX_LINK_S, PdfLinks
 from tests.web.conftest import CRON_SECRET, World, by_cookie, opened
 from tests.web.dashboard.workloads.rules_form import hidden
 from tests.web.matrix import BY_QUEUE, CREDENTIALS, DAY_S, NO_JOB, OTHER, OWN, ROWS, Row, all_routes
@@ -152,6 +155,8 @@ class Requests:
             return row.path.replace("{name}", name), sent
         if row.case == "new":
             return row.path, {"content": b"x"} if "uploads" in row.path else {"json": body}
+        if row.case == "valid":
+            return self._link, {}
         job = NO_JOB
         if row.case == "mine":
             created = self.client.post(f"/pdf/{kind}", json=body, headers=headers)
@@ -161,6 +166,16 @@ class Requests:
             job = self.world.job("somebody", queue=queue)
         sent = {"json": {}} if row.path.endswith("/links") else {}
         return row.path.format(job_id=job, batch_id=job, webhook_id=job), sent
+
+    @cached_property
+    def _link(self) -> str:
+        """A link to a PDF whose file is gone."""
+        queue, job_id = self.world.service.queues["pdf"], self.world.job("somebody", queue="pdf")
+        jobs = PdfJobStore(queue)
+        jobs.update_status(job_id, PdfJobStatus.RUNNING)
+        job = jobs.update_status(job_id, PdfJobStatus.SUCCEEDED, artifact_key="pdfs/x/1.pdf")
+        links = PdfLinks(self.world.settings, queue)
+        return links.create(job, MAX_LINK_S, since_s=queue.now() / SECOND_US)[0]
 
     def _optiplan(self, row: Row, caller: str) -> Sent:
         """Orders, customers and rules."""
@@ -292,6 +307,7 @@ def _users(world: World) -> Callers:
 def _keys(world: World) -> Callers:
     by_site = {"oci:ingest": "i", "oci:script": "s", "read": "v", "operate": "o"}
     columns = {"metrics": "metr", "pdf": "pdf", "optiplan": "opti", "reveal": "reve"}
+    columns |= {"pdf:html": "reve"}
     columns |= {"admin": "admin"}
     callers: Callers = {}
     for scope in SCOPES:

@@ -6,8 +6,9 @@ from typing import Final, Literal, get_args
 from kesin.foundation.problems import Forbidden
 
 Scope = Literal[
-    "oci:ingest", "oci:script", "pdf", "optiplan", "read", "operate", "reveal", "metrics", "admin"
-]
+    "oci:ingest", "oci:script", "pdf", "pdf:html", "optiplan",
+    "read", "operate", "reveal", "metrics", "admin",
+]  # fmt: skip
 Permission = Scope | Literal["cron"]
 UserRole = Literal["viewer", "operator", "admin"]
 
@@ -17,6 +18,7 @@ SCOPE_PURPOSES: Final[dict[Scope, str]] = {
     "oci:ingest": "post conversions of its site",
     "oci:script": "export and acknowledge conversions of its site",
     "pdf": "request PDFs and download its own",
+    "pdf:html": "with pdf: request PDFs of any HTML",
     "optiplan": "send orders and customers",
     "read": "look at jobs",
     "operate": "see jobs and act on them",
@@ -27,7 +29,7 @@ SCOPE_PURPOSES: Final[dict[Scope, str]] = {
 # An API key with one of these scopes belongs to a site.
 SITE_SCOPES: Final = frozenset({"oci:ingest", "oci:script"})
 # A site does not narrow what these allow, so an API key with one of them has no site.
-SITELESS_SCOPES: Final = frozenset({"pdf", "optiplan", "metrics", "admin"})
+SITELESS_SCOPES: Final = frozenset({"pdf", "pdf:html", "optiplan", "metrics", "admin"})
 
 # What each scope and role allows. Admin allows everything but the cron endpoints.
 PERMISSIONS: Final[dict[str, frozenset[Permission]]] = {

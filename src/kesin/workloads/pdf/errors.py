@@ -30,6 +30,7 @@ PICTURES_TOO_LARGE: Final = "PICTURES_TOO_LARGE"
 DOCUMENT_TOO_SLOW: Final = "DOCUMENT_TOO_SLOW"
 DOCUMENT_TOO_COSTLY: Final = "DOCUMENT_TOO_COSTLY"
 UPLOAD_GONE: Final = "UPLOAD_GONE"
+HTML_REFUSED: Final = "HTML_REFUSED"
 
 # Internal codes that are finer than a public one; the rest are UNKNOWN outside.
 _PUBLIC: Final = {
@@ -38,6 +39,7 @@ _PUBLIC: Final = {
     DOCUMENT_TOO_SLOW: PdfErrorCode.NAVIGATION_TIMEOUT,
     DOCUMENT_TOO_COSTLY: PdfErrorCode.TEMPLATE_ERROR,
     UPLOAD_GONE: PdfErrorCode.TEMPLATE_ERROR,
+    HTML_REFUSED: PdfErrorCode.TEMPLATE_ERROR,
 }
 
 TRANSIENT_ERRORS: Final = frozenset(

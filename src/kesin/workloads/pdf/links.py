@@ -7,6 +7,8 @@ removed ends its links. Links are not stored, only the downloads that are left o
 
 import json
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Final
 from urllib.parse import urlencode
@@ -14,13 +16,12 @@ from urllib.parse import urlencode
 from pydantic import BaseModel, Field
 
 from kesin.engine.queue import Queue
+from kesin.engine.validation import invalid_field
 from kesin.foundation.encryption import VERSION, KeyRing, NoSecretKeys, key_ring
-from kesin.foundation.messages import Message
-from kesin.foundation.problems import Forbidden, Invalid, Problem, RequestConflict
+from kesin.foundation.problems import Forbidden, Problem, RequestConflict
 from kesin.foundation.settings import Settings, variable
 from kesin.foundation.text import as_object
 from kesin.lifecycle.budget import DAY_S, HOUR_S, SECOND_US
-from kesin.store.directory import MetadataEntry
 from kesin.store.metadata import metadata_for
 from kesin.workloads.pdf.jobs.store import PdfJob
 
@@ -64,10 +65,8 @@ class PdfLinks:
     def require_absolute(self) -> None:
         """Raise a Problem unless links can be sent to others: NoSecretKeys, or Invalid."""
         if self._ring.ids and not self._settings.public_url:
-            sentence = "links in webhooks need the address of this service: set %(setting)s"
-            why = Message(sentence, setting=variable("public_url"))
-            fields = [{"field": "link_ttl", "message": why, "rule": "allowed"}]
-            raise Invalid(why, code="NO_PUBLIC_URL", details={"fields": fields})
+            why = "links in webhooks need the address of this service: set %(setting)s"
+            raise invalid_field("link_ttl", why, setting=variable("public_url"))
 
     def create(
         self, job: PdfJob, seconds: int, max_downloads: int | None = None, *, since_s: float
@@ -96,43 +95,41 @@ class PdfLinks:
 
     def count(self, job_id: str, counter: str) -> None:
         """Take one of the downloads of a link; raises LinkEnded if none is left."""
-        with self._queue.store.transaction():
-            counters = self._lock_counters(job_id)
+        with self._counters(job_id) as counters:
             left, ends_s = counters.pop(counter, (0, 0))
             if not left:
                 raise LinkEnded("this link has been used up: ask for a new one")
-            self._put(job_id, counters | ({counter: (left - 1, ends_s)} if left > 1 else {}))
+            if left > 1:
+                counters[counter] = left - 1, ends_s
 
     def prune(self) -> int:
-        """Delete the counters of jobs whose links have all ended; return how many jobs."""
+        """Delete the counters of links that have ended; return how many jobs have none left."""
         pruned = 0
         for entry in self._metadata.metadata_entries(WORKLOAD):
-            if not self._live(entry):
-                with self._queue.store.transaction():
-                    if not self._lock_counters(entry.name):
-                        pruned += self._metadata.delete_metadata(WORKLOAD, "", entry.name)
+            with self._counters(entry.name) as counters:
+                pruned += not counters
         return pruned
 
     def _start_counter(self, job_id: str, downloads: int, ends_s: int) -> str:
-        with self._queue.store.transaction():
-            counters = self._lock_counters(job_id)
+        with self._counters(job_id) as counters:
             if len(counters) >= MAX_COUNTED:
                 why = "this PDF has %(n)s links with a limit: wait until one ends or is used up"
                 raise RequestConflict(why, n=MAX_COUNTED)
-            counter = secrets.token_urlsafe(9)
-            self._put(job_id, counters | {counter: (downloads, ends_s)})
+            counters[counter := secrets.token_urlsafe(9)] = downloads, ends_s
         return counter
 
-    def _lock_counters(self, job_id: str) -> Counters:
-        return self._live(self._metadata.lock_metadata(WORKLOAD, "", job_id, self._queue.now()))
-
-    def _live(self, entry: MetadataEntry) -> Counters:
-        counters, now_s = as_object(json.loads(entry.value)), self._now_s()
-        return {name: (left, ends_s) for name, (left, ends_s) in counters.items() if ends_s > now_s}
-
-    def _put(self, job_id: str, counters: Counters) -> None:
-        value, now = json.dumps(counters), self._queue.now()
-        self._metadata.put_metadata(MetadataEntry(WORKLOAD, "", job_id, value, now))
+    @contextmanager
+    def _counters(self, job_id: str) -> Iterator[Counters]:
+        """Lock and yield the counters of a job that have not ended; changes to them are stored."""
+        with self._queue.store.transaction():
+            entry = self._metadata.lock_metadata(WORKLOAD, "", job_id, self._queue.now())
+            stored, now_s = as_object(json.loads(entry.value)), self._now_s()
+            counters = {name: each for name, each in stored.items() if each[1] > now_s}
+            yield counters
+            if counters:
+                self._metadata.put_metadata(entry._replace(value=json.dumps(counters)))
+            else:
+                self._metadata.delete_metadata(WORKLOAD, "", job_id)
 
     def _now_s(self) -> float:
         return self._queue.now() / SECOND_US

@@ -1,9 +1,11 @@
 """Request and response bodies, the seed's and ours; what no engine can print is rejected here."""
 
+from collections.abc import Callable
 from typing import Annotated, Any, Final, Literal, Self
 
 import pydantic
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic_core import PydanticKnownError
 
 from kesin.web.dependencies import IgnoreColumns
 from kesin.web.schemas import Text
@@ -15,6 +17,7 @@ from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 from kesin.workloads.pdf.jobs.store import PdfJobStatus
 from kesin.workloads.pdf.links import MAX_LINK_S
 from kesin.workloads.pdf.steps.model import MAX_NAME_LENGTH, OUTSIDE_ARCHIVES, Steps, TemplateName
+from kesin.workloads.pdf.uploads.pictures import has_uploads
 
 MAX_FILE_NAME_LENGTH: Final = 140
 MAX_URL_LENGTH: Final = 2_048
@@ -119,11 +122,20 @@ class PdfRenderOptions(StrictBody):
 _PAPER_OPTIONS: Final = PdfRenderOptions.model_fields.keys() & Paper.__dataclass_fields__.keys()
 
 
-class PdfJobRequest(StrictBody):
-    """A request for a PDF."""
+class HtmlSource(StrictBody):
+    """HTML in place of a template."""
 
-    template_name: TemplateName
-    variables: dict[str, Any]
+    html: Annotated[Text, StringConstraints(min_length=1)]
+
+
+class PdfJobRequest(StrictBody):
+    """A request for a PDF: of a template with its variables, or of HTML."""
+
+    source: HtmlSource | None = Field(
+        None, description="in place of a template; needs the scope `pdf:html` as well"
+    )
+    template_name: TemplateName = Field(None, validate_default=True)
+    variables: dict[str, Any] = Field(None, validate_default=True)
     options: PdfRenderOptions | None = None
     webhook_url: WebhookUrl | None = None
     link_ttl: int | None = Field(
@@ -143,6 +155,25 @@ class PdfJobRequest(StrictBody):
                 if self.options.engine == "weasyprint":
                     raise ValueError(f"then.{index}.{kind}: {base.UNMARKED_ARCHIVES}")
         return self
+
+    @pydantic.field_validator("template_name", "variables", mode="wrap")
+    @classmethod
+    def _require_template_or_source(
+        cls, value: Any, validate: Callable[[Any], Any], info: pydantic.ValidationInfo
+    ) -> Any:
+        source = info.data.get("source", False)  # False: it is not valid
+        if value is not None and source:
+            raise ValueError("source takes its place: leave it out")
+        if value is None and source is None:
+            raise PydanticKnownError("missing")
+        if value is None:
+            return {} if info.field_name == "variables" else ""
+        return validate(value)
+
+    @property
+    def uses_storage(self) -> bool:
+        """Whether the storage is asked before the job is created, which may take long."""
+        return bool(self.source or self.then) or has_uploads(self.variables)
 
     @pydantic.field_validator("link_ttl")
     @classmethod

@@ -24,7 +24,7 @@ from kesin.workloads.pdf.engines.base import Engine
 from kesin.workloads.pdf.engines.browser import ChromiumSettings
 from kesin.workloads.pdf.engines.network_guard import Fetch
 from kesin.workloads.pdf.errors import RenderFailed
-from kesin.workloads.pdf.jobs.store import PdfJobStore
+from kesin.workloads.pdf.jobs.store import STORED_PER_BYTE, PdfJobStore
 from kesin.workloads.pdf.links import PdfLinks
 from kesin.workloads.pdf.safe_fetch import FetchedResource, FetchRefused, fetch
 from kesin.workloads.pdf.security import validate_url
@@ -32,6 +32,7 @@ from kesin.workloads.pdf.storage import artifacts_address, open_storage
 from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore
 from kesin.workloads.pdf.storage.base import StorageMisconfigured
 from kesin.workloads.pdf.templating.pictures import PictureLimits
+from kesin.workloads.pdf.uploads.pictures import UploadedPictures
 from kesin.workloads.pdf.uploads.store import PdfUploads
 from kesin.workloads.pdf.webhooks.worker import Webhooks
 
@@ -174,7 +175,10 @@ def open_artifact_store(settings: Settings, queue: Queue) -> PdfArtifactStore:
 
 
 def open_job_store(context: WorkloadContext) -> PdfJobStore:
-    return PdfJobStore(context.commands.queues["pdf"], open_artifacts(context))
+    queue = context.commands.queues["pdf"]
+    largest = context.settings.pdf_body_kb * 1024 * STORED_PER_BYTE
+    queue.max_payload_bytes = max(queue.max_payload_bytes, largest)
+    return PdfJobStore(queue, open_artifacts(context))
 
 
 def open_batch_store(context: WorkloadContext) -> PdfBatchStore:
@@ -224,6 +228,7 @@ class PdfServices:
     hooks: Webhooks
     ring: KeyRing | None
     links: PdfLinks
+    pictures: UploadedPictures
 
 
 class PdfServiceLoader:
@@ -247,9 +252,10 @@ class PdfServiceLoader:
                 settings, ring = self.context.settings, key_ring(self.context.settings)
                 hours = settings.pdf_upload_hours
                 uploads = PdfUploads(artifacts.storage, jobs.queue.now, hours)
-                links = PdfLinks(settings, jobs.queue)
+                links, pictures = PdfLinks(settings, jobs.queue), UploadedPictures(uploads)
                 self._services = PdfServices(
-                    config, library, jobs, batches, artifacts, uploads, hooks, ring, links
+                    *(config, library, jobs, batches, artifacts, uploads, hooks, ring, links),
+                    pictures,
                 )
             return self._services
 

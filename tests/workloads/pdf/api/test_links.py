@@ -256,7 +256,7 @@ HOOKS = {"pdf_webhooks": r"https://hooks\.example\.com/.*", "pdf_webhook_secret"
     ("settings", "status", "code"),
     [
         (KEYS, 202, ""),
-        ({"secret_keys": new_key()}, 422, "NO_PUBLIC_URL"),
+        ({"secret_keys": new_key()}, 422, "invalid"),
         ({"public_url": BASE}, 503, "no_secret_keys"),
     ],
 )

@@ -4,10 +4,11 @@ import json
 from typing import Any
 
 from kesin.web.dependencies import DirectRoute
-from kesin.workloads.pdf.api.common import MAX_BODY_BYTES
 from tests.web.conftest import error_of
 from tests.workloads.pdf.front import NO_JOB, opened_front, order
 from tests.workloads.pdf.press import BOOK, SAMPLE
+
+MAX_BODY_BYTES = 256 * 1024  # KESIN_PDF_BODY_KB
 
 
 def test_an_unknown_template_is_400(front, me):

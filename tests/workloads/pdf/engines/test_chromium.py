@@ -2,6 +2,7 @@
 
 from base64 import b64encode
 from dataclasses import replace
+from typing import Any
 
 import pypdfium2
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from kesin.foundation.clock import ManualClock
 from kesin.workloads.pdf.engines import browser_process, chromium
 from kesin.workloads.pdf.engines.base import Paper
-from kesin.workloads.pdf.engines.browser import ChromiumSettings, WarmBrowser
+from kesin.workloads.pdf.engines.browser import ChromiumSettings, PageSession, WarmBrowser
 from kesin.workloads.pdf.engines.chromium import print_options
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.limits import MAX_HTML_BYTES
@@ -162,6 +163,35 @@ def test_the_same_document_gives_the_same_bytes_without_the_time_of_printing(eng
         "Title": "Belge",
         "Producer": "Kesin",
     }
+
+
+def test_a_document_in_a_page_of_its_own_shares_it_with_none_before_or_after(engine, monkeypatch):
+    sessions, print_document = list[PageSession](), chromium._print_document
+
+    def recorded(session: PageSession, *args: Any) -> Any:
+        sessions.append(session)
+        return print_document(session, *args)
+
+    monkeypatch.setattr(chromium, "_print_document", recorded)
+    own, pdfs = replace(A4, own_page=True), set[bytes]()
+    for paper in (A4, own, own, A4, A4):
+        pdfs.add(printed(engine, page("<p>bizim"), paper).pdf)
+        wait_idle(engine)
+    assert len(pdfs) == 1
+    assert len({id(session) for session in sessions[:4]}) == 4
+    assert sessions[3] is sessions[4]
+    assert [session.lost.done() for session in sessions] == [True, True, True, False, False]
+
+
+def test_what_the_check_of_html_cannot_see_is_harmless(engine):
+    inner = "<meta http-equiv='refresh' content='0;url=data:text/html,x'>"
+    failure = refused(engine, f"<svg><title>{inner}</title></svg><p>x", Paper(own_page=True))
+    assert failure.code == "TEMPLATE_ERROR"
+    framed = (
+        "<svg><title><iframe srcdoc='<p>gizli'></iframe><base href='http://a.b/'></title></svg>"
+    )
+    shown = printed(engine, f"{framed}<p>burada", Paper(own_page=True))
+    assert text(shown.pdf).split() == ["burada"]
 
 
 def test_a_context_of_its_own_and_a_new_browser_give_the_same_bytes(engine):

@@ -8,7 +8,7 @@ from kesin.engine.queue import Queue
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.clock import iso
 from kesin.foundation.ids import is_id
-from kesin.foundation.permissions import Actor
+from kesin.foundation.permissions import Actor, Scope
 from kesin.foundation.problems import NotFound
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.model import Job
@@ -17,20 +17,23 @@ from kesin.web.dependencies import DirectRoute
 from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStore, parse_job
 
 FILE_SENT: Final = (200, 206, 302)
-MAX_BODY_BYTES: Final = 256 * 1024
 
 
-class DocumentRoute(DirectRoute):
-    """A route whose body holds the data of one document, at most 256 KiB."""
-
-    max_body_bytes = MAX_BODY_BYTES
+def document_route(max_kib: int) -> type[DirectRoute]:
+    """Build the class of routes whose body holds the data of one document."""
+    return type("DocumentRoute", (DirectRoute,), {"max_body_bytes": max_kib * 1024})
 
 
 def require_access(
-    context: WorkloadContext, actor: Actor, action: str, *, target: str | None = None
+    context: WorkloadContext,
+    actor: Actor,
+    action: str,
+    *,
+    target: str | None = None,
+    scope: Scope = "pdf",
 ) -> None:
     """Raise Forbidden, and write it to the audit log, unless the actor may use the workload."""
-    context.commands.accounts.require(actor, "pdf", f"pdf.{action}", queue="pdf", target=target)
+    context.commands.accounts.require(actor, scope, f"pdf.{action}", queue="pdf", target=target)
 
 
 def note_download(  # noqa: PLR0917  # who got what, how

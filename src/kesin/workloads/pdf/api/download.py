@@ -55,6 +55,7 @@ class Download(NamedTuple):
     name: str  # under which it is saved
     result: Mapping[str, Any]  # its sha256 and bytes, as far as they are known
     media_type: str = stored.PDF_TYPE
+    redirect: bool = False  # to an address of the bucket, if it is in one
 
 
 def job_download(job: PdfJob) -> Download | Problem:
@@ -79,14 +80,12 @@ def download_response(
     artifacts: PdfArtifactStore,
     download: Download | Problem,
     request: Request | None = None,
-    *,
-    redirect: bool = False,
     **headers: str,
 ) -> Response:
     if isinstance(download, Problem):
         return problem_response(download, **headers)
     try:
-        return _file_response(artifacts, download, request, headers, redirect=redirect)
+        return _file_response(artifacts, download, request, headers)
     except (base.NotStored, base.BadKey) as problem:
         code, why = ARTIFACT_GONE, "the PDF no longer exists: request it again"
         if isinstance(problem, ArtifactDamaged):
@@ -97,12 +96,7 @@ def download_response(
 
 
 def _file_response(
-    artifacts: PdfArtifactStore,
-    download: Download,
-    request: Request | None,
-    extra: dict[str, str],
-    *,
-    redirect: bool,
+    artifacts: PdfArtifactStore, download: Download, request: Request | None, extra: dict[str, str]
 ) -> Response:
     key, sha256 = download.key, download.result.get("sha256")
     etag = f'"{sha256}"' if sha256 else None
@@ -119,7 +113,11 @@ def _file_response(
     if sha256 and size != download.result.get("bytes", size):
         stored.verify_artifact(artifacts.storage, key, sha256)
     disposition = {"content-disposition": base.attachment_header(download.name)}
-    if redirect and (url := artifacts.storage.presign(key, REDIRECT_S)) is not None:
+    if (
+        download.redirect
+        and not only_head
+        and (url := artifacts.storage.presign(key, REDIRECT_S)) is not None
+    ):
         return RedirectResponse(url, 302, {**disposition, "cache-control": "no-store"})
     start, end, status = 0, size, 200
     unchanged = "if-range" not in given or given["if-range"].strip() == etag

@@ -12,9 +12,11 @@ from starlette.concurrency import run_in_threadpool
 from kesin.engine.queue import Queue
 from kesin.foundation.logs import Logger
 from kesin.foundation.permissions import Actor
+from kesin.foundation.problems import TooLarge
+from kesin.foundation.settings import Settings
 from kesin.store.errors import StoreUnreachable
 from kesin.web.auth import GuardedRouter, service_of
-from kesin.web.bodies import SMALL_BODY_BYTES, announced_bytes
+from kesin.web.bodies import ANY_SIZE, SMALL_BODY_BYTES, announced_bytes
 from kesin.web.dependencies import SignedInActor, json_response
 from kesin.web.schemas import Cursor, Text
 from kesin.workloads.pdf import schemas
@@ -51,8 +53,9 @@ _CREATE_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
 
 
 def jobs_router(loader: PdfServiceLoader) -> APIRouter:
-    router = GuardedRouter(prefix="/pdf", tags=["pdf"], route_class=common.DocumentRoute)
-    context = loader.context
+    context, settings = loader.context, loader.context.settings
+    route_class = common.document_route(max(settings.pdf_body_kb, settings.pdf_html_kb))
+    router = GuardedRouter(prefix="/pdf", tags=["pdf"], route_class=route_class)
     long_poll = LongPoll(context.commands.queues["pdf"], context.stopping)
 
     @router.post(
@@ -68,13 +71,14 @@ def jobs_router(loader: PdfServiceLoader) -> APIRouter:
 
         With `wait`, the PDF itself if it is ready within so many seconds.
         """
+        _check_size(request, body, settings)
         submitted = await _submit(loader, request, actor, body)
         if not isinstance(submitted, Submitted):
             return submitted
         if wait is None:
             return accepted_response(submitted)
         if submitted.job.status in store.UNFINISHED:
-            within_s = min(wait, context.settings.request_timeout_s - TIMEOUT_MARGIN_S)
+            within_s = min(wait, settings.request_timeout_s - TIMEOUT_MARGIN_S)
             await long_poll.wait_for_end(submitted.job.job_id, within_s)
         return await run_in_threadpool(_response_after_wait, loader, actor, submitted)
 
@@ -130,6 +134,16 @@ def jobs_router(loader: PdfServiceLoader) -> APIRouter:
     return router
 
 
+def _check_size(request: Request, body: PdfJobRequest, settings: Settings) -> None:
+    """Raise TooLarge for a body above its limit: the route takes the larger of both."""
+    most = 1024 * (settings.pdf_body_kb if body.source is None else settings.pdf_html_kb)
+    size = announced_bytes(request)
+    if size == ANY_SIZE:  # it came in chunks
+        size = len(body.model_dump_json(exclude_unset=True).encode())
+    if size > most:
+        raise TooLarge("a request may have at most %(most)s bytes", most=most)
+
+
 async def _submit(
     loader: PdfServiceLoader, request: Request, actor: Actor, body: PdfJobRequest
 ) -> Submitted | Response:
@@ -137,7 +151,7 @@ async def _submit(
     size, writes = announced_bytes(request), service_of(request).writes
     call, submitted = partial(_find_or_create, loader, actor, body), None
     with suppress(StoreUnreachable):
-        alone = size > SMALL_BODY_BYTES or bool(body.then)  # uploads are in the storage
+        alone = size > SMALL_BODY_BYTES or body.uses_storage
         if not alone:  # a thread for the checks alone would cost more than they do
             found = await writes.run(loader.context.queue, size, call, ask_storage=False)
             # Other writers wait for that commit, so it does not wait for the storage of files.
@@ -162,6 +176,8 @@ def _find_or_create(
 
 def _check(loader: PdfServiceLoader, actor: Actor, body: PdfJobRequest) -> store.RenderRequest:
     require_access(loader.context, actor, "create")
+    if body.source is not None:
+        require_access(loader.context, actor, "html", scope="pdf:html")
     return submit.build_render_request(loader.services, body, actor.name)
 
 

@@ -14,7 +14,7 @@ from kesin.web.auth import PUBLIC_ROUTE, GuardedRouter, address_of
 from kesin.web.dependencies import UNCACHED, SignedInActor, json_response
 from kesin.workloads.pdf import links
 from kesin.workloads.pdf.api.common import FILE_SENT, find_owned_job, note_download, require_access
-from kesin.workloads.pdf.api.download import download_response, job_download
+from kesin.workloads.pdf.api.download import Download, download_response, job_download
 from kesin.workloads.pdf.jobs.store import UNFINISHED
 from kesin.workloads.pdf.schemas import StrictBody
 from kesin.workloads.pdf.services import PdfServiceLoader
@@ -23,9 +23,7 @@ MAX_DOWNLOADS: Final = 1_000_000
 _FILE: Final = {"application/pdf": {"schema": {"type": "string", "format": "binary"}}}
 _FOLLOWED: Final[dict[int | str, dict[str, Any]]] = {
     200: {"content": _FILE, "description": "The PDF"},
-    206: {"content": _FILE, "description": "The requested range, of a link without a limit"},
     302: {"description": "To an address of the bucket, which holds the PDF, for a minute"},
-    403: {"description": "The link is not valid"},
     410: {"description": "The link or its PDF has expired, or the link has been used up"},
 }
 
@@ -86,7 +84,9 @@ def links_router(loader: PdfServiceLoader) -> APIRouter:
         job = services.links.require_valid(found, query)
         part = request if only_head or not query.n else None
         download = job_download(job)
-        response = download_response(services.artifacts, download, part, redirect=not only_head)
+        if isinstance(download, Download):
+            download = download._replace(redirect=True)
+        response = download_response(services.artifacts, download, part)
         if query.n and not only_head and response.status_code in FILE_SENT:
             services.links.count(job_id, query.n)
         actor = replace(request.state.actor, address=address_of(request))

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Path, Response
 
 from kesin.web.auth import GuardedRouter
 from kesin.web.dependencies import SignedInActor, json_response
-from kesin.workloads.pdf.api.common import DocumentRoute, require_access
+from kesin.workloads.pdf.api.common import document_route, require_access
 from kesin.workloads.pdf.jobs import submit
 from kesin.workloads.pdf.schemas import PreviewRequest, TemplateBody, TemplateLine
 from kesin.workloads.pdf.services import PdfServiceLoader
@@ -16,7 +16,8 @@ TemplateName = Annotated[str, Path(min_length=1, max_length=MAX_NAME_LENGTH)]
 
 
 def templates_router(loader: PdfServiceLoader) -> APIRouter:
-    router = GuardedRouter(prefix="/pdf", tags=["pdf"], route_class=DocumentRoute)
+    route_class = document_route(loader.context.settings.pdf_body_kb)
+    router = GuardedRouter(prefix="/pdf", tags=["pdf"], route_class=route_class)
 
     @router.get("/templates")
     def list_templates(actor: SignedInActor) -> list[TemplateLine]:
@@ -48,8 +49,8 @@ def templates_router(loader: PdfServiceLoader) -> APIRouter:
         require_access(loader.context, actor, "preview")
         services = loader.services
         submit.require_template(services, name)
-        submit.check_variables(services.library, name, body.variables)
-        return submit.preview_response(services, name, body.variables)
+        submit.check_variables(services, actor.name, name, body.variables)
+        return submit.preview_response(services, actor.name, name, body.variables)
 
     return router
 

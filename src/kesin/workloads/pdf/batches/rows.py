@@ -9,7 +9,7 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -19,7 +19,7 @@ from kesin.workloads.common.columns import UNKNOWN_COLUMNS, is_ignored, separato
 from kesin.workloads.pdf.schemas import MAX_ROWS
 
 if TYPE_CHECKING:
-    from kesin.workloads.pdf.templating.library import TemplateLibrary
+    from kesin.workloads.pdf.templating.variables import VariableProblem
 
 MAX_ROW_PROBLEMS: Final = 100  # in one response
 MAX_NAME_LENGTH: Final = 100  # characters of a file's name
@@ -51,8 +51,7 @@ CsvTable = tuple[list[Variables], list[BatchRowProblem]]  # the rows, and what i
 
 
 def check_rows(
-    library: TemplateLibrary,
-    template: str,
+    find_problems: Callable[[Variables], list[VariableProblem]],
     rows: Sequence[Variables],
     csv_problems: Sequence[BatchRowProblem] = (),
     *,
@@ -68,7 +67,7 @@ def check_rows(
         if unstorable and number in unstorable:
             problems.append(BatchRowProblem(number, "/", "limit", unstorable[number]))
             continue
-        found = library.find_problems(template, variables)
+        found = find_problems(variables)
         problems += [BatchRowProblem(number, *problem) for problem in found]
     if not problems:
         return

@@ -1,6 +1,7 @@
 """Parses and validates the request for a batch, row by row."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from fastapi.exceptions import RequestValidationError
@@ -13,7 +14,7 @@ from kesin.foundation.text import is_storable
 from kesin.workloads.common.columns import column_names
 from kesin.workloads.pdf.batches import rows
 from kesin.workloads.pdf.batches.store import BatchOrder
-from kesin.workloads.pdf.jobs.submit import build_render_request, check_template
+from kesin.workloads.pdf.jobs.submit import build_render_request, check_template, find_problems
 from kesin.workloads.pdf.schemas import BatchRequest, CsvQuery, PdfJobRequest
 from kesin.workloads.pdf.services import PdfServices
 
@@ -79,7 +80,8 @@ def _build_order(
         webhook_url=request.webhook_url,
     )
     unstorable = _find_unstorable_rows(order, tools.batches.queue)
-    rows.check_rows(tools.library, name, request.rows, csv_problems, unstorable=unstorable)
+    check = partial(find_problems, tools, owner, name, usable=set())
+    rows.check_rows(check, request.rows, csv_problems, unstorable=unstorable)
     return order
 
 

@@ -63,6 +63,7 @@ class Paper:
     outline: bool = False
     conformance: tuple[str, ...] = ()  # to standards, such as pdf/a-3a
     finish: Finish | None = None
+    own_page: bool = False  # of the browser, with a profile and a process that no other has
 
     @property
     def size_mm(self) -> tuple[float, float]:

@@ -131,11 +131,12 @@ class WarmBrowser:
         """The browser's main process, which leads its group; 0 without one."""
         return self._leader_pid if self._browser is not None else 0
 
-    async def ready_session(self) -> PageSession:
+    async def ready_session(self, *, unused: bool = False) -> PageSession:
         """Return a page that is ready to print; raises RenderFailed if no browser starts."""
         async with self._lock:
-            if self._session is not None and not self._session.lost.done():
-                return self._session
+            session = self._session
+            if session and not session.lost.done() and not (unused and session.renders):
+                return session
             await self._close_session()
             try:
                 return await self._start_session()
@@ -153,7 +154,7 @@ class WarmBrowser:
             await self._close_session()
 
     async def renew(self, *, heavy: bool, wipe: bool) -> None:
-        """Renew what a document used up: it was ``heavy``, or left settings (``wipe``)."""
+        """Renew what a ``heavy`` or untrusted document used up, or left changed (``wipe``)."""
         async with self._lock:
             try:
                 await self._renew(heavy=heavy, wipe=wipe)

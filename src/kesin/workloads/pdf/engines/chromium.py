@@ -96,7 +96,7 @@ class ChromiumEngine(WarmEngine):
         guarded = network_guard.insert_policy(html, self._policy) if policed else html
         remaining_s = soft_timeout_s(timeout_s)
         for attempt in range(1, _MAX_ATTEMPTS + 1):
-            session = self._ready_session()
+            session = self._ready_session(unused=paper.own_page)
             started_at = self._clock.monotonic()
             try:
                 work = self._print(session, guarded, paper, remaining_s, timeout_s)
@@ -119,16 +119,16 @@ class ChromiumEngine(WarmEngine):
             pdf, pages, missing = normalise_pdf(printed.pdf, printed.about, html, paper)
         finally:
             size = max(len(html), 0 if pages else len(printed.pdf))  # its pages may be unknown
-            heavy = pages > _HEAVY_PAGES or size > _HEAVY_BYTES
+            heavy = paper.own_page or pages > _HEAVY_PAGES or size > _HEAVY_BYTES
             if self._loop is not None and self._browser is not None:
                 self._loop.start(self._browser.renew(heavy=heavy, wipe=printed.inherited))
         return pdf, pages, missing
 
-    def _ready_session(self) -> PageSession:
+    def _ready_session(self, *, unused: bool) -> PageSession:
         if self._loop is None or self._browser is None:
             self._loop = LoopThread("kesin-chromium")
             self._browser = WarmBrowser(self.settings, self._clock)
-        return self._run_on_loop(self._browser.ready_session(), warm.prepare_s())
+        return self._run_on_loop(self._browser.ready_session(unused=unused), warm.prepare_s())
 
     def _run_on_loop(self, work: Coroutine[Any, Any, _T], limit_s: float) -> _T:
         """Run a coroutine on the loop; a stuck loop is abandoned with everything it started."""

@@ -36,8 +36,8 @@ TELLING_VARIABLES: Final = (
     *("buyer.name", "customer.name", "order.customer", "customer"),
 )
 MAX_COUNTED_AHEAD: Final = 1_000  # jobs counted to find a position in the queue
-# A body of 256 KiB with its wrapper, and with numbers that are longer in canonical form.
-MAX_STORED_BYTES: Final = 1024 * 1024
+STORED_PER_BYTE: Final = 4  # of a body: its wrapper, and numbers that are longer when stored
+MAX_STORED_BYTES: Final = 256 * 1024 * STORED_PER_BYTE
 _WRAPPER_DEPTH: Final = 4  # layers around the values of a request
 _ENQUEUE_ATTEMPTS: Final = 3
 _SWEEP_LIMIT: Final = 1_000
@@ -109,7 +109,7 @@ class PdfJob:
     started_at: float | None
     finished_at: float | None
     owner: str = DEFAULT_OWNER
-    metadata: Mapping[str, Any] | None = None  # timeout, file_name, webhook_url, fields, batch
+    metadata: Mapping[str, Any] | None = None  # timeout, file_name, webhook_url, title …
     result: Mapping[str, Any] | None = None  # pages, bytes, sha256, engine, seconds, warnings
     error_message: str | None = None
     internal_code: str | None = None  # error_code before it is mapped to a public code
@@ -147,12 +147,6 @@ class RenderRequest:
     def webhook_url(self) -> str | None:
         url: str | None = self.metadata.get("webhook_url")
         return url
-
-    @property
-    def link_s(self) -> int | None:
-        """For how long the link in the webhook is valid, if it has one."""
-        seconds: int | None = self.metadata.get("link_ttl")
-        return seconds
 
 
 class Submitted(NamedTuple):
@@ -322,7 +316,7 @@ class PdfJobStore:
 
 
 def pdf_title(data: Any) -> str:
-    """The template and the values that tell a document from others, unless these are masked."""
+    """The template, or the title of HTML, and values that tell documents apart, none masked."""
     body = as_object(data)
     variables = as_object(as_object(body.get("payload")).get("variables"))
     fields = as_object(body.get("manner")).get("fields")
@@ -330,7 +324,8 @@ def pdf_title(data: Any) -> str:
     values = (field_of(variables, str(name)) for name in names if name != "lang")
     plain = (value for value in values if type(value) in {str, int, float})
     texts = [str(value) for value in plain if value and MASK not in str(value)]
-    template = str(body.get("template", ""))
+    title = str(as_object(body.get("manner")).get("title") or MASK)
+    template = str(body.get("template") or ("HTML" if MASK in title else title))
     return " · ".join([template, *dict.fromkeys(texts)][: 1 + MAX_TITLE_VALUES])
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,9 +36,12 @@ from kesin.workloads.pdf.security import LIBRARY_CSP, validate_template
 from kesin.workloads.pdf.services import PdfServices
 from kesin.workloads.pdf.steps.model import Step
 from kesin.workloads.pdf.steps.passwords import password_mac
+from kesin.workloads.pdf.storage.base import StorageError, storage_down
+from kesin.workloads.pdf.uploads.pictures import RULE
 
 if TYPE_CHECKING:
     from kesin.workloads.pdf.templating.library import PdfTemplate, TemplateLibrary
+    from kesin.workloads.pdf.templating.variables import VariableProblem
 
 PDF_RENDER_UNAVAILABLE: Final = "PDF_RENDER_UNAVAILABLE"
 UNAVAILABLE_RETRY_S: Final = 15
@@ -48,22 +51,23 @@ BACKPRESSURE_KEY: Final = "back-pressure"
 RESUME_SHARE: Final = 0.8  # of the limit, below which back-pressure ends
 FALLBACK_HEADER: Final = "X-Pdf-Fallback"
 CANCEL_MOVE: Final = "cancel"
+_INVALID: Final = {errors.TEMPLATE_TOO_COSTLY, errors.PICTURES_TOO_LARGE, errors.HTML_REFUSED}
 MADE_AGAIN: Final = "madeAgainAs"  # in the note of a dismissed failure
 
 
 def build_render_request(services: PdfServices, body: PdfJobRequest, owner: str) -> RenderRequest:
-    """Check a request and build it; raises Problem: 400 for the template, 422 for variables."""
-    template = check_template(services, body.template_name)
-    check_variables(services.library, body.template_name, body.variables)
+    """Check a request and build it; raises Problem: 400 for the template, 422 for variables.
+
+    HTML is stored as an upload, so that the job stays small.
+    """
     options = body.options or PdfRenderOptions()
     paper, given = asdict(options.paper()), options.model_fields_set
-    conformance, _ = paper.pop("conformance"), paper.pop("finish")
+    conformance = paper.pop("conformance")
+    del paper["finish"], paper["own_page"]
     payload = {
-        "variables": body.variables,
         "engine": options.engine,
         "paper": {**paper, "margin_mm": list(paper["margin_mm"])},
         **({"conformance": list(conformance)} if conformance else {}),
-        "template_hash": template.content_hash,
         # Only if it fails: a PDF with empty boxes must not serve such a request.
         **({"missing_glyphs": "fail"} if options.missing_glyphs == "fail" else {}),
         **({"then": build_steps(services, body.then, owner)} if body.then else {}),
@@ -74,10 +78,20 @@ def build_render_request(services: PdfServices, body: PdfJobRequest, owner: str)
     if body.link_ttl is not None:
         services.links.require_absolute()
         metadata["link_ttl"] = body.link_ttl
-    titled = {"fields": [*template.schema.get("properties", ())][:8], "batch": None}
     fail_safe = options.fail_safe if "fail_safe" in given else services.config.fail_safe_policy
+    titled: dict[str, Any]
+    if body.source is not None:
+        titled = {"title": check_html(services.library, body.source.html)}
+        payload["html"], _ = services.uploads.store(owner, body.source.html.encode(), "file")
+        fail_safe = FailSafePolicy.STRICT  # the client has the HTML
+    else:
+        template = check_template(services, body.template_name)
+        check_variables(services, owner, body.template_name, body.variables)
+        payload |= {"variables": body.variables, "template_hash": template.content_hash}
+        titled = {"fields": [*template.schema.get("properties", ())][:8]}
+    metadata |= titled | {"batch": None}
     return RenderRequest(
-        *(body.template_name, payload, owner, metadata | titled, fail_safe), passwords=passwords
+        *(body.template_name, payload, owner, metadata, fail_safe), passwords=passwords
     )
 
 
@@ -92,7 +106,7 @@ def build_steps(services: PdfServices, steps: Sequence[Step], owner: str) -> lis
         elif "template" in part:
             part["template_hash"] = check_template(services, part["template"]).content_hash
             at = f"{field}/variables"
-            check_variables(services.library, part["template"], part["variables"], at)
+            check_variables(services, owner, part["template"], part["variables"], at)
         elif step.encrypt is not None:
             if services.ring is None:
                 why = Message("passwords need a key ring: set %(name)s", name=SETTING)
@@ -124,19 +138,66 @@ def check_template(services: PdfServices, name: str) -> PdfTemplate:
         raise template_error(why) from None
 
 
-def check_variables(
-    library: TemplateLibrary, name: str, variables: Mapping[str, Any], at: str = "variables"
-) -> None:
-    """Raise Invalid with the path of every variable that the template cannot use."""
+@contextmanager
+def _problems_raised() -> Iterator[None]:
+    """Raise Problem for what fails in the templates or in the storage."""
     try:
-        problems = library.find_problems(name, variables)
+        yield
     except errors.RenderFailed as problem:
         raise fill_problem(problem) from None
+    except StorageError:
+        raise storage_down() from None
+
+
+def find_problems(
+    services: PdfServices,
+    owner: str,
+    name: str,
+    variables: Mapping[str, Any],
+    usable: set[str] | None = None,
+) -> list[VariableProblem]:
+    """Return what the template cannot use of the variables of an owner; raises Problem.
+
+    ``usable``: uploads that the owner may name, for the next variables.
+    """
+    from kesin.workloads.pdf.templating.variables import VariableProblem
+
+    with _problems_raised():
+        try:
+            usable = set() if usable is None else usable
+            inserted = services.pictures.insert(owner, variables, usable)
+        except Invalid as problem:
+            [wrong] = problem.details["fields"]
+            return [VariableProblem(wrong["field"], wrong["rule"], wrong["message"])]
+        return services.library.find_problems(name, inserted)
+
+
+def check_variables(
+    services: PdfServices,
+    owner: str,
+    name: str,
+    variables: Mapping[str, Any],
+    at: str = "variables",
+) -> None:
+    """Raise Invalid with the path of every variable that the template cannot use."""
+    problems = find_problems(services, owner, name, variables)
     wrong = [(at + each.path.rstrip("/"), each.message, each.rule) for each in problems]
     if not wrong and not is_storable(variables):
         wrong = [(at, "contains characters that cannot be stored", "text")]
     if wrong:
-        raise errors.invalid_fields(wrong)
+        code = {"code": "UPLOAD_NOT_FOUND"} if wrong[0][2] == RULE else {}
+        raise errors.invalid_fields(wrong, **code)
+
+
+def check_html(library: TemplateLibrary, html: str) -> str:
+    """Return the title of HTML; raises Invalid for what is refused in it."""
+    try:
+        return library.inspect_html(html)
+    except errors.RenderFailed as problem:
+        refusal = fill_problem(problem)
+        field = {"field": "source.html", "message": problem.message, "rule": "html"}
+        refusal.details = {"fields": [field]}
+        raise refusal from None
 
 
 def template_error(message: str, details: errors.Details = None) -> Problem:
@@ -145,7 +206,7 @@ def template_error(message: str, details: errors.Details = None) -> Problem:
 
 def fill_problem(failure: errors.RenderFailed) -> Problem:
     """Build the Problem of a failure: 422 for a limit, 503 if another try may help, else 400."""
-    if failure.code in {errors.TEMPLATE_TOO_COSTLY, errors.PICTURES_TOO_LARGE}:
+    if failure.code in _INVALID:
         return Invalid(failure.message, code=failure.code, details=failure.details)
     if failure.code in errors.TRANSIENT_ERRORS:
         return Unavailable(failure.message, code=failure.code)
@@ -180,16 +241,16 @@ def document_headers(*, framed: bool = False) -> dict[str, str]:
     return headers | {"Content-Disposition": "inline", "Cache-Control": "no-store"}
 
 
-def preview_response(services: PdfServices, name: str, variables: Mapping[str, Any]) -> Response:
-    document = _fill_in(services, name, variables)
+def preview_response(
+    services: PdfServices, owner: str, name: str, variables: Mapping[str, Any]
+) -> Response:
+    document = _fill_in(services, owner, name, variables)
     return HTMLResponse(document, headers=document_headers(framed=True))
 
 
-def _fill_in(services: PdfServices, name: str, variables: Mapping[str, Any]) -> str:
-    try:
-        return services.library.render_html(name, variables)
-    except errors.RenderFailed as problem:
-        raise fill_problem(problem) from None
+def _fill_in(services: PdfServices, owner: str, name: str, variables: Mapping[str, Any]) -> str:
+    with _problems_raised():
+        return services.library.render_html(name, services.pictures.insert(owner, variables))
 
 
 def handle_unavailable(policy: FailSafePolicy, html: str | None) -> Response:
@@ -204,9 +265,15 @@ def repeat_request(services: PdfServices, job: PdfJob, actor: Actor) -> RenderRe
     if any("encrypt" in step for step in job.payload.get("then", ())):
         why = "the passwords of this job are gone: send the request again"
         raise refusals.RequestConflict(why, code=errors.PdfErrorCode.PASSWORD_GONE)
-    template = check_template(services, job.template_name)
-    check_variables(services.library, job.template_name, job.payload.get("variables", {}))
-    payload = job.payload | {"template_hash": template.content_hash}
+    if html_id := job.payload.get("html"):
+        payload, uploads = job.payload, services.uploads
+        with _problems_raised():  # stored again, so that it stays as long as the new job
+            uploads.store(job.owner, uploads.read(job.owner, html_id), "file")
+    else:
+        template = check_template(services, job.template_name)
+        variables = job.payload.get("variables", {})
+        check_variables(services, job.owner, job.template_name, variables)
+        payload = job.payload | {"template_hash": template.content_hash}
     metadata = {**(job.metadata or {}), "webhook_url": None, "batch": None}
     metadata.pop("link_ttl", None)
     settles = (job.job_id, actor.name) if job.status == "failed" else None
@@ -265,15 +332,15 @@ def fallback_response(services: PdfServices, request: RenderRequest) -> Response
     """Build the response while no worker renders, or the store is unreachable."""
     html, has_steps = None, "then" in request.payload  # which the HTML would not have
     if request.fail_safe is FailSafePolicy.DEGRADE and not has_steps:
-        html = _fill_in(services, request.template, request.payload["variables"])
+        html = _fill_in(services, request.owner, request.template, request.payload["variables"])
     return handle_unavailable(request.fail_safe, html)
 
 
 def _follow_up(services: PdfServices, request: RenderRequest, job_id: str) -> None:
     """Subscribe the webhook of a request to its job, and dismiss the failure that it makes up."""
     if request.webhook_url is not None:
-        url, link_s = request.webhook_url, request.link_s
-        services.hooks.subscribe("job", job_id, request.owner, url, link_s)
+        link_s = request.metadata.get("link_ttl")
+        services.hooks.subscribe("job", job_id, request.owner, request.webhook_url, link_s)
     if request.settles is not None:
         failed, actor = request.settles
         changes = [Change(failed, note=canonical_json({MADE_AGAIN: job_id}))]

@@ -35,6 +35,7 @@ from kesin.workloads.pdf.steps.marking import mark
 from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore
 from kesin.workloads.pdf.storage.base import StorageError
 from kesin.workloads.pdf.templating.library import TemplateLibrary
+from kesin.workloads.pdf.uploads.pictures import UploadedPictures
 from kesin.workloads.pdf.uploads.store import PdfUploads
 
 log = Logger("kesin.pdf")
@@ -59,6 +60,7 @@ class PdfRenderWorker:
     ) -> None:
         self.job_store = job_store
         self.uploads = PdfUploads(artifact_store.storage, job_store.queue.now)
+        self._pictures = UploadedPictures(self.uploads)
         self._ring = ring
         self.artifact_store = artifact_store
         self.config = config
@@ -150,17 +152,23 @@ class PdfRenderWorker:
             if self._engine(job.payload.get("engine")).name == WEASYPRINT:
                 raise RenderFailed(PdfErrorCode.NOT_CONFORMING, Message(UNMARKED_ARCHIVES))
             paper = replace(paper, finish=partial(mark, steps=steps.others))
-        rendered = self._print(job, job.template_name, job.payload.get("variables") or {}, paper)
+        rendered = self._print(job, job.payload | {"template": job.template_name}, paper)
         return self._finish(job, rendered, steps) if any(steps) and not in_archive else rendered
 
-    def _print(
-        self, job: PdfJob, template: str, variables: Mapping[str, Any], paper: Paper
-    ) -> RenderedPdf:
-        if not self.validate_template(template):
+    def _print(self, job: PdfJob, document: Mapping[str, Any], paper: Paper) -> RenderedPdf:
+        """Print a document of a job, of its template or of HTML as it was sent."""
+        html_id, template = document.get("html"), document["template"]
+        if not html_id and not self.validate_template(template):
             raise TemplateError("this template is not in the list of allowed templates")
         timeout_s = (job.metadata or {}).get("timeout") or self.config.hard_timeout
         self._timeouts[job.job_id], self._progress_at = timeout_s, self._monotonic()
-        html = self.library.render_html(template, variables)
+        if html_id:
+            html = self.uploads.read(job.owner, html_id).decode()
+            self.library.inspect_html(html)  # again, as limits may differ here
+            paper = replace(paper, own_page=True)
+        else:
+            variables = self._pictures.insert(job.owner, document.get("variables") or {})
+            html = self.library.render_html(template, variables)
         rendered = self._engine(job.payload.get("engine")).render(html, paper, timeout_s=timeout_s)
         if rendered.missing_glyphs and job.payload.get("missing_glyphs") == "fail":
             raise missing_glyphs_failure(rendered.missing_glyphs)
@@ -171,14 +179,17 @@ class PdfRenderWorker:
         how = dict(steps.others)
         if "encrypt" in how:
             how["passwords"] = self.job_store.passwords.open(job.job_id, self._ring)
-        parts = [(rendered.pdf, self.library.get(job.template_name).title)]
+        title = (job.metadata or {}).get("title", "")
+        if "html" not in job.payload:
+            title = self.library.get(job.template_name).title
+        parts = [(rendered.pdf, title)]
         for part in [*steps.after, *reversed(steps.before)]:
             at = len(parts) if len(parts) <= len(steps.after) else 0
             if "upload" in part:
                 parts.insert(at, (self.uploads.read(job.owner, part["upload"]), ""))
                 continue
             paper = replace(parse_paper(job.payload), page_ranges="")
-            printed = self._print(job, part["template"], part["variables"], paper)
+            printed = self._print(job, part, paper)
             parts.insert(at, (printed.pdf, self.library.get(part["template"]).title))
             noted = {fact: getattr(rendered, fact) + getattr(printed, fact) for fact in _ADDED}
             rendered = replace(rendered, **noted)

@@ -58,9 +58,9 @@ VIEWER_CSP: Final = (
 Name = Annotated[str, Query(max_length=200)]
 
 
-def require_workbench(ctx: PageContext, action: str, **target: str) -> PdfServiceLoader:
+def require_workbench(ctx: PageContext, action: str, target: str | None = None) -> PdfServiceLoader:
     """The workbench, if the user may create PDFs."""
-    require_access(ctx.workload("pdf"), ctx.actor, action, **target)
+    require_access(ctx.workload("pdf"), ctx.actor, action, target=target)
     return app_state(ctx.request.app, "pdf_desk", lambda: PdfServiceLoader(ctx.workload("pdf")))
 
 
@@ -136,8 +136,8 @@ class TemplateForm(NamedTuple):
     def problems(self, value: Any) -> list[ValueProblem]:
         if not isinstance(value, dict):
             return [ValueProblem("v", "", "must be a JSON object")]
-        library, form = self.workbench.services.library, self.fields
-        found = library.find_problems(self.template.name, value)
+        services, owner, form = self.workbench.services, self.ctx.actor.name, self.fields
+        found = submit.find_problems(services, owner, self.template.name, value)
         pointers = ((problem.path.rstrip("/"), problem.message) for problem in found)
         return [ValueProblem(f"v{at}", form.label_of(at), message) for at, message in pointers]
 
@@ -208,7 +208,7 @@ def show_pdf_preview(ctx: Context, fields: WideForm) -> Response:
         value, problems = form.checked(fields)
         if not problems:
             services, name = form.workbench.services, form.template.name
-            return submit.preview_response(services, name, value)
+            return submit.preview_response(services, ctx.actor.name, name, value)
         problem: Problem = Invalid(problems[0].message)
     except Problem as refusal:
         problem = refusal
@@ -266,6 +266,8 @@ def make_pdf_again(ctx: Context, job_id: str) -> HTMLResponse:
     workbench = require_workbench(ctx, "create")
     services, most = workbench.services, ctx.service.settings.pdf_max_queued
     job = find_owned_job(services.jobs, ctx.actor, job_id)
+    if "html" in job.payload:
+        require_access(ctx.workload("pdf"), ctx.actor, "html", scope="pdf:html")
     asked = submit.repeat_request(services, job, ctx.actor)
     submitted = submit.submit_request(services, asked, most)
     return ctx.page("pdf/part_again.html", headers={"HX-Trigger": "kesin:forget"}, made=submitted)

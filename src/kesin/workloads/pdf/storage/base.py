@@ -30,6 +30,11 @@ class NotStored(StorageError):
         super().__init__(f"nothing is stored under {key!r}")
 
 
+def storage_down() -> Unavailable:
+    """The answer to a request that needs the storage while it is down."""
+    return Unavailable("the storage does not answer: try again", code=STORAGE_DOWN)
+
+
 class KeyTaken(StorageError):
     """Other bytes are stored under this key."""
 
@@ -93,10 +98,6 @@ class StorageBackend(Protocol):
 
     def delete_partial_writes(self, before_us: int) -> int:
         """Delete partial writes from before this time, left by dead writers; never an object."""
-
-
-def storage_down() -> Unavailable:
-    return Unavailable("the storage does not answer: try again", code=STORAGE_DOWN)
 
 
 def is_key(text: str) -> bool:

@@ -21,6 +21,7 @@ from kesin.workloads.pdf.security import LIBRARY_CSP, csp_tag
 from kesin.workloads.pdf.templating.filling import MAX_REPLY_BYTES, too_costly
 from kesin.workloads.pdf.templating.filters import DEFAULT_LANGUAGE, Unprintable
 from kesin.workloads.pdf.templating.pictures import PictureLimits, pixel_count
+from kesin.workloads.pdf.templating.raw_html import inspect_html
 from kesin.workloads.pdf.templating.sandbox import Sandbox, template_failure
 from kesin.workloads.pdf.templating.totals import TEMPLATE_FUNCTIONS
 
@@ -69,8 +70,12 @@ def _perform(task: dict[str, Any], body: bytes, library: dict[str, Any]) -> byte
         compiled: dict[str, bytes] = {}
         Sandbox(library["sources"], compiled).check_files(task["check"])
         return marshal.dumps(compiled)
+    pictures = PictureLimits(**task["pictures"])
+    if "fill" not in task:
+        pictures.check(html := body.decode())
+        return inspect_html(html).encode()
     page = fill_in(library, task["fill"], json.loads(body))
-    PictureLimits(**task["pictures"]).check(page.replace(library["fonts"], ""))
+    pictures.check(page.replace(library["fonts"], ""))
     return page.encode()
 
 
@@ -116,6 +121,7 @@ def main() -> None:
         signal.signal(ending, signal.SIG_IGN)  # a group is stopped: tasks in hand still end
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     pixel_count(b"")  # loads what children need, once
+    inspect_html("")
     Sandbox({"page": "{{ 1 | money }}{{ 'x' | qr }}"}, {}).render("page", {})
     gc.freeze()  # a collection in a child would copy all memory
     with socket.socket(fileno=int(sys.argv[1])) as control:

@@ -209,6 +209,10 @@ class TemplateLibrary:
         task = {"fill": name, "pictures": self.pictures._asdict()}
         return self._run(name, task, json.dumps(variables, default=str).encode()).decode()
 
+    def inspect_html(self, html: str) -> str:
+        """Return the title of HTML that no template made; raises RenderFailed as it is refused."""
+        return self._run("HTML", {"pictures": self.pictures._asdict()}, html.encode()).decode()
+
     def find_unusable(self) -> dict[str, RenderFailed]:
         """Return the problems of broken templates, and of samples, each of which is tried once."""
         with self._one_at_a_time:

@@ -7,7 +7,7 @@ import io
 import re
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote_to_bytes
@@ -70,7 +70,7 @@ class PictureLimits(NamedTuple):
     def find_problems(self, variables: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         """Yield the first variable whose picture is too large: its path, and the problem."""
         counted: dict[bytes, int] = {}
-        for path, text in _suspicious_texts(variables):
+        for path, text in find_texts(_SUSPICIOUS.search, variables):
             try:
                 self.check(text, counted)
             except RenderFailed as problem:
@@ -156,13 +156,15 @@ def _css_character(escape: re.Match[str]) -> str:
     return chr(number) if 0 < number <= sys.maxunicode else "\ufffd"
 
 
-def _suspicious_texts(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield every text of these variables that may hold a picture, with its JSON Pointer."""
+def find_texts(
+    matches: Callable[[str], object], value: Any, path: str = ""
+) -> Iterator[tuple[str, str]]:
+    """Yield every text of these variables that matches, with its JSON Pointer."""
     for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
         is_text = isinstance(item, str)
-        if _SUSPICIOUS.search(item) if is_text else isinstance(item, Mapping | list | tuple):
+        if matches(item) if is_text else isinstance(item, Mapping | list | tuple):
             step = str(key).replace("~", "~0").replace("/", "~1")
             if is_text:
                 yield f"{path}/{step}", item
             else:
-                yield from _suspicious_texts(item, f"{path}/{step}")
+                yield from find_texts(matches, item, f"{path}/{step}")
