@@ -33,8 +33,13 @@ _UNKNOWN_TO_CHECKER: Final = frozenset(
 )
 
 
-def conform(pdf: pikepdf.Pdf, conformance: Collection[str], about: Mapping[str, str]) -> None:
-    """Make Chromium's PDF conform, in place; ``about`` is its information. Raises RenderFailed."""
+def conform(
+    pdf: pikepdf.Pdf, conformance: Collection[str], about: Mapping[str, str], factur_x: str = ""
+) -> None:
+    """Make Chromium's PDF conform, in place; ``about`` is its information. Raises RenderFailed.
+
+    ``factur_x`` is the level of an invoice that it carries.
+    """
     from pikepdf import pdfa
 
     check_parts(pdf)
@@ -47,7 +52,7 @@ def conform(pdf: pikepdf.Pdf, conformance: Collection[str], about: Mapping[str, 
     if not LEVELS.keys().isdisjoint(conformance):
         pdfa.prepare(pdf, "3b")
     pdf.trailer["/Info"] = pdf.make_indirect(Dictionary(about))  # as it was before
-    metadata = Stream(pdf, _build_metadata(conformance, about))
+    metadata = Stream(pdf, _build_metadata(conformance, about, factur_x))
     metadata.Type, metadata.Subtype = Name.Metadata, Name.XML
     pdf.Root.Metadata = pdf.make_indirect(metadata)
     if Name.ViewerPreferences not in pdf.Root:
@@ -130,11 +135,11 @@ def _describe_links(pdf: pikepdf.Pdf) -> None:
                 link.Contents = str(link.get("/A", Dictionary()).get("/URI", "#"))
 
 
-def _build_metadata(conformance: Collection[str], about: Mapping[str, str]) -> bytes:
+def _build_metadata(conformance: Collection[str], about: Mapping[str, str], factur_x: str) -> bytes:
     level = next((LEVELS[each] for each in LEVELS if each in conformance), "")
     dates = {key: decode_pdf_date(about[key]).isoformat() for key in about if "Date" in key}
-    ua = "pdf/ua-1" in conformance
-    return _template().render(about={**about, **dates}, level=level, accessible=ua).encode()
+    values = {"level": level, "accessible": "pdf/ua-1" in conformance, "factur_x": factur_x}
+    return _template().render(about={**about, **dates}, **values).encode()
 
 
 @cache

@@ -21,8 +21,9 @@ CHROMIUM: Final = "chromium"
 WEASYPRINT: Final = "weasyprint"
 ENGINES: Final = (CHROMIUM, WEASYPRINT)
 
-# Changes a PDF (of pikepdf), and its information (/Title …), before it is checked and saved.
-Finish = Callable[[Any, dict[str, str]], None]
+# Changes a PDF (of pikepdf), and its information (/Title …), before it is checked and saved;
+# returns the level of the Factur-X invoice that it then carries, if any.
+Finish = Callable[[Any, dict[str, str]], str]
 Format = Literal["A3", "A4", "A5", "Letter", "Legal"]
 
 SIZES_MM: Final[dict[Format, tuple[float, float]]] = {
@@ -34,7 +35,7 @@ SIZES_MM: Final[dict[Format, tuple[float, float]]] = {
 }
 Conformance = Literal["pdf/a-3a", "pdf/a-3b", "pdf/ua-1"]
 LEVELS: Final[dict[str, str]] = {"pdf/a-3a": "A", "pdf/a-3b": "B"}
-UNMARKED_ARCHIVES: Final = "WeasyPrint makes no PDF/A with a stamp or other metadata"
+UNMARKED_ARCHIVES: Final = "WeasyPrint makes no PDF/A with a stamp, other metadata or files"
 ARCHIVES_ONLY: Final = (
     "WeasyPrint makes PDF/A-3a or PDF/A-3b; Chromium makes the others, and several at once"
 )

@@ -48,11 +48,10 @@ def normalise_pdf(
             pages = int(pdf.Root.Pages.Count)
             check_pages(pages)
             missing = find_missing_characters(pdf, html)
-            if paper.finish is not None:
-                paper.finish(pdf, information)
+            level = paper.finish(pdf, information) if paper.finish is not None else ""
             pdf.trailer["/Info"] = pdf.make_indirect(pikepdf.Dictionary(information))
             if paper.conformance and not missing:  # which fails anyway
-                archive.conform(pdf, paper.conformance, information)
+                archive.conform(pdf, paper.conformance, information, level)
             if "/ID" in pdf.trailer:
                 del pdf.trailer["/ID"]  # the first half of an old identifier would be kept
             pdf.save(out, **(archive.SAVED if paper.conformance else {}), deterministic_id=True)

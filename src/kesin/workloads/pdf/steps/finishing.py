@@ -10,6 +10,7 @@ import pikepdf
 
 from kesin.workloads.pdf.channel import ChildLimits, Reply, run_in_child, serve_task
 from kesin.workloads.pdf.engines import archive
+from kesin.workloads.pdf.engines.attachments import Attachment
 from kesin.workloads.pdf.engines.base import PRODUCER
 from kesin.workloads.pdf.errors import TemplateError
 from kesin.workloads.pdf.limits import check_pages, check_pdf
@@ -44,10 +45,13 @@ def parse_steps(then: Iterable[Mapping[str, Any]]) -> JobSteps:
     return JobSteps(before, after, others)
 
 
-def finish_pdf(parts: Sequence[tuple[bytes, str]], main: int, **how: Any) -> tuple[bytes, int]:
+def finish_pdf(
+    parts: Sequence[tuple[bytes, str]], main: int, files: Sequence[Attachment] = (), **how: Any
+) -> tuple[bytes, int]:
     """Finish PDFs, each with a title in case it has none; ``main`` is the index of our own."""
     head = {"parts": [[len(pdf), title] for pdf, title in parts], "main": main, **how}
-    body = b"".join(pdf for pdf, _ in parts)
+    head["files"] = [[len(each.data), *each[:-1]] for each in files]
+    body = b"".join([*(pdf for pdf, _ in parts), *(each.data for each in files)])
     alone = len(parts) == 1
     reply, pdf = finish(head, body) if alone else run_in_child(_MODULE, head, body, LIMITS)
     return pdf, reply["pages"]
@@ -55,12 +59,16 @@ def finish_pdf(parts: Sequence[tuple[bytes, str]], main: int, **how: Any) -> tup
 
 def finish(head: dict[str, Any], body: bytes) -> Reply:
     """Return the number of pages and the PDF; raises RenderFailed."""
-    ends = accumulate((size for size, _ in head["parts"]), initial=0)
+    listed = head.get("files", [])
+    ends = accumulate((size for size, *_ in [*head["parts"], *listed]), initial=0)
+    data, own = [body[start:end] for start, end in pairwise(ends)], len(head["parts"])
+    embedded = zip(listed, data[own:], strict=True)
+    files = [Attachment._make([*facts, each]) for (_, *facts), each in embedded]
     out = io.BytesIO()
     try:
         with ExitStack() as opened, pikepdf.new() as merged:
-            files = (io.BytesIO(body[start:end]) for start, end in pairwise(ends))
-            parts = [opened.enter_context(pikepdf.open(file)) for file in files]
+            pdfs = map(io.BytesIO, data[:own])
+            parts = [opened.enter_context(pikepdf.open(each)) for each in pdfs]
             pages = sum(len(part.pages) for part in parts)
             check_pages(pages)
             pdf = main = parts[head["main"]]
@@ -70,7 +78,7 @@ def finish(head: dict[str, Any], body: bytes) -> Reply:
                 add_bookmarks(pdf, _bookmarks(parts, [title for _, title in head["parts"]]))
                 pdf.Root.Lang = main.Root.get("/Lang", "")
             information = {key: str(text) for key, text in main.docinfo.items()}
-            mark(pdf, information, head)
+            mark(pdf, information, head, files)
             information["/Producer"] = PRODUCER
             pdf.trailer["/Info"] = pdf.make_indirect(pikepdf.Dictionary(information))
             drop_id(pdf)

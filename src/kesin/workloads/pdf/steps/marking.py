@@ -4,7 +4,7 @@ A stamp is drawn as outlines of our font, so no font is embedded for it, and mar
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -14,18 +14,28 @@ from fontTools.ttLib import TTFont  # type: ignore[import-untyped]
 from pikepdf import Dictionary, Name
 
 from kesin.workloads.pdf.config import SHIPPED
+from kesin.workloads.pdf.engines.attachments import Attachment, embed_files
 
 _FONT: Final = SHIPPED / "fonts" / "sans-semibold.woff2"
 _SHARE: Final = 0.8  # of the page that a stamp fills
 _MAX_HEIGHT: Final = 0.2  # of its letters, of the page
 
 
-def mark(pdf: pikepdf.Pdf, information: dict[str, str], steps: Mapping[str, Any]) -> None:
-    """Perform the steps ``stamp`` and ``metadata``, if there are any."""
+def mark(
+    pdf: pikepdf.Pdf,
+    information: dict[str, str],
+    steps: Mapping[str, Any],
+    files: Collection[Attachment] = (),
+) -> str:
+    """Perform the steps ``stamp`` and ``metadata``, if there are any, and embed files.
+
+    Returns the level of the Factur-X invoice among these, if any.
+    """
     if stamp := steps.get("stamp"):
         _stamp_pages(pdf, stamp)
     for name, text in steps.get("metadata", {}).items():
         information[f"/{name.capitalize()}"] = text
+    return embed_files(pdf, information, files) if files else ""
 
 
 def missing_characters(text: str) -> list[str]:

@@ -41,15 +41,17 @@ class PdfUploads:
             raise storage_down() from None
         return upload_id, now + self._usable_us
 
-    def require(self, owner: str, upload_id: str, field: str) -> None:
-        """Raise Invalid at this field unless a new request of the owner may name the upload."""
+    def require(self, owner: str, upload_id: str, field: str) -> int:
+        """Return the size; raise Invalid at this field unless a new request may name the upload."""
         try:
-            times = map(_time_of, self._keys(_folder(owner, upload_id)))
+            keys = self._keys(_folder(owner, upload_id))
+            size = self._storage.head(keys[-1]).size if keys else 0
         except StorageError:
             raise storage_down() from None
-        if max(times, default=0) <= self._now() - self._usable_us:
+        if not keys or _time_of(keys[-1]) <= self._now() - self._usable_us:
             why = "there is no such upload, or it has expired: POST /pdf/uploads"
             raise invalid_fields([(field, why, "upload")], code="UPLOAD_NOT_FOUND")
+        return size
 
     def read(self, owner: str, upload_id: str) -> bytes:
         """Return the bytes, also if new requests may no longer name them; raises RenderFailed."""
