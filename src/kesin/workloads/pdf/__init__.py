@@ -54,7 +54,7 @@ PDF: Final = Workload(
     "HTML templates to PDF",
     title="PDFs",
     opens_secrets=True,  # passwords of encrypted PDFs
-    personal_fields=frozenset({"variables", "file_name", "title"}),
+    personal_fields=frozenset({"variables", "file_name", "title", "attachments"}),
     job_title=_later("jobs.store:pdf_title"),
     search_fields=("template",),
     worker=_later("services:create_worker"),

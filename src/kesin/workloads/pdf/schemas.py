@@ -11,6 +11,7 @@ from kesin.web.dependencies import IgnoreColumns
 from kesin.web.schemas import Text
 from kesin.workloads.pdf.batches.store import BatchStatus
 from kesin.workloads.pdf.config import FailSafePolicy
+from kesin.workloads.pdf.einvoices.schemas import Attachments, EinvoiceRequest
 from kesin.workloads.pdf.engines import base
 from kesin.workloads.pdf.engines.base import LEVELS, TAGGED, Conformance, Format, Paper
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
@@ -142,18 +143,31 @@ class PdfJobRequest(StrictBody):
         None, ge=1, le=MAX_LINK_S, description="seconds for which a link in the webhook is valid"
     )
     file_name: FileName | None = Field(None, description="the name under which it is saved")
+    attachments: Attachments = []
+    einvoice: EinvoiceRequest | None = None
     then: Steps = Field([], description="what is done with the PDF, in a fixed order")
 
     @pydantic.model_validator(mode="after")
     def _check_steps(self) -> Self:
-        if self.options is not None and self.options.standards:
-            for index, kind in enumerate(step.kind for step in self.then):
-                if kind in OUTSIDE_ARCHIVES:
-                    raise ValueError(
-                        f"then.{index}.{kind}: such a PDF cannot have options.conformance"
-                    )
-                if self.options.engine == "weasyprint":
-                    raise ValueError(f"then.{index}.{kind}: {base.UNMARKED_ARCHIVES}")
+        options = self.options or PdfRenderOptions()
+        names = [each.name for each in self.attachments]
+        if self.einvoice:
+            names.append(self.einvoice.file_name)
+            if self.einvoice.format == "factur-x" and not LEVELS.keys() & {*options.standards}:
+                raise ValueError("einvoice: factur-x needs options.conformance pdf/a-3b")
+            if self.source and self.einvoice.source:
+                raise ValueError("einvoice: HTML has no variables to make it from")
+        if len({name.casefold() for name in names}) < len(names):
+            raise ValueError("attachments: two files have the same name")
+        if not options.standards:
+            return self
+        if names and options.engine == "weasyprint":
+            raise ValueError(f"attachments: {base.UNMARKED_ARCHIVES}")
+        for index, kind in enumerate(step.kind for step in self.then):
+            if kind in OUTSIDE_ARCHIVES:
+                raise ValueError(f"then.{index}.{kind}: such a PDF cannot have options.conformance")
+            if options.engine == "weasyprint":
+                raise ValueError(f"then.{index}.{kind}: {base.UNMARKED_ARCHIVES}")
         return self
 
     @pydantic.field_validator("template_name", "variables", mode="wrap")
@@ -173,7 +187,8 @@ class PdfJobRequest(StrictBody):
     @property
     def uses_storage(self) -> bool:
         """Whether the storage is asked before the job is created, which may take long."""
-        return bool(self.source or self.then) or has_uploads(self.variables)
+        stored = self.source or self.then or self.attachments or self.einvoice
+        return bool(stored) or has_uploads(self.variables)
 
     @pydantic.field_validator("link_ttl")
     @classmethod

@@ -158,7 +158,9 @@ async def _submit(
             alone = found is not None and found.job.status not in store.UNFINISHED
             submitted = None if alone else found
         if alone:
-            submitted = await run_in_threadpool(call)
+            slow = body.attachments or body.einvoice  # to check them takes long
+            run = service_of(request).imports.run if slow else run_in_threadpool
+            submitted = await run(call)
     if submitted is not None:
         return submitted
     checked = await run_in_threadpool(_check, loader, actor, body)

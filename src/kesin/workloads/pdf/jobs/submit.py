@@ -62,14 +62,20 @@ def build_render_request(services: PdfServices, body: PdfJobRequest, owner: str)
     """
     options = body.options or PdfRenderOptions()
     paper, given = asdict(options.paper()), options.model_fields_set
-    conformance = paper.pop("conformance")
+    conformance, attachments = paper.pop("conformance"), []
     del paper["finish"], paper["own_page"]
+    if body.attachments or body.einvoice:
+        from kesin.workloads.pdf.einvoices.attach import store_attachments
+
+        pictures = services.library.pictures
+        attachments = store_attachments(services.uploads, pictures, body, owner)
     payload = {
         "engine": options.engine,
         "paper": {**paper, "margin_mm": list(paper["margin_mm"])},
         **({"conformance": list(conformance)} if conformance else {}),
         # Only if it fails: a PDF with empty boxes must not serve such a request.
         **({"missing_glyphs": "fail"} if options.missing_glyphs == "fail" else {}),
+        **({"attachments": attachments} if attachments else {}),
         **({"then": build_steps(services, body.then, owner)} if body.then else {}),
     }
     passwords = next((step.encrypt.passwords for step in body.then if step.encrypt), {})

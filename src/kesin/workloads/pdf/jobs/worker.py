@@ -17,6 +17,7 @@ from kesin.lifecycle.model import Job
 from kesin.workloads.pdf import errors
 from kesin.workloads.pdf.config import PdfRenderConfig
 from kesin.workloads.pdf.engines import pick_engine
+from kesin.workloads.pdf.engines.attachments import Attachment
 from kesin.workloads.pdf.engines.base import (
     UNMARKED_ARCHIVES,
     WEASYPRINT,
@@ -145,15 +146,18 @@ class PdfRenderWorker:
 
     def render(self, job: PdfJob) -> RenderedPdf:
         """Render the PDF of a job and perform its steps; raises RenderFailed and StorageError."""
-        steps = parse_steps(job.payload.get("then", ()))
-        paper = parse_paper(job.payload)
-        in_archive = any(steps) and bool(paper.conformance)  # which is checked with them
+        steps, read = parse_steps(job.payload.get("then", ())), self.uploads.read
+        entries = map(dict, job.payload.get("attachments", ()))
+        files = [Attachment(data=read(job.owner, each.pop("upload")), **each) for each in entries]
+        paper, changed = parse_paper(job.payload), any(steps) or bool(files)
+        in_archive = changed and bool(paper.conformance)  # which is checked with them
         if in_archive:
             if self._engine(job.payload.get("engine")).name == WEASYPRINT:
                 raise RenderFailed(PdfErrorCode.NOT_CONFORMING, Message(UNMARKED_ARCHIVES))
-            paper = replace(paper, finish=partial(mark, steps=steps.others))
+            paper = replace(paper, finish=partial(mark, steps=steps.others, files=files))
         rendered = self._print(job, job.payload | {"template": job.template_name}, paper)
-        return self._finish(job, rendered, steps) if any(steps) and not in_archive else rendered
+        finished = in_archive or not changed
+        return rendered if finished else self._finish(job, rendered, steps, files)
 
     def _print(self, job: PdfJob, document: Mapping[str, Any], paper: Paper) -> RenderedPdf:
         """Print a document of a job, of its template or of HTML as it was sent."""
@@ -174,8 +178,10 @@ class PdfRenderWorker:
             raise missing_glyphs_failure(rendered.missing_glyphs)
         return rendered
 
-    def _finish(self, job: PdfJob, rendered: RenderedPdf, steps: JobSteps) -> RenderedPdf:
-        """Perform the steps of a printed PDF."""
+    def _finish(
+        self, job: PdfJob, rendered: RenderedPdf, steps: JobSteps, files: Sequence[Attachment]
+    ) -> RenderedPdf:
+        """Perform the steps of a printed PDF, and embed files."""
         how = dict(steps.others)
         if "encrypt" in how:
             how["passwords"] = self.job_store.passwords.open(job.job_id, self._ring)
@@ -193,7 +199,7 @@ class PdfRenderWorker:
             parts.insert(at, (printed.pdf, self.library.get(part["template"]).title))
             noted = {fact: getattr(rendered, fact) + getattr(printed, fact) for fact in _ADDED}
             rendered = replace(rendered, **noted)
-        pdf, pages = finish_pdf(parts, len(steps.before), **how)
+        pdf, pages = finish_pdf(parts, len(steps.before), files, **how)
         return replace(rendered, pdf=pdf, pages=pages)
 
     def render_html_to_pdf(self, html: str, timeout: int) -> bytes:

@@ -1,0 +1,71 @@
+"""Turns the files of a request into uploads, so that its payload holds only their ids."""
+
+from base64 import b64decode
+from typing import Any, Final
+
+from kesin.foundation.messages import Message, MessageError
+from kesin.foundation.problems import TooLarge
+from kesin.workloads.pdf.einvoices.factur_x import TABLES, invalid, make_factur_x
+from kesin.workloads.pdf.einvoices.given_xml import MAX_XML_BYTES, check_xml
+from kesin.workloads.pdf.einvoices.schemas import EinvoiceRequest
+from kesin.workloads.pdf.errors import RenderFailed
+from kesin.workloads.pdf.limits import MAX_PDF_BYTES
+from kesin.workloads.pdf.schemas import PdfJobRequest
+from kesin.workloads.pdf.storage.base import StorageError, storage_down
+from kesin.workloads.pdf.templating.pictures import PictureLimits
+from kesin.workloads.pdf.uploads.checking import check_file
+from kesin.workloads.pdf.uploads.store import PdfUploads
+
+MAX_ATTACHED_BYTES: Final = MAX_PDF_BYTES // 2
+_KEPT: Final = {"name", "media_type", "relationship"}
+
+
+def store_attachments(
+    uploads: PdfUploads, pictures: PictureLimits, body: PdfJobRequest, owner: str
+) -> list[dict[str, Any]]:
+    """Store what a PDF is to carry; return what its payload says of it. Raises Problem."""
+    entries, total = [], 0
+    for at, each in enumerate(body.attachments):
+        upload = each.upload
+        if each.data_base64 is not None:
+            file = check_file(b64decode(each.data_base64), each.media_type, pictures)
+            upload, _ = uploads.store(owner, file.data, file.kind)
+        total += uploads.require(owner, upload or "", f"attachments/{at}/upload")
+        entries.append({**each.model_dump(include=_KEPT), "upload": upload})
+    if total > MAX_ATTACHED_BYTES:
+        most = MAX_ATTACHED_BYTES // 1024**2
+        raise TooLarge("the attachments have more than %(most)s MiB", most=most)
+    if body.einvoice is not None:
+        entries.append(_store_invoice(uploads, body.einvoice, body.variables, owner))
+    return entries
+
+
+def _store_invoice(
+    uploads: PdfUploads, asked: EinvoiceRequest, variables: dict[str, Any], owner: str
+) -> dict[str, Any]:
+    field, xml = "einvoice/xml_base64", b64decode(asked.xml_base64 or "")
+    if asked.source:
+        xml = make_factur_x(variables)
+    elif asked.upload:
+        field = "einvoice/upload"
+        if uploads.require(owner, asked.upload, field) > MAX_XML_BYTES:
+            raise invalid((field, "is too large for an e-invoice", "xml"))
+        try:
+            xml = uploads.read(owner, asked.upload)
+        except (RenderFailed, StorageError):  # it went since, or is damaged
+            raise storage_down() from None
+    try:
+        guideline = check_xml(xml, TABLES["roots"].get(asked.format, ()))
+    except MessageError as problem:
+        raise invalid((field, str(problem), "xml")) from None
+    level, shown = TABLES["levels"].get(guideline.rpartition("#")[2], ("", ""))
+    if asked.format == "factur-x" and not (level and asked.level in (None, level)):
+        why = Message("the XML has the level %(level)s", level=level or "unknown")
+        raise invalid(("einvoice/level", why, "level"))
+    # The signed XML of UBL-TR is the original; a level without lines says less than the page.
+    special = {"ubl-tr": "Source", "minimum": "Data", "basicwl": "Data"}
+    relationship = special.get(asked.format) or special.get(level, "Alternative")
+    entry = {"name": asked.file_name, "media_type": "text/xml", "relationship": relationship}
+    if asked.format == "factur-x":
+        entry["level"] = shown
+    return {**entry, "upload": uploads.store(owner, xml, "file")[0]}
