@@ -56,7 +56,7 @@ FILES = {
     "optiplan.md": {"plan.pdf", "board.svg", "solutions.zip", "import.zip"},
     "tr/is-kollari.md#kesim-siparişleri": {"plan.pdf"},
     "pdf.md": {"invoice.pdf", "letter.pdf"},
-    "pdf-api.md": {"invoice.pdf", "report.pdf", "whole.pdf"},
+    "pdf-api.md": {"invoice.pdf", "report.pdf", "whole.pdf", "e-invoice.pdf"},
     "tr/is-kollari.md#pdf": {"fatura.pdf", "fatura-1.pdf"},
 }
 MAGIC = {".pdf": b"%PDF-", ".svg": b"<svg", ".zip": b"PK"}
