@@ -20,8 +20,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 from playwright.sync_api import Page, sync_playwright
 
+from bench import load
 from bench.beside import own_environment, say
 from bench.report import Report
 from kesin.engine.access.accounts import Accounts
@@ -48,6 +50,7 @@ DRAINED = 200
 KILLED_AFTER = 5
 RENDERS = 500
 A_LOOK = 50  # renders between two looks at the memory
+ASKED, WARM = 50, 10  # requests over HTTP, and how many of them only warm up
 TEMPLATE = "invoice"
 PATIENCE_S = 600.0
 
@@ -59,10 +62,7 @@ def run(report: Report) -> None:
         _speed(report, bench)
         _drained(report, bench)
         _killed(report, bench)
-    report.say(
-        "## Requests\n\n`POST /pdf/jobs` is measured with the"
-        " [other requests](request-benchmarks.md)."
-    )
+    _over_http(report)
     _memory(report)
 
 
@@ -206,6 +206,43 @@ def _killed(report: Report, bench: Bench) -> None:
         "prints a document again if its browser died)."
     )
     report.aim(f"failures of {A_ROUND} jobs under a killed browser", failed, most=1)
+
+
+def _over_http(report: Report) -> None:
+    """One client of an idle `kesin serve` with its own worker, beside the bare page, in turns."""
+    sample, options = TemplateLibrary.load().get(TEMPLATE).sample, print_options(Paper())
+    html = TemplateLibrary.load().render_html(TEMPLATE, sample)
+    bare, served = [], []
+    with (
+        tempfile.TemporaryDirectory(prefix="kesin-bench-") as name,
+        sync_playwright() as playwright,
+    ):
+        key = load._make_keys(Path(name), 1)[0]
+        page = playwright.chromium.launch(executable_path=find_chromium()).new_page()
+        with (
+            load.serving(Path(name)) as (_, address),
+            httpx.Client(base_url=address, headers={"x-api-key": key}, timeout=60) as client,
+        ):
+            for number in range(ASKED):
+                bare.append(_timed(lambda: _bare(page, html, options, 1)))
+                variables = {**sample, "number": f"F-{number}"}
+                body = {"template_name": TEMPLATE, "variables": variables}
+                began = time.perf_counter()
+                answer = client.post("/pdf/jobs?wait=30", json=body)
+                while answer.status_code == 503:  # its worker starts
+                    time.sleep(0.1)
+                    began, answer = time.perf_counter(), client.post("/pdf/jobs?wait=30", json=body)
+                served.append(time.perf_counter() - began)
+                assert answer.content.startswith(b"%PDF"), answer.text
+        page.context.browser.close()
+    bare_ms, served_ms = (1_000 * statistics.median(each[WARM:]) for each in (bare, served))
+    report.say(
+        f"## One invoice over HTTP\n\n`POST /pdf/jobs?wait=30` on an idle `kesin serve`, one"
+        f" request at a time, beside the bare page in turns, {ASKED - WARM} times each, medians:"
+        f" {served_ms:.0f} ms from the request to the PDF, {bare_ms:.0f} ms for the bare page."
+        " `POST /pdf/jobs` alone is measured with the [other requests](request-benchmarks.md)."
+    )
+    report.aim("one invoice over HTTP / bare page", served_ms / bare_ms, most=1.4)
 
 
 def _memory(report: Report) -> None:
