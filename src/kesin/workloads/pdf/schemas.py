@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import Annotated, Any, Final, Literal, Self
 
 import pydantic
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, Field, StringConstraints
 from pydantic_core import PydanticKnownError
 
 from kesin.web.dependencies import IgnoreColumns
-from kesin.web.schemas import Text
+from kesin.web.schemas import Strict, Text
 from kesin.workloads.pdf.batches.store import BatchStatus
 from kesin.workloads.pdf.config import FailSafePolicy
 from kesin.workloads.pdf.einvoices.schemas import Attachments, EinvoiceRequest
@@ -22,23 +22,16 @@ from kesin.workloads.pdf.uploads.pictures import has_uploads
 
 MAX_FILE_NAME_LENGTH: Final = 140
 MAX_URL_LENGTH: Final = 2_048
-MIN_SIZE_MM: Final = 10.0
 MAX_SIZE_MM: Final = 5_000.0
 MIN_PRINTABLE_MM: Final = 1.0  # what margins must leave of each side
 
 FileName = Annotated[Text, StringConstraints(min_length=1, max_length=MAX_FILE_NAME_LENGTH)]
 WebhookUrl = Annotated[Text, StringConstraints(min_length=1, max_length=MAX_URL_LENGTH)]
-Size = Annotated[float, Field(ge=MIN_SIZE_MM, le=MAX_SIZE_MM, allow_inf_nan=False)]
+Size = Annotated[float, Field(ge=10.0, le=MAX_SIZE_MM, allow_inf_nan=False)]
 Margin = Annotated[float, Field(ge=0, le=MAX_SIZE_MM, allow_inf_nan=False)]
 
 
-class StrictBody(BaseModel):
-    """A request body that rejects unknown fields."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class PdfRenderOptions(StrictBody):
+class PdfRenderOptions(Strict, frozen=True):
     """How a PDF is rendered. Options that are left out take the service's defaults."""
 
     timeout: int = Field(60, ge=1, le=600, description="seconds; the service's default if omitted")
@@ -123,13 +116,13 @@ class PdfRenderOptions(StrictBody):
 _PAPER_OPTIONS: Final = PdfRenderOptions.model_fields.keys() & Paper.__dataclass_fields__.keys()
 
 
-class HtmlSource(StrictBody):
+class HtmlSource(Strict, frozen=True):
     """HTML in place of a template."""
 
     html: Annotated[Text, StringConstraints(min_length=1)]
 
 
-class PdfJobRequest(StrictBody):
+class PdfJobRequest(Strict, frozen=True):
     """A request for a PDF: of a template with its variables, or of HTML."""
 
     source: HtmlSource | None = Field(
@@ -143,7 +136,7 @@ class PdfJobRequest(StrictBody):
         None, ge=1, le=MAX_LINK_S, description="seconds for which a link in the webhook is valid"
     )
     file_name: FileName | None = Field(None, description="the name under which it is saved")
-    attachments: Attachments = []
+    attachments: Attachments = Field([])
     einvoice: EinvoiceRequest | None = None
     then: Steps = Field([], description="what is done with the PDF, in a fixed order")
 
@@ -268,7 +261,7 @@ class TemplateBody(TemplateLine):
     sample: dict[str, Any]
 
 
-class PreviewRequest(StrictBody):
+class PreviewRequest(Strict, frozen=True):
     """Variables for the preview of a template."""
 
     variables: dict[str, Any]
@@ -280,7 +273,7 @@ RowName = Annotated[Text, StringConstraints(max_length=MAX_FILE_NAME_LENGTH)]
 FieldName = Annotated[Text, StringConstraints(min_length=1, max_length=MAX_NAME_LENGTH)]
 
 
-class BatchRequest(StrictBody):
+class BatchRequest(Strict, frozen=True):
     """A request to render a template once for each of many rows."""
 
     template_name: TemplateName

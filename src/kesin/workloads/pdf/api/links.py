@@ -12,14 +12,13 @@ from kesin.foundation.problems import Problem, RequestConflict
 from kesin.lifecycle.budget import SECOND_US
 from kesin.web.auth import PUBLIC_ROUTE, GuardedRouter, address_of
 from kesin.web.dependencies import UNCACHED, SignedInActor, json_response
+from kesin.web.schemas import Strict
 from kesin.workloads.pdf import links
 from kesin.workloads.pdf.api.common import FILE_SENT, find_owned_job, note_download, require_access
 from kesin.workloads.pdf.api.download import Download, download_response, job_download
 from kesin.workloads.pdf.jobs.store import UNFINISHED
-from kesin.workloads.pdf.schemas import StrictBody
 from kesin.workloads.pdf.services import PdfServiceLoader
 
-MAX_DOWNLOADS: Final = 1_000_000
 _FILE: Final = {"application/pdf": {"schema": {"type": "string", "format": "binary"}}}
 _FOLLOWED: Final[dict[int | str, dict[str, Any]]] = {
     200: {"content": _FILE, "description": "The PDF"},
@@ -28,14 +27,14 @@ _FOLLOWED: Final[dict[int | str, dict[str, Any]]] = {
 }
 
 
-class LinkRequest(StrictBody):
+class LinkRequest(Strict, frozen=True):
     """A request for a link to a PDF."""
 
     expires_in: int = Field(
         links.DEFAULT_LINK_S, ge=1, le=links.MAX_LINK_S, description="seconds, at most a week"
     )
     max_downloads: int | None = Field(
-        None, ge=1, le=MAX_DOWNLOADS, description="how often it may be used; without it, any"
+        None, ge=1, le=1_000_000, description="how often it may be used; without it, any"
     )
 
 
@@ -63,10 +62,8 @@ def links_router(loader: PdfServiceLoader) -> APIRouter:
         now_s, most = services.jobs.queue.now() / SECOND_US, body.max_downloads
         url, ends_s = services.links.create(job, body.expires_in, most, since_s=now_s)
         link = LinkBody(url=url, expires_at=iso(ends_s * SECOND_US) or "", max_downloads=most)
-        details = link.model_dump(exclude={"url"})
-        context.commands.accounts.note(
-            actor, "pdf.link", queue="pdf", target=job_id, details=details
-        )
+        note, details = context.commands.accounts.note, link.model_dump(exclude={"url"})
+        note(actor, "pdf.link", queue="pdf", target=job_id, details=details)
         return json_response(link, 201, cache_control=UNCACHED)
 
     public: dict[str, Any] = {
