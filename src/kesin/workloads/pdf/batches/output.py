@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple
 import pikepdf
 
 from kesin.foundation.text import csv_text
-from kesin.workloads.pdf.batches import store
 from kesin.workloads.pdf.batches.feeder import BatchRowResult
 from kesin.workloads.pdf.batches.rows import entry_name
 from kesin.workloads.pdf.batches.store import FILE_TYPES, BatchOrder, PdfBatch, PdfBatchStore
@@ -24,9 +23,6 @@ from kesin.workloads.pdf.storage.base import NotStored
 MAX_OUTPUT_BYTES: Final = 200 * 1024 * 1024
 GROUP_SIZE: Final = 50  # PDFs open at the same time: this limits open files
 GROUP_BYTES: Final = 64 * 1024 * 1024
-_ENTRY_TIME: Final = (2000, 1, 1, 0, 0, 0)
-_UNIX: Final = 3
-_READABLE: Final = 0o644 << 16
 CHECK_EVERY_ROWS: Final = 50  # between checks that the batch is still wanted
 COLUMNS: Final = (
     "row", "file", "status", "pages", "bytes", "sha256", "error_code", "error_message",
@@ -70,9 +66,9 @@ class ZipAssembly:
         if at + len(pdf) > self._max_bytes:
             self._zip.close()
             raise OutputTooLarge(self._max_bytes)
-        entry = zipfile.ZipInfo(name, _ENTRY_TIME)
-        entry.create_system = _UNIX
-        entry.external_attr = _READABLE
+        entry = zipfile.ZipInfo(name, (2000, 1, 1, 0, 0, 0))
+        entry.create_system = 3  # Unix
+        entry.external_attr = 0o644 << 16  # its permissions
         self._zip.writestr(entry, pdf)
 
     def finish(self, notes: Mapping[str, bytes]) -> Path:
@@ -194,7 +190,7 @@ class BatchFiles(NamedTuple):
 
     def store_results(self) -> dict[str, Any]:
         results = format_json(self._results(ids=True))
-        key = self.batches.store_file(self.batch, "results", "json", results, store.JSON_TYPE)
+        key = self.batches.store_file(self.batch, "results", "json", results, "application/json")
         return {"results_key": key, "results_sha256": hashlib.sha256(results).hexdigest()}
 
     def _results(self, *, ids: bool) -> list[dict[str, Any]]:

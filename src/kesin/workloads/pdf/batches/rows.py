@@ -1,7 +1,5 @@
 """The rows of a batch: sets of variables for one template, from JSON or CSV (``buyer.name``)."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -12,14 +10,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kesin.foundation.problems import Invalid
 from kesin.workloads.common.columns import UNKNOWN_COLUMNS, is_ignored, separator, unknown_columns
 from kesin.workloads.pdf.schemas import MAX_ROWS
-
-if TYPE_CHECKING:
-    from kesin.workloads.pdf.templating.variables import VariableProblem
 
 MAX_ROW_PROBLEMS: Final = 100  # in one response
 MAX_NAME_LENGTH: Final = 100  # characters of a file's name
@@ -51,7 +46,7 @@ CsvTable = tuple[list[Variables], list[BatchRowProblem]]  # the rows, and what i
 
 
 def check_rows(
-    find_problems: Callable[[Variables], list[VariableProblem]],
+    find_problems: Callable[[Variables], Iterable[tuple[str, str, str]]],
     rows: Sequence[Variables],
     csv_problems: Sequence[BatchRowProblem] = (),
     *,
@@ -67,16 +62,14 @@ def check_rows(
         if unstorable and number in unstorable:
             problems.append(BatchRowProblem(number, "/", "limit", unstorable[number]))
             continue
-        found = find_problems(variables)
-        problems += [BatchRowProblem(number, *problem) for problem in found]
+        problems += [BatchRowProblem(number, *problem) for problem in find_problems(variables)]
     if not problems:
         return
     problems.sort(key=lambda problem: problem.row)
     first, listed = problems[0], [problem._asdict() for problem in problems[:MAX_ROW_PROBLEMS]]
     details = {"problems": listed, "more": len(problems) > MAX_ROW_PROBLEMS}
-    raise Invalid(
-        f"row {first.row}: {first.path} {first.message}", code="bad_rows", details=details
-    )
+    why = f"row {first.row}: {first.path} {first.message}"
+    raise Invalid(why, code="bad_rows", details=details)
 
 
 def read_csv(body: bytes, schema: Schema, ignored: frozenset[str] = frozenset()) -> CsvTable:
@@ -112,10 +105,8 @@ def _parse_table(
     rows, problems = list[Variables](), list[BatchRowProblem]()
     for number, cells in enumerate(non_empty, 1):
         if number > MAX_ROWS:
-            raise Invalid(
-                f"a batch has at most {MAX_ROWS} rows: send the rest as another",
-                code="too_many_rows",
-            )
+            why = f"a batch has at most {MAX_ROWS} rows: send the rest as another"
+            raise Invalid(why, code="too_many_rows")
         variables: Variables = {}
         for at, cell in enumerate(cells):
             if not cell.strip() or at in left_out:
@@ -178,9 +169,8 @@ def _parse_number(text: str, *, decimal_comma: bool) -> int | float | None:
     if text.lstrip("-").isdigit():
         return int(text)
     number = float(text)
-    if not math.isfinite(number) or Decimal(repr(number)) != Decimal(text):
-        return None
-    return number
+    is_exact = math.isfinite(number) and Decimal(repr(number)) == Decimal(text)
+    return number if is_exact else None
 
 
 def row_file_names(
@@ -191,9 +181,8 @@ def row_file_names(
         raise Invalid("give row_names or name_field, not both", code="two_names")
     if row_names is not None:
         if len(row_names) != len(rows):
-            raise Invalid(
-                f"there are {len(rows)} rows and {len(row_names)} row_names", code="bad_row_names"
-            )
+            why = f"there are {len(rows)} rows and {len(row_names)} row_names"
+            raise Invalid(why, code="bad_row_names")
         return [safe_name(name) for name in row_names]
     if name_field is None:
         return [""] * len(rows)

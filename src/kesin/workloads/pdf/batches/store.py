@@ -26,8 +26,6 @@ from kesin.workloads.pdf.storage.base import KeyTaken, NotStored, StorageDown, S
 FOLDER: Final = "batches"
 KEY_PATTERN: Final = re.compile(rf"{FOLDER}/[0-9a-f]{{32}}/[a-z]+(-[0-9]{{1,20}})?\.[a-z.]{{3,8}}")
 FILE_TYPES: Final = {"zip": ("zip", "application/zip"), "merged": ("pdf", "application/pdf")}
-JSON_TYPE: Final = "application/json"
-GZIP_TYPE: Final = "application/gzip"
 _MAX_TRIES: Final = 5
 _PUBLIC_CODES: Final = frozenset({"EVERY_ROW_FAILED", "MAX_ATTEMPTS", "ROWS_MISSING", "TOO_LARGE"})
 log = Logger("kesin.pdf")
@@ -114,7 +112,8 @@ class PdfBatchStore:
         self, order: BatchOrder, *, owner: str, subscribe: Callable[[str], object] | None = None
     ) -> tuple[PdfBatch, bool]:
         """Return the batch of an order, and whether it is new; ``subscribe`` is given its id."""
-        key = _order_key(order, owner)
+        text = json.dumps(order._asdict() | {"owner": owner}, sort_keys=True, separators=(",", ":"))
+        key = hashlib.sha256(text.encode("ascii")).hexdigest()
         for _ in range(_MAX_TRIES):
             holder = self.queue.holders(owner, [key]).get(key)
             existing = None if holder is None else self.get(holder)
@@ -137,7 +136,7 @@ class PdfBatchStore:
         input_key = f"{FOLDER}/{uuid.uuid4().hex}/rows.json.gz"
         rows = json.dumps({"rows": order.rows, "names": order.names}, separators=(",", ":"))
         packed = gzip.compress(rows.encode("ascii"), 6, mtime=0)
-        self.storage.put_bytes(input_key, packed, GZIP_TYPE)
+        self.storage.put_bytes(input_key, packed, "application/gzip")
         body = {
             "template": order.template,
             "output": order.output,
@@ -288,9 +287,3 @@ def _error_message(job: Job) -> str | None:
     if job.error_code is None or job.error_code in _PUBLIC_CODES:
         return job.error_message
     return ADVICE.find(job.error_code).means
-
-
-def _order_key(order: BatchOrder, owner: str) -> str:
-    identity = order._asdict() | {"owner": owner}
-    text = json.dumps(identity, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode("ascii")).hexdigest()

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Final
 
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
@@ -18,9 +17,6 @@ from kesin.workloads.pdf.jobs.submit import build_render_request, check_template
 from kesin.workloads.pdf.schemas import BatchRequest, CsvQuery, PdfJobRequest
 from kesin.workloads.pdf.services import PdfServices
 
-CSV_TYPES: Final = frozenset({"text/csv", "application/csv"})
-JSON_TYPES: Final = frozenset({"application/json", "text/json", ""})
-
 
 def parse_order(
     tools: PdfServices, body: bytes, content_type: str, query: CsvQuery, owner: str
@@ -29,15 +25,13 @@ def parse_order(
     media_type = content_type.partition(";")[0].strip().lower()
     csv_problems: Sequence[rows.BatchRowProblem] = ()
     try:
-        if media_type in CSV_TYPES:
+        if media_type in {"text/csv", "application/csv"}:
             request, csv_problems = _parse_csv(tools, body, query)
-        elif media_type in JSON_TYPES or media_type.endswith("+json"):
+        elif media_type in {"application/json", "text/json", ""} or media_type.endswith("+json"):
             request = BatchRequest.model_validate_json(body)
         else:
-            raise Problem(
-                f"rows must be sent as application/json or text/csv, not as {media_type[:100]!r}",
-                code="unsupported_type",
-            )
+            why = f"rows must be sent as application/json or text/csv, not as {media_type[:100]!r}"
+            raise Problem(why, code="unsupported_type")
     except ValidationError as problem:  # in the form of all routes, which do not repeat the input
         errors = problem.errors(include_url=False, include_input=False, include_context=False)
         located = [{**error, "loc": ("body", *error["loc"])} for error in errors]

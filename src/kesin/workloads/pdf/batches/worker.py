@@ -1,7 +1,5 @@
 """The worker of batches: enqueues a job for each row, waits, and assembles the output file."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -31,10 +29,6 @@ MIN_PAUSE_S: Final = 0.2  # between two polls
 MAX_PAUSE_S: Final = 1.0  # while nothing changes
 _RELEASE: Final = Act("release")
 log = Logger("kesin.pdf")
-
-
-def build_worker(context: WorkloadContext) -> BatchWorker:
-    return BatchWorker(open_batch_store(context), max_queued=context.settings.pdf_max_queued)
 
 
 class BatchInterrupted(Exception):
@@ -233,3 +227,7 @@ class BatchWorker(Worker):
             if outcome.result == "moved" and outcome.state not in UNFINISHED:
                 cancel = action in {"stop", "fail", "retry"}
                 self.batches.feeder.end_batch(outcome.id, cancel=cancel)
+
+
+def build_worker(context: WorkloadContext) -> BatchWorker:
+    return BatchWorker(open_batch_store(context), max_queued=context.settings.pdf_max_queued)
