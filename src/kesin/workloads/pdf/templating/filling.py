@@ -73,9 +73,10 @@ class FillHelper(ForkAware):
                 raise RenderFailed(PdfErrorCode.NAVIGATION_TIMEOUT, why, n=n) from None
             except (EOFError, OSError):
                 raise _ChildDied from None
-            if not head.pop("last", False):
-                stack.pop_all()
-                self._keep(channel)
+            with self._lock:
+                if not head.pop("last", False) and len(self._idle) < MAX_IDLE:
+                    stack.pop_all()
+                    self._idle.append(channel)
         if "code" in head:
             raise_failure(head)
         return reply
@@ -105,7 +106,11 @@ class FillHelper(ForkAware):
         for _ in range(2):
             ours, theirs = socket.socketpair()
             channel = ChildChannel(ours, MAX_REPLY_BYTES)
-            helper = self._helper()
+            with self._lock:
+                if self._child is None or not self._child.alive:
+                    self.stop()
+                    self._child = Child(CHILD_MODULE)
+                helper = self._child
             try:
                 with theirs:
                     socket.send_fds(helper.socket, [b"."], [theirs.fileno()])
@@ -117,23 +122,8 @@ class FillHelper(ForkAware):
                         self.stop()
             else:
                 return channel
-        raise RenderFailed(
-            PdfErrorCode.BROWSER_LAUNCH_FAILED, "the process that fills in templates did not start"
-        )
-
-    def _keep(self, channel: ChildChannel) -> None:
-        with self._lock:
-            if len(self._idle) < MAX_IDLE:
-                self._idle.append(channel)
-                return
-        channel.close()
-
-    def _helper(self) -> Child:
-        with self._lock:
-            if self._child is None or not self._child.alive:
-                self.stop()
-                self._child = Child(CHILD_MODULE)
-            return self._child
+        why = "the process that fills in templates did not start"
+        raise RenderFailed(PdfErrorCode.BROWSER_LAUNCH_FAILED, why)
 
 
 @lru_cache(maxsize=1)
