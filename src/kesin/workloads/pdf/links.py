@@ -79,7 +79,12 @@ class PdfLinks:
         ends_s = int(min(since_s + seconds, file_ends_s))
         query = LinkQuery(e=str(ends_s), k=self._ring.first)
         if max_downloads is not None:
-            query.n = self._start_counter(job.job_id, max_downloads, ends_s)
+            query.n = secrets.token_urlsafe(9)
+            with self._counters(job.job_id) as counters:
+                if len(counters) >= MAX_COUNTED:
+                    why = "this PDF has %(n)s links with a limit: wait until one ends or is used up"
+                    raise RequestConflict(why, n=MAX_COUNTED)
+                counters[query.n] = max_downloads, ends_s
         query.s = self._ring.sign(_signed_text(job, query)).rpartition(".")[2]
         path = self._settings.public_url.rstrip("/") + PATH.format(job_id=job.job_id)
         return f"{path}?{urlencode(query.model_dump(exclude_defaults=True))}", ends_s
@@ -109,14 +114,6 @@ class PdfLinks:
             with self._counters(entry.name) as counters:
                 pruned += not counters
         return pruned
-
-    def _start_counter(self, job_id: str, downloads: int, ends_s: int) -> str:
-        with self._counters(job_id) as counters:
-            if len(counters) >= MAX_COUNTED:
-                why = "this PDF has %(n)s links with a limit: wait until one ends or is used up"
-                raise RequestConflict(why, n=MAX_COUNTED)
-            counters[counter := secrets.token_urlsafe(9)] = downloads, ends_s
-        return counter
 
     @contextmanager
     def _counters(self, job_id: str) -> Iterator[Counters]:

@@ -16,9 +16,7 @@ import pikepdf
 from kesin.workloads.pdf.engines.base import MAX_NAMED
 
 UNNAMED: Final = "\N{REPLACEMENT CHARACTER}"  # for one that the document's text does not show
-
 MAX_READ_BYTES: Final = 128 * 1024 * 1024  # of decompressed streams
-
 _NO_TEXT: Final = ("/Width", "/Length1", "/FunctionType")  # pictures, fonts, shadings
 _TOKEN: Final = re.compile(
     rb"/F(\d+) [\d.]+ Tf|/ActualText <FEFF([0-9A-F]+)>|<([0-9A-F]+)>|\bEMC\b"
@@ -78,14 +76,10 @@ def _drawn_texts(content: bytes, narrow: set[bytes]) -> Iterator[tuple[str, bool
         if font:
             width = 2 if font in narrow else 4
         elif codes:
-            yield text, _has_box(codes, width)
+            zero, starts = b"0" * width, range(0, len(codes), width)
+            yield text, zero in codes and any(codes[at : at + width] == zero for at in starts)
         else:
             text = _decode(actual)  # none at the end of a named text
-
-
-def _has_box(codes: bytes, width: int) -> bool:
-    zero, starts = b"0" * width, range(0, len(codes), width)
-    return zero in codes and any(codes[at : at + width] == zero for at in starts)
 
 
 def _mapped_characters(table: bytes) -> set[str]:

@@ -15,7 +15,6 @@ from kesin.foundation.logs import Logger
 from kesin.foundation.messages import note_json
 from kesin.foundation.text import as_object, canonical_json
 from kesin.lifecycle.budget import SECOND_US
-from kesin.lifecycle.declare import Move
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import age_over
 from kesin.store.metadata import metadata_for
@@ -39,8 +38,6 @@ MAX_COUNTED_AHEAD: Final = 1_000  # jobs counted to find a position in the queue
 STORED_PER_BYTE: Final = 4  # of a body: its wrapper, and numbers that are longer when stored
 MAX_STORED_BYTES: Final = 256 * 1024 * STORED_PER_BYTE
 _WRAPPER_DEPTH: Final = 4  # layers around the values of a request
-_ENQUEUE_ATTEMPTS: Final = 3
-_SWEEP_LIMIT: Final = 1_000
 log = Logger("kesin.pdf")
 
 
@@ -180,7 +177,7 @@ class PdfJobStore:
     def enqueue(self, request: RenderRequest) -> Submitted:
         """Return the job that serves a request. Of two equal requests at once, one creates it."""
         body, key, owner = request.body, request.key, request.owner
-        for _ in range(_ENQUEUE_ATTEMPTS):
+        for _ in range(3):
             outcome = self.queue.enqueue(body, key=key, tenant=owner, actor=owner)
             if outcome.result == "inserted":
                 return Submitted(self._require_job(outcome.id), new=True)
@@ -288,9 +285,8 @@ class PdfJobStore:
         """Forget the passwords of jobs that ended in any other way; return how many."""
         kept = self.passwords.job_ids()  # an id is never used again
         states = self.queue.states(kept) if kept else {}
-        self.passwords.forget(
-            ended := [each for each in kept if states.get(each) not in UNFINISHED]
-        )
+        ended = [each for each in kept if states.get(each) not in UNFINISHED]
+        self.passwords.forget(ended)
         return len(ended)
 
     def cleanup_expired(self, ttl_seconds: int | None = None) -> int:
@@ -356,17 +352,13 @@ def parse_job(job: Job) -> PdfJob:
 def expire_jobs(queue: Queue, ttl_seconds: int | None = None) -> int:
     """Expire jobs of this age (without one, of the lifecycle's); return how many."""
     moved = 0
-    for move in queue.lifecycle.scheduled_moves:
-        if move.stage == "expire":
-            adjusted = move if ttl_seconds is None else _with_ttl(move, ttl_seconds)
-            while count := queue.sweep(adjusted, limit=_SWEEP_LIMIT):
-                moved += count
+    for move in [each for each in queue.lifecycle.scheduled_moves if each.stage == "expire"]:
+        guards = [
+            guard
+            if ttl_seconds is None or guard.kind != "age_over"
+            else age_over(guard.names[0], ttl_seconds)
+            for guard in move.when
+        ]
+        while count := queue.sweep(replace(move, when=tuple(guards)), limit=1_000):
+            moved += count
     return moved
-
-
-def _with_ttl(move: Move, ttl_seconds: int) -> Move:
-    guards = tuple(
-        age_over(guard.names[0], ttl_seconds) if guard.kind == "age_over" else guard
-        for guard in move.when
-    )
-    return replace(move, when=guards)
