@@ -18,7 +18,6 @@ from kesin.workloads.pdf.errors import DOCUMENT_TOO_COSTLY, PdfErrorCode, Render
 
 _LENGTH: Final = struct.Struct(">Q")
 _CHUNK_BYTES: Final = 1024 * 1024
-_EXIT_WAIT_S: Final = 5.0
 _EXCEEDED: Final = (
     "it was stopped: it needs more than %(n)s s of processor time or %(most)s MiB of memory"
 )
@@ -106,7 +105,7 @@ class Child:
         self.socket.close()
         self.process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(_EXIT_WAIT_S)
+            self.process.wait(5)
 
 
 class ChildLimits(NamedTuple):

@@ -16,13 +16,11 @@ from kesin.workloads.common.api_client import over_http
 
 TEMPLATE: Final = "invoice"
 INVOICES: Final = 6
-INVOICE_EVERY_S: Final = 10.0
 WRONG_EVERY: Final = 6  # such an invoice states another total than its lines have
 CUSTOMERS: Final = ("Demir Mobilya", "Işıl Çağrı", "Öztürk & Oğulları", "Güneş Ahşap")
 FIRST_PAGE_S: Final = 20
 FIRST_PDF_S: Final = 30.0  # for a process that renders to come up
 RETRY_S: Final = 0.5
-NO_PROGRAM: Final = "no-chromium"  # named as the browser, it leaves the work to WeasyPrint
 _BUSY: Final = 503
 
 
@@ -84,7 +82,7 @@ class PdfDemo(demo.DemoPart):
                 continue
             if not reasons:
                 return demo.Readiness()
-            os.environ["KESIN_PDF_CHROMIUM"] = NO_PROGRAM
+            os.environ["KESIN_PDF_CHROMIUM"] = "no-chromium"  # so that WeasyPrint does the work
             return demo.Readiness(note=f"{reasons[0]}: WeasyPrint draws the PDFs instead")
         return demo.Readiness(ready=False, note=f"no PDFs: {'; '.join(reasons)}")
 
@@ -96,7 +94,7 @@ class PdfDemo(demo.DemoPart):
         say(f"  {INVOICES} invoices, one of them with a total that does not match its lines")
         for _ in range(INVOICES - 1):
             invoices.request()
-        every_s = INVOICE_EVERY_S if context.pace.goes_on else None
+        every_s = 10.0 if context.pace.goes_on else None
         context.background.every(every_s, invoices.request)
 
     @staticmethod

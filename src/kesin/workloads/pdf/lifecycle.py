@@ -12,7 +12,6 @@ INTERRUPTED = Fixed("INTERRUPTED", Category.TRANSIENT, "the worker was asked to 
 RETRYABLE = ("BROWSER_LAUNCH_FAILED", "NAVIGATION_TIMEOUT", "WORKER_LOST", "ARTIFACT_WRITE_FAILED")
 RETRY_DELAYS = Backoff((0, 5), counts="retries")
 TTL_HOURS = 24
-KEEP_EXPIRED_DAYS = 7
 _CODES = {
     Category.TRANSIENT: (*RETRYABLE, INTERRUPTED.code),
     Category.VALIDATION: (
@@ -20,9 +19,7 @@ _CODES = {
         *("TEMPLATE_TOO_COSTLY", "PICTURES_TOO_LARGE", "DOCUMENT_TOO_COSTLY"),
         *("UPLOAD_GONE", "HTML_REFUSED"),
     ),
-    Category.PERMANENT: (
-        *("UNSUPPORTED_PLATFORM", "UNKNOWN", "DOCUMENT_TOO_SLOW", "PASSWORD_GONE"),
-    ),
+    Category.PERMANENT: ("UNSUPPORTED_PLATFORM", "UNKNOWN", "DOCUMENT_TOO_SLOW", "PASSWORD_GONE"),
 }
 
 
@@ -98,7 +95,7 @@ def pdf_lifecycle(
             moves.cancel(
                 "failed", "expired", name="dismiss", stamp=(), doc="It needs no more action."
             ),
-            moves.prune("expired", days=KEEP_EXPIRED_DAYS),
+            moves.prune("expired", days=7),
         ),
         # Every verdict is *fail*; *requeue* decides whether to retry.
         errors=Taxonomy(

@@ -20,8 +20,6 @@ from kesin.workloads.pdf.schemas import BatchBody, BatchResponse, CsvQuery
 from kesin.workloads.pdf.services import PdfServiceLoader
 from kesin.workloads.pdf.storage.base import StorageError, storage_down
 
-MAX_PAGE_RESULTS: Final = 1_000
-RETRY_AFTER_S: Final = 5
 _SAME_FIELDS: Final = (  # of a batch and of its body
     "batch_id", "status", "rows", "template_name", "output", "cancel_asked", "file_name",
 )  # fmt: skip
@@ -98,7 +96,7 @@ def batch_router(loader: PdfServiceLoader) -> APIRouter:
         actor: SignedInActor,
         batch_id: str,
         offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
-        limit: Annotated[int, Query(ge=0, le=MAX_PAGE_RESULTS)] = 100,
+        limit: Annotated[int, Query(ge=0, le=1_000)] = 100,
     ) -> Response:
         """How a batch stands, and what came of some of its rows."""
         require_access(context, actor, "read_batch", target=batch_id)
@@ -119,7 +117,7 @@ def batch_router(loader: PdfServiceLoader) -> APIRouter:
         batch = _find_owned(services.batches, actor, batch_id)
         if not batch.is_over:
             body = _body(services.batches, batch)
-            return json_response(body, 202, retry_after=str(RETRY_AFTER_S))
+            return json_response(body, 202, retry_after="5")
         response = download.download_response(services.artifacts, _batch_file(batch), request)
         note_download(context, actor, "download_batch", batch_id, response, request.method)
         return response

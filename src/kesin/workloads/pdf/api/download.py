@@ -20,7 +20,6 @@ from kesin.workloads.pdf.storage.artifacts import CHUNK_BYTES, ArtifactDamaged, 
 
 ARTIFACT_DAMAGED: Final = "ARTIFACT_DAMAGED"
 ARTIFACT_GONE: Final = "ARTIFACT_GONE"
-RETRY_AFTER_S: Final = 15
 REDIRECT_S: Final = 60  # for which an address of a bucket is valid
 _RANGE: Final = re.compile(r"bytes=[ \t]*([0-9]{0,18})-([0-9]{0,18})[ \t]*", re.IGNORECASE)
 
@@ -92,7 +91,7 @@ def download_response(
             code, why = ARTIFACT_DAMAGED, "the stored PDF is damaged: request it again"
         return problem_response(FileGone(why, code=code), **headers)
     except base.StorageError:
-        return problem_response(base.storage_down(), retry_after=str(RETRY_AFTER_S), **headers)
+        return problem_response(base.storage_down(), retry_after="15", **headers)
 
 
 def _file_response(
@@ -113,11 +112,8 @@ def _file_response(
     if sha256 and size != download.result.get("bytes", size):
         stored.verify_artifact(artifacts.storage, key, sha256)
     disposition = {"content-disposition": base.attachment_header(download.name)}
-    if (
-        download.redirect
-        and not only_head
-        and (url := artifacts.storage.presign(key, REDIRECT_S)) is not None
-    ):
+    redirects = download.redirect and not only_head
+    if redirects and (url := artifacts.storage.presign(key, REDIRECT_S)) is not None:
         return RedirectResponse(url, 302, {**disposition, "cache-control": "no-store"})
     start, end, status = 0, size, 200
     unchanged = "if-range" not in given or given["if-range"].strip() == etag

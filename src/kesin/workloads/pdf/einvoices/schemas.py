@@ -20,7 +20,6 @@ AttachedName = Annotated[
 MediaType = Annotated[
     str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.+-]{0,63}/[a-z0-9][a-z0-9.+-]{0,63}$")
 ]
-
 Base64 = Annotated[
     str, StringConstraints(pattern=r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$")
 ]

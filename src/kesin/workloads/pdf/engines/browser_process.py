@@ -17,13 +17,9 @@ from kesin.foundation.clock import wall_clock_us
 from kesin.foundation.logs import Logger
 
 _PROC: Final = Path("/proc")
-_PROFILES: Final = "playwright_chromiumdev_profile-*"
-_ARTIFACT_FOLDERS: Final = "playwright-artifacts-*"
-_DRIVER_COMMAND: Final = b"run-driver"
 _DRIVER_VARIABLES: Final = ("PW_LANG_NAME", "PW_LANG_NAME_VERSION", "PW_CLI_DISPLAY_VERSION")
 _MIN_PROFILE_AGE_S: Final = 120  # the browser of a younger profile may be about to start
 _MIN_EMPTY_FOLDER_AGE_S: Final = 24 * 3600  # its owner is unknown; no browser gets this old
-_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _STOP_S: Final = 2.0
 _TASKS_END_S: Final = 1.0
 _T = TypeVar("_T")
@@ -51,7 +47,7 @@ def kill_group(pid: int) -> None:
 def find_drivers() -> set[int]:
     parent = [str(os.getpid())]
     children = [pid for pid in _pids() if _stat(pid)[1:2] == parent]
-    return {pid for pid in children if _command(pid)[-1:] == [_DRIVER_COMMAND]}
+    return {pid for pid in children if _command(pid)[-1:] == [b"run-driver"]}
 
 
 def group_members(leader: int) -> list[int]:
@@ -61,7 +57,7 @@ def group_members(leader: int) -> list[int]:
 def memory_bytes(leader: int) -> int:
     """Return the resident memory of a process group; shared pages count for each process."""
     pages = (_read(pid, "statm").split()[1:2] for pid in group_members(leader))
-    return sum(int(resident) for [resident] in filter(None, pages)) * _PAGE_BYTES
+    return sum(int(resident) for [resident] in filter(None, pages)) * os.sysconf("SC_PAGE_SIZE")
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:
@@ -76,11 +72,11 @@ def delete_stale_profiles(
     folder = folder or Path(tempfile.gettempdir())
     deleted = []
     in_use = {part for pid in _pids() for part in _command(pid)}
-    for empty in folder.glob(_ARTIFACT_FOLDERS):
+    for empty in folder.glob("playwright-artifacts-*"):
         with contextlib.suppress(OSError):  # gone, not ours, or not empty
             if now_us() / 1_000_000 - empty.lstat().st_mtime > _MIN_EMPTY_FOLDER_AGE_S:
                 empty.rmdir()
-    for profile in sorted(folder.glob(_PROFILES)):
+    for profile in sorted(folder.glob("playwright_chromiumdev_profile-*")):
         if f"--user-data-dir={profile}".encode() in in_use:
             continue
         try:

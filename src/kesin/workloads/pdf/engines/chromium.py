@@ -23,7 +23,6 @@ from kesin.workloads.pdf.limits import soft_timeout_s, timeout_failure
 
 _T = TypeVar("_T")
 
-_MM_PER_INCH: Final = 25.4
 _MAX_ATTEMPTS: Final = 2  # the first time a browser dies, the document is not blamed
 _HEAVY_PAGES: Final = 40
 _HEAVY_BYTES: Final = 1024 * 1024
@@ -31,7 +30,6 @@ _MAX_WARNINGS: Final = 20
 _MAX_NAME_LENGTH: Final = 120
 _EMPTY_TEMPLATE: Final = "<span></span>"  # an empty template would print Chromium's default
 _BAD_PAPER_HINTS: Final = ("page range", "invalid print parameters", "scale is outside")
-_EVENT_WAIT_S: Final = 1.0
 _SAME_OPTIONS: Final = (  # of paper and of the browser
     *("landscape", "scale", "page_ranges", "print_background", "prefer_css_page_size"),
     *("tagged", "outline"),
@@ -188,7 +186,7 @@ class ChromiumEngine(WarmEngine):
         if problem is not None and not bad_paper:
             # The browser's error may come a moment before the event that caused it.
             events = {session.navigated, session.lost}
-            await asyncio.wait(events, timeout=_EVENT_WAIT_S, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(events, timeout=1, return_when=asyncio.FIRST_COMPLETED)
         if session.navigated.done():
             return _navigation_error(session.navigated.result())
         if session.lost.done():
@@ -255,4 +253,4 @@ def print_options(paper: Paper) -> dict[str, Any]:
 
 
 def _inches(millimetres: float) -> str:
-    return f"{millimetres / _MM_PER_INCH:.6f}in"
+    return f"{millimetres / 25.4:.6f}in"

@@ -34,7 +34,6 @@ NETWORK_FLAGS: Final = (
     "--dns-prefetch-disable",
     "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
 )
-_SHOWN_LETTERS: Final = 200
 _SHOWN_URLS: Final = 20
 
 # What may precede a doctype without the parser leaving its initial state: white space, comments
@@ -75,7 +74,7 @@ class PageGuard:
 
     def record_blocked(self, url: str, reason: str = "") -> None:
         if len(self._blocked) < _SHOWN_URLS:
-            self._blocked.setdefault(url[:_SHOWN_LETTERS], reason)
+            self._blocked.setdefault(url[:200], reason)
 
     def warnings(self) -> list[str]:
         """Format a warning for each blocked request, in an order independent of the network."""

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from kesin.workloads.pdf.jobs.rq_queue import RqMessageQueue
 
 MAX_CHECKED_JOBS: Final = 500  # the oldest waiting jobs, at each check
-_QUEUE: Final = "pdf"
 log = Logger("kesin.pdf")
 
 
@@ -47,7 +46,7 @@ def dispatch_waiting(queue: Queue) -> int:
 
 def find_message_queue(store: Store) -> RqMessageQueue | None:
     """Return the message queue beside the jobs of this store; None where workers poll."""
-    home = store.store_for(_QUEUE)
+    home = store.store_for("pdf")
     if isinstance(home, SqlStore):
         return None
     from kesin.store.redis.store import RedisStore

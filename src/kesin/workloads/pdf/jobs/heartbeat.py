@@ -33,8 +33,8 @@ RQ_FRESH_S: Final = 480  # an idle plain RQ worker sends a heartbeat every 405 s
 PRUNE_AFTER_S: Final = HOUR_S
 _PREFIX: Final = "worker:"
 _WORKERS: Final = "pdf:workers"  # names, so that finding workers needs no scan over all keys
+_KEY: Final = f"{WORKLOAD}:{_PREFIX}"  # of a heartbeat in Redis
 _RQ: Final = "rq:worker:"
-_RQ_WORKERS: Final = "rq:workers:pdf"
 log = Logger("kesin.pdf")
 
 
@@ -108,7 +108,7 @@ class RedisHeartbeatStore:
             [(seconds, microseconds)] = pipeline.execute()
             at = seconds * SECOND_US + microseconds
             value = canonical_json({**state, "at": at})
-            pipeline.set(self._key(worker), value, px=round(FRESH_S * 1_000))
+            pipeline.set(_KEY + worker, value, px=round(FRESH_S * 1_000))
             pipeline.zadd(_WORKERS, {worker: at})
 
     def remove(self, worker: str) -> None:
@@ -116,20 +116,20 @@ class RedisHeartbeatStore:
         with self._pipeline() as pipeline:
             pipeline.zscore(_WORKERS, worker)
             [at] = pipeline.execute()
-            pipeline.delete(self._key(worker))
+            pipeline.delete(_KEY + worker)
             pipeline.zadd(_WORKERS, {worker: -abs(at or 0)})  # below zero: it has signed off
 
     def read(self, now: int) -> list[RecordedHeartbeat]:  # noqa: ARG002  # Redis keeps time
         """Return the last heartbeat of every worker, RQ's own workers included."""
         with self._pipeline() as pipeline:
             pipeline.zrange(_WORKERS, 0, -1, withscores=True)
-            pipeline.smembers(_RQ_WORKERS)
+            pipeline.smembers("rq:workers:pdf")
             recorded, rq_keys = pipeline.execute()
             names = {name for name, _ in recorded}
             rq_names = sorted(key.removeprefix(_RQ) for key in rq_keys)
             plain = [name for name in rq_names if name.partition("/")[0] not in names]
             for name, _ in recorded:
-                pipeline.get(self._key(name))
+                pipeline.get(_KEY + name)
             for name in plain:
                 pipeline.hmget(_RQ + name, "last_heartbeat", "state", "death")
             pipeline.time()
@@ -162,9 +162,6 @@ class RedisHeartbeatStore:
         with redis_errors_translated(), self._store.client.pipeline(transaction=False) as pipeline:
             yield pipeline
             pipeline.execute()
-
-    def _key(self, worker: str) -> str:
-        return f"{WORKLOAD}:{_PREFIX}{worker}"
 
 
 class Heartbeat:

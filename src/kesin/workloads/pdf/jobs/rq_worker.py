@@ -26,7 +26,6 @@ from kesin.workloads.pdf.jobs.store import PdfJobStatus
 from kesin.workloads.pdf.jobs.worker import PdfRenderWorker, PdfWorker
 
 DEQUEUE_TIMEOUT_S: Final = 1  # how long RQ waits for a message between checks for a stop
-WORKER_TTL_S: Final = 60
 FIRST_PAUSE_S: Final = 0.1
 MAX_PAUSE_S: Final = 5.0
 log = Logger("kesin.pdf")
@@ -110,7 +109,7 @@ class RqListener(SimpleWorker):
             name=f"{worker.name}/{number}",
             connection=connect_redis(worker.url),
             serializer=JSONSerializer,
-            worker_ttl=WORKER_TTL_S,
+            worker_ttl=60,
             log_job_description=False,
         )
         self._worker = worker

@@ -23,7 +23,6 @@ from kesin.workloads.pdf.jobs.heartbeat import find_stuck_workers, open_heartbea
 from kesin.workloads.pdf.jobs.submit import MADE_AGAIN
 from kesin.workloads.pdf.pages import page
 
-MAX_DETAIL_CHARS = 200
 TEMPLATE_ERROR: Final = PdfErrorCode.TEMPLATE_ERROR.value
 
 
@@ -86,7 +85,7 @@ def heartbeats(ctx: PageContext, queue: Queue) -> list[WorkerHeartbeat]:
             beat.worker,
             beat.at,
             beat.is_alive,
-            ", ".join(f"{name}: {value}" for name, value in beat.state.items())[:MAX_DETAIL_CHARS],
+            ", ".join(f"{name}: {value}" for name, value in beat.state.items())[:200],
         )
         for beat in open_heartbeats(queue.store).read(ctx.accounts.now())
     ]

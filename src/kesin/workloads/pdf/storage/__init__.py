@@ -13,7 +13,6 @@ from kesin.workloads.pdf.storage.base import BadKey, StorageBackend, StorageMisc
 from kesin.workloads.pdf.storage.local import LocalStorage
 
 _S3_OPTIONS: Final = frozenset({"endpoint", "region", "conditional", "redirect"})
-_BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}", re.ASCII)
 
 
 def open_storage(url: str) -> StorageBackend:
@@ -48,7 +47,7 @@ def _open_bucket(parts: SplitResult) -> StorageBackend:
             "credentials do not belong in the address of a storage: "
             "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         )
-    if not _BUCKET.fullmatch(parts.netloc):
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}", parts.netloc):
         raise StorageMisconfigured(f"expected s3://bucket/prefix, got the bucket {parts.netloc!r}")
     prefix = unquote(parts.path).strip("/")
     try:

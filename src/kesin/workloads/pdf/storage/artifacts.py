@@ -20,8 +20,6 @@ CHUNK_BYTES: Final = 1024 * 1024  # read at a time
 VERIFIED_TTL_S: Final = 60
 MIN_VERIFIED_AGE_S: Final = 2  # a younger file may change again within a tick of its clock
 MAX_VERIFIED_FILES: Final = 1_000  # the earliest verified is dropped first
-_READ_ATTEMPTS: Final = 2  # a read may fail once although the file is intact
-_KEY_ATTEMPTS: Final = 5
 _JOB_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 _ARTIFACT_KEY: Final = re.compile(rf"{ARTIFACT_FOLDER}/{_JOB_ID.pattern}/[0-9]{{1,20}}\.pdf")
 log = Logger("kesin.pdf")
@@ -33,7 +31,7 @@ class ArtifactDamaged(base.NotStored):
 
 def verify_artifact(storage: base.StorageBackend, key: str, sha256: str) -> None:
     """Delete a file of another hash, so that it is rendered again, and raise ArtifactDamaged."""
-    for _ in range(_READ_ATTEMPTS):
+    for _ in range(2):  # a read may fail once although the file is intact
         if _digest(storage, key) == sha256:
             return
     log.warning("artifact_damaged", key=key)
@@ -86,7 +84,7 @@ class PdfArtifactStore:
     def store_pdf(self, job_id: str, pdf_bytes: bytes) -> str:
         """Store a PDF under a key that no process has used, and return it; raises StorageDown."""
         key = self.generate_key(job_id)
-        for _ in range(_KEY_ATTEMPTS):
+        for _ in range(5):
             try:
                 self.storage.put_bytes(key, pdf_bytes, PDF_TYPE)
             except base.KeyTaken:

@@ -20,12 +20,7 @@ if TYPE_CHECKING:
     from obstore.store import S3Config
 
 DEFAULT_REGION: Final = "us-east-1"  # also the usual name for a self-hosted server
-_CONNECT_TIMEOUT: Final = timedelta(seconds=5)
-_REQUEST_TIMEOUT: Final = timedelta(seconds=60)
-_RETRY_TIMEOUT: Final = timedelta(seconds=90)
-_RETRIES: Final = 3
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MAX_REASON_LENGTH: Final = 300
 
 
 class S3Storage(base.StorageBackend):
@@ -40,7 +35,7 @@ class S3Storage(base.StorageBackend):
         region: str = "",
         conditional: bool = True,  # not every server supports If-None-Match
         redirect: bool = True,  # not every server can be reached by the users of links
-        retries: int = _RETRIES,
+        retries: int = 3,
     ) -> None:
         self._name = f"s3://{bucket}/{prefix}".rstrip("/")
         self._conditional = conditional
@@ -56,10 +51,10 @@ class S3Storage(base.StorageBackend):
                 config=config,
                 client_options={
                     "allow_http": endpoint.startswith("http://"),
-                    "connect_timeout": _CONNECT_TIMEOUT,
-                    "timeout": _REQUEST_TIMEOUT,
+                    "connect_timeout": timedelta(seconds=5),
+                    "timeout": timedelta(seconds=60),
                 },
-                retry_config={"max_retries": retries, "retry_timeout": _RETRY_TIMEOUT},
+                retry_config={"max_retries": retries, "retry_timeout": timedelta(seconds=90)},
             )
         except (BaseError, ValueError, OSError) as error:
             why = _first_line(error)
@@ -160,4 +155,4 @@ def _describe(meta: ObjectMeta) -> base.StoredObject:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0].rstrip(": ")[:_MAX_REASON_LENGTH] or type(error).__name__
+    return str(error).partition("\n")[0].rstrip(": ")[:300] or type(error).__name__

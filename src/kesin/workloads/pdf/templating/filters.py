@@ -20,7 +20,6 @@ from kesin.workloads.pdf.templating.pictures import picture_data
 DEFAULT_LANGUAGE: Final = "tr"  # of documents without a language
 _NBSP: Final = "\u00a0"
 _MINUS: Final = "\u2212"
-_LIMIT: Final = Decimal(10) ** 15
 _MAX_QR_LENGTH: Final = 1000
 _QR_DRAWING: Final = re.compile(r'<svg width="(\d+)".*<path d="([^"]+)"', re.DOTALL)
 
@@ -59,7 +58,7 @@ def parse_amount(value: object) -> Decimal:
         number = Decimal(value)
     else:
         raise Unprintable("expected a number, such as 1234.56")
-    if not number.is_finite() or abs(number) >= _LIMIT:
+    if not number.is_finite() or abs(number) >= 10**15:
         raise Unprintable("expected a number below 10^15")
     return number
 

@@ -25,7 +25,6 @@ _REFUSED: Final = re.compile(  # BMP, ICO, CUR, AVIF, JPEG XL: what else a brows
 _CONTENT: Final = re.compile(r"[^\"'<>()]*")
 _CSS_ESCAPE: Final = re.compile(r"\\(?:([0-9a-fA-F]{1,6})[ \n\t]?|(.))")
 _SUSPICIOUS: Final = re.compile(r"data|[&\\\t\r\n]", re.IGNORECASE)
-_MAGIC_CHARACTERS: Final = 64  # of base64, enough to recognise a format
 _MAX_DEPTH: Final = 8  # of URIs in pictures in URIs
 
 
@@ -144,7 +143,7 @@ def _decode(kind: str, content: str) -> bytes:
         return unquote_to_bytes(content)
     letters = re.sub(rb"[^A-Za-z0-9+/]", b"", unquote_to_bytes(content))
     if kind.startswith("font/"):
-        letters = letters[:_MAGIC_CHARACTERS]
+        letters = letters[:64]  # enough to recognise a format
     whole = letters[: len(letters) - (len(letters) % 4 == 1)]
     return base64.b64decode(whole + b"=" * (-len(whole) % 4))
 

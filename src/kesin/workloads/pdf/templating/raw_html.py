@@ -10,7 +10,6 @@ from lxml import etree  # type: ignore[import-untyped]  # pikepdf brings it
 
 from kesin.workloads.pdf.errors import HTML_REFUSED, RenderFailed
 
-MAX_TITLE_CHARS: Final = 200
 _REFUSED: Final = frozenset({"base", "iframe", "frame", "object", "embed"})
 
 
@@ -38,7 +37,7 @@ class _Inspector:
             self.title.append(text)
 
     def close(self) -> str:
-        return " ".join("".join(self.title).split())[:MAX_TITLE_CHARS]
+        return " ".join("".join(self.title).split())[:200]
 
 
 def inspect_html(html: str) -> str:

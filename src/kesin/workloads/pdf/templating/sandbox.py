@@ -22,8 +22,6 @@ MAX_REPEATED: Final = 10_000  # characters or items that ``*`` may produce
 MAX_EXCERPT_CHARS: Final = 500  # of a line; … stands for the rest
 _MAX_BASE: Final = 10_000  # of ``**``
 _MAX_POWER: Final = 16
-_UNSAFE_FILTERS: Final = ("safe", "urlize", "pprint")
-_UNWANTED_GLOBALS: Final = ("lipsum", "cycler")
 _REASONS: Final[dict[type[Exception], str]] = {
     SecurityError: "it uses something that templates may not access",
     TemplateNotFound: "it includes a file that does not exist",
@@ -48,7 +46,7 @@ def _naming_undefined(function: Callable[..., Any]) -> Callable[..., Any]:
 _FILTERS: Final = {
     name: function if name in {"default", "d"} else _naming_undefined(function)
     for name, function in (JINJA_FILTERS | FILTERS).items()
-    if name not in _UNSAFE_FILTERS
+    if name not in {"safe", "urlize", "pprint"}
 }
 
 
@@ -86,7 +84,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             lstrip_blocks=True,
         )
         self._sources = dict(sources)
-        for name in _UNWANTED_GLOBALS:
+        for name in ("lipsum", "cycler"):
             del self.globals[name]
         self.filters = dict(_FILTERS)
 

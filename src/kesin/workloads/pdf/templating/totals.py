@@ -42,8 +42,6 @@ def invoice_sums(lines: Sequence[Object], stated: object = None) -> Values:
     )
 
 
-_DRAWING_WIDTH_MM: Final = 174.0  # width of a drawing
-_DRAWING_HEIGHT_MM: Final = 150.0
 _TYPE_MM: Final = (1.7, 3.0)  # smallest and largest on paper
 _CHARACTER_WIDTH: Final = 0.66  # of its height, on average
 _MM2: Final = Decimal(1_000_000)
@@ -76,7 +74,7 @@ def cutting_sums(boards: Sequence[Object]) -> Values:
 def _draw_board(item: Object) -> Values:
     """Return a board and its pieces; lengths are millimetres of the board."""
     length, width = float(item["length_mm"]), float(item["width_mm"])
-    unit = max(length / _DRAWING_WIDTH_MM, width / _DRAWING_HEIGHT_MM)
+    unit = max(length / 174, width / 150)  # so that it fits a drawing of 174 × 150 mm
     parts, offcuts = (
         [_draw_piece(entry, length, width, unit) for entry in item.get(kind, ())]
         for kind in ("parts", "offcuts")

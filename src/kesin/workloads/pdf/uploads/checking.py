@@ -23,7 +23,6 @@ from kesin.workloads.pdf.uploads.store import Kind
 LIMITS: Final = ChildLimits(cpu_s=10, wall_s=60, memory_bytes=1024 * 1024 * 1024)
 DAMAGED: Final = (pikepdf.PdfError, zlib.error, AttributeError, KeyError, TypeError, ValueError)
 _MODULE: Final = "kesin.workloads.pdf.uploads.checking"
-_SIGNATURE_BYTES: Final = 1024  # of a file, in which a PDF names itself
 _MEDIA_TYPE: Final = re.compile(r"[a-z0-9][a-z0-9.+-]{0,63}/[a-z0-9][a-z0-9.+-]{0,63}")
 
 
@@ -40,7 +39,7 @@ def check_file(data: bytes, media_type: str, pictures: PictureLimits) -> Checked
     """Return what is to be stored of a file that was sent as ``media_type``; raises Invalid."""
     problem = "the file is not what its Content-Type says"
     try:
-        if b"%PDF-" in data[:_SIGNATURE_BYTES]:
+        if b"%PDF-" in data[:1024]:  # where a PDF names itself
             head, cleaned = run_in_child(_MODULE, {}, data, LIMITS)
             return CheckedFile("pdf", cleaned, "application/pdf", head["pages"])
         if pictures.measure(data):

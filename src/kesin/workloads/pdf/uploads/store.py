@@ -16,7 +16,6 @@ from kesin.workloads.pdf.storage.base import NotStored, StorageBackend, StorageE
 Kind = Literal["pdf", "file"]
 
 FOLDER: Final = "uploads"
-UPLOAD_HOURS: Final = 24
 PDF_ID_PATTERN: Final = r"^pdf-[0-9a-f]{64}$"
 FILE_ID_PATTERN: Final = r"^file-[0-9a-f]{64}$"
 
@@ -24,9 +23,7 @@ FILE_ID_PATTERN: Final = r"^file-[0-9a-f]{64}$"
 class PdfUploads:
     """Stores and finds the uploads of owners."""
 
-    def __init__(
-        self, storage: StorageBackend, now: Callable[[], int], hours: int = UPLOAD_HOURS
-    ) -> None:
+    def __init__(self, storage: StorageBackend, now: Callable[[], int], hours: int = 24) -> None:
         self._storage = storage
         self._now = now
         self._usable_us = hours * HOUR_S * SECOND_US

@@ -29,7 +29,6 @@ MAX_RETRY_AFTER_S: Final = HOUR_S  # the longest pause a receiver may ask for
 DELETED_STATUS: Final = "expired"  # of a deleted subject: only expired ones are deleted
 WHSEC: Final = "whsec_"
 _HEADERS: Final = {"Content-Type": "application/json", "User-Agent": "Kesin-Webhooks"}
-_SUCCESS: Final = range(200, 300)
 _BUSY: Final = (http.HTTPStatus.TOO_MANY_REQUESTS, http.HTTPStatus.SERVICE_UNAVAILABLE)
 
 Kind = Literal["job", "batch"]
@@ -79,7 +78,7 @@ def deliver(
         late = isinstance(problem, TimeoutError)
         why = f"{type(problem).__name__}: {problem}"[:200]
         return Failed("HOOK_UNREACHABLE", Message("no answer came in time") if late else why)
-    if status in _SUCCESS:
+    if status in range(200, 300):
         elapsed_ms = round((clock.monotonic() - started) * 1_000)
         return Done({"status": status, "ms": elapsed_ms, "attempt": delivery.attempt_count})
     message = Message("it returned %(status)s", status=status)
