@@ -161,10 +161,8 @@ class RqListener(SimpleWorker):
             )
         if dequeued is None:
             return False
-        self.execute_job(*dequeued)
-        return True
-
-    def perform_job(self, job: RqJob, queue: RqQueue) -> bool:
+        job, queue = dequeued
         if isinstance(job, RenderMessage):
             job.render = self._worker.render
-        return super().perform_job(job, queue)
+        self.execute_job(job, queue)
+        return True
