@@ -124,10 +124,6 @@ class S3Storage(base.StorageBackend):
                     if base.is_key(stored.key) and not fresh:
                         yield stored
 
-    def delete_partial_writes(self, before_us: int) -> int:  # noqa: ARG002
-        """Return 0: an upload in a single request leaves no partial write."""
-        return 0
-
     def presign(self, key: str, seconds: int) -> str | None:
         base.check_key(key)
         with self._translated_errors():
