@@ -54,8 +54,7 @@ def tend_jobs(context: WorkloadContext) -> None:
 def delete_unused_batch_files(batches: batch_store.PdfBatchStore, older_than_s: float) -> int:
     """Delete old files without a batch, and count them; a young one may precede its batch."""
     before_us = batches.queue.now() - round(older_than_s * SECOND_US)
-    folders: set[str] = set()
-    keys: set[str] = set()
+    folders, keys = set[str](), set[str]()
     cursor: str | None = ""
     while cursor is not None:
         page = batches.queue.jobs(_CURRENT, limit=MAX_PAGE, cursor=cursor or None)

@@ -94,8 +94,7 @@ class PdfDemo(demo.DemoPart):
         say(f"  {INVOICES} invoices, one of them with a total that does not match its lines")
         for _ in range(INVOICES - 1):
             invoices.request()
-        every_s = 10.0 if context.pace.goes_on else None
-        context.background.every(every_s, invoices.request)
+        context.background.every(10.0 if context.pace.goes_on else None, invoices.request)
 
     @staticmethod
     def _request_first(invoices: Invoices, context: demo.DemoContext) -> str:

@@ -89,7 +89,7 @@ def batch_router(loader: PdfServiceLoader) -> APIRouter:
         if not cancelled:
             status = current.status.value
             raise RequestConflict(f"it has ended: {status}", details={"status": status})
-        return json_response(_body(batches, current))
+        return json_response(BatchBody.model_construct(**_fields(batches, current)))
 
     @router.get("/pdf/batches/{batch_id}", response_model=schemas.BatchWhole)
     def get_pdf_batch(
@@ -116,7 +116,7 @@ def batch_router(loader: PdfServiceLoader) -> APIRouter:
         services = loader.services
         batch = _find_owned(services.batches, actor, batch_id)
         if not batch.is_over:
-            body = _body(services.batches, batch)
+            body = BatchBody.model_construct(**_fields(services.batches, batch))
             return json_response(body, 202, retry_after="5")
         response = download.download_response(services.artifacts, _batch_file(batch), request)
         note_download(context, actor, "download_batch", batch_id, response, request.method)
@@ -127,10 +127,6 @@ def batch_router(loader: PdfServiceLoader) -> APIRouter:
 
 def _find_owned(batches: PdfBatchStore, actor: Actor, batch_id: str) -> PdfBatch:
     return batches.parse_batch(find_owned(batches.queue, actor, batch_id, "batch"))
-
-
-def _body(batches: PdfBatchStore, batch: PdfBatch) -> BatchBody:
-    return BatchBody.model_construct(**_fields(batches, batch))  # trusted values
 
 
 def _fields(batches: PdfBatchStore, batch: PdfBatch) -> dict[str, Any]:

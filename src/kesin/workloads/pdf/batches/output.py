@@ -109,9 +109,8 @@ class MergedPdfAssembly:
         if len(self._open_group) == GROUP_SIZE or self._open_group_bytes > GROUP_BYTES:
             self._close_group()
 
-    def finish(self, notes: Mapping[str, bytes]) -> Path:
+    def finish(self, _: Mapping[str, bytes]) -> Path:
         """Finish the PDF; it has no room for notes."""
-        del notes
         self._close_group()
         path = self._folder / "out.pdf"
         _merge(self._groups, path, self._titles)
@@ -159,8 +158,7 @@ class BatchFiles(NamedTuple):
 
     def assemble(self, require_wanted: Callable[[], None]) -> dict[str, Any]:
         """Store the file, return its facts; raises IncompleteRows, OutputTooLarge, StorageDown."""
-        missing: list[int] = []
-        unreadable: list[int] = []
+        missing, unreadable = list[int](), list[int]()
         with tempfile.TemporaryDirectory(prefix="kesin-batch-") as folder:
             assembly = open_assembly(self.order.output, Path(folder))
             for number, row in enumerate(self.rows):

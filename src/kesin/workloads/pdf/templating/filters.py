@@ -221,7 +221,6 @@ def _parse_moment(value: object) -> dt.datetime:
 
 
 def _localised(function: Callable[..., str]) -> Callable[..., str]:
-
     @pass_context
     @wraps(function)
     def localised(context: Context, value: object, *options: Any, **named: Any) -> str:
