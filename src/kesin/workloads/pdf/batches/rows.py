@@ -68,8 +68,9 @@ def check_rows(
     problems.sort(key=lambda problem: problem.row)
     first, listed = problems[0], [problem._asdict() for problem in problems[:MAX_ROW_PROBLEMS]]
     details = {"problems": listed, "more": len(problems) > MAX_ROW_PROBLEMS}
-    why = f"row {first.row}: {first.path} {first.message}"
-    raise Invalid(why, code="bad_rows", details=details)
+    raise Invalid(
+        f"row {first.row}: {first.path} {first.message}", code="bad_rows", details=details
+    )
 
 
 def read_csv(body: bytes, schema: Schema, ignored: frozenset[str] = frozenset()) -> CsvTable:
@@ -105,8 +106,10 @@ def _parse_table(
     rows, problems = list[Variables](), list[BatchRowProblem]()
     for number, cells in enumerate(non_empty, 1):
         if number > MAX_ROWS:
-            why = f"a batch has at most {MAX_ROWS} rows: send the rest as another"
-            raise Invalid(why, code="too_many_rows")
+            raise Invalid(
+                f"a batch has at most {MAX_ROWS} rows: send the rest as another",
+                code="too_many_rows",
+            )
         variables: Variables = {}
         for at, cell in enumerate(cells):
             if not cell.strip() or at in left_out:
@@ -181,8 +184,9 @@ def row_file_names(
         raise Invalid("give row_names or name_field, not both", code="two_names")
     if row_names is not None:
         if len(row_names) != len(rows):
-            why = f"there are {len(rows)} rows and {len(row_names)} row_names"
-            raise Invalid(why, code="bad_row_names")
+            raise Invalid(
+                f"there are {len(rows)} rows and {len(row_names)} row_names", code="bad_row_names"
+            )
         return [safe_name(name) for name in row_names]
     if name_field is None:
         return [""] * len(rows)

@@ -30,8 +30,10 @@ def parse_order(
         elif media_type in {"application/json", "text/json", ""} or media_type.endswith("+json"):
             request = BatchRequest.model_validate_json(body)
         else:
-            why = f"rows must be sent as application/json or text/csv, not as {media_type[:100]!r}"
-            raise Problem(why, code="unsupported_type")
+            raise Problem(
+                f"rows must be sent as application/json or text/csv, not as {media_type[:100]!r}",
+                code="unsupported_type",
+            )
     except ValidationError as problem:  # in the form of all routes, which do not repeat the input
         errors = problem.errors(include_url=False, include_input=False, include_context=False)
         located = [{**error, "loc": ("body", *error["loc"])} for error in errors]
