@@ -248,8 +248,7 @@ def parse_category(text: str, known: Iterable[Category]) -> Category:
 
 def parse_queue_ids(queue_ids: Sequence[str]) -> list[str]:
     """Strip the seal prefix and drop duplicates; raises Problem naming ids without a prefix."""
-    malformed = [each[:80] for each in queue_ids if not each.startswith(SEAL_PREFIX)]
-    if malformed:
+    if malformed := [each[:80] for each in queue_ids if not each.startswith(SEAL_PREFIX)]:
         raise Problem(
             f"ids begin with {SEAL_PREFIX!r}; these do not: {', '.join(malformed[:20])}",
             code="bad_queue_id",

@@ -126,8 +126,7 @@ class Uploader:
                 # Google counts requests, so single rows wait for each other.
                 last = self._last_upload.get(site.id)  # None also after a full request
                 is_due = last is None or queue.clock.monotonic() - last >= every_s
-                rows = self._claimable_rows(site, shares[site.id]) if free and is_due else 0
-                if rows:
+                if rows := self._claimable_rows(site, shares[site.id]) if free and is_due else 0:
                     yield ClaimShare((site.id,), rows)
 
     def _row_shares(self, sites: Sequence[SiteContext]) -> dict[str, int]:

@@ -262,8 +262,7 @@ class OrderService:
         normalised = _require_phone(phone)
         if not self.sees_customers(actor):
             return normalised, None
-        customer = self.customers.find(normalised)
-        if customer is not None:
+        if (customer := self.customers.find(normalised)) is not None:
             self._note_customers(actor, 1, target=mask_private(normalised))
         return normalised, customer
 
@@ -318,8 +317,7 @@ class OrderService:
         """Delete the customer with this phone; returns None if there is none."""
         self._require_operate(actor, "customer")
         normalised = _require_phone(phone)
-        customer = self.customers.find(normalised)
-        if customer is not None:
+        if (customer := self.customers.find(normalised)) is not None:
             with self.queue.store.transaction():
                 self.customers.delete(normalised)
                 self._note(actor, "customer_removed", mask_private(normalised))

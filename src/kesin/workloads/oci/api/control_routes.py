@@ -236,8 +236,7 @@ def _fix_rows(
         raise Invalid(f"{body.action} needs ids", code="bad_selection", details={"field": "ids"})
     if body.action == "CORRECT" and not body.conversion:
         raise Invalid("name what to change", details={"field": "conversion"})
-    unknown = sorted((body.conversion or {}).keys() - {*INPUT_FIELDS})
-    if unknown:
+    if unknown := sorted((body.conversion or {}).keys() - {*INPUT_FIELDS}):
         name = f"conversion.{unknown[0][:64]}"
         details = {"field": name}
         raise Invalid("%(field)s is not a field of a conversion", details=details, field=name)

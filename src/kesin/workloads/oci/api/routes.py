@@ -183,8 +183,7 @@ def _add_script_routes(  # noqa: C901  # one function a route
                 site.note(actor, "oci.export", allowed=False)
                 why = "only a key can claim rows; without markAsExported it is a preview"
                 raise Forbidden(why)
-            items = script.export(site, limit=limit, actor=actor.name)
-            if items:
+            if items := script.export(site, limit=limit, actor=actor.name):
                 site.note(actor, "oci.export", {"rows": len(items)})  # click ids went out
             headers = {PAUSED_HEADER: "true"} if not items and site.is_paused else {}
             return uncached_response(items, headers)

@@ -214,8 +214,7 @@ def _print_rejected(summary: _FileSummary) -> None:
         suffix = f" ({terminal.visible(result.external_id)})" if result.external_id else ""
         why = terminal.visible(result.message or "")
         warn(f"line {line}, row {number}{suffix}: {result.code}, {why}")
-    more = summary.results["rejected"] - len(summary.listed_rejects)
-    if more:
+    if more := summary.results["rejected"] - len(summary.listed_rejects):
         warn(f"and {more} more rows")
     if summary.reasons:
         warn(f"rejected: {format_counts(dict(summary.reasons.most_common()))}")

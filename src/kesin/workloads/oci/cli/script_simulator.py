@@ -139,8 +139,7 @@ class ScriptSimulator:
         sent: list[Mapping[str, Any]] = []
         faults: dict[tuple[str, str], list[str]] = {}
         for row in rows:
-            code = self._fault(row)
-            if code:
+            if code := self._fault(row):
                 faults.setdefault((code, Category.VALIDATION.value), []).append(row["id"])
             else:
                 sent.append(row)

@@ -395,8 +395,7 @@ def _parse_name(given: Any, defaults: RowDefaults) -> str:
             "the settings of the site"
         )
         raise Unsendable(code, "conversionName", why)
-    value = given or defaults.name
-    if not value:
+    if not (value := given or defaults.name):
         raise Unsendable("MISSING_CONVERSION_NAME", "conversionName", "conversionName is missing")
     text = value.strip() if isinstance(value, str) else ""
     if not 1 <= len(text) <= MAX_NAME or not text.isprintable() or storable(text) != text:

@@ -231,8 +231,7 @@ def _match_revisions(site: SiteContext, conversions: Conversions) -> dict[int, I
     holders = site.queue.holders(site.id, keys) if keys else {}
     results = {}
     for index, conversion in conversions.items():
-        holder = holders.get(conversion.key)
-        if holder is None:
+        if (holder := holders.get(conversion.key)) is None:
             name, n = conversion.external_id, conversion.revision
             message = Message("%(id)s has no revision %(n)s", id=name, n=n)
             problem = Unsendable("INVALID_REVISION", "revision", message)

@@ -106,14 +106,12 @@ def look_up(error: GoogleError) -> Match:
     if group:
         return stored_code(error.group, error.value), group.values.get(error.value, group.default)
     if error.value:
-        alias = _BY_ALIAS.get(error.value.casefold())
-        if alias:
+        if alias := _BY_ALIAS.get(error.value.casefold()):
             return alias
         code = stored_code(error.group, error.value)
         return code, _MEANINGS.get(code, LATER)
     words = map(str.casefold, _WORD.findall(error.message[: 10 * MAX_MESSAGE]))
-    matches = [_BY_ALIAS[word] for word in words if word in _BY_ALIAS]
-    if matches:
+    if matches := [_BY_ALIAS[word] for word in words if word in _BY_ALIAS]:
         return min(matches, key=lambda match: _SEVERITY[match[1]])
     return "UNKNOWN", LATER
 

@@ -155,8 +155,7 @@ def _account(account_id: str) -> dict[str, str]:
 
 def _read_acceptance(response: GoogleResponse, count: int) -> RequestReply:
     """Only a request id proves that Google has the events."""
-    request_id = text_at(response.body, "requestId")[:200]
-    if not request_id:
+    if not (request_id := text_at(response.body, "requestId")[:200]):
         why, note = Message("the answer has no requestId"), event_note(response.request_id)
         refused = RowRefused(table.UNREADABLE_RESPONSE, why, Category.TRANSIENT, note)
         trouble = ConnectionTrouble("TRANSIENT", refused.code, refused.message)
@@ -180,8 +179,7 @@ def _read_refusal(
         field = str(violation.get("field", ""))
         reason = text_at(violation, "reason") or "INVALID_ARGUMENT"
         error = GoogleError("errorReason", reason, text_at(violation, "description"), violation)
-        match = _EVENT.search(field)
-        if match:
+        if match := _EVENT.search(field):
             named.setdefault(int(match[1]), []).append(error)
         elif destinations := _DESTINATION.search(field):
             wrong = _wrong_destination(error, response)

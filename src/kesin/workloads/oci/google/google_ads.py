@@ -85,8 +85,7 @@ def partial_errors(body: Mapping[str, Any]) -> list[Any]:
     status = get_either(body, "partialFailureError", "partial_failure_error")
     if status is None:
         return []
-    errors = failure_errors(status)
-    if not errors:
+    if not (errors := failure_errors(status)):
         raise UnreadableResponse("a partial failure without errors")
     return errors
 

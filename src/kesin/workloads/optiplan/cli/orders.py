@@ -137,8 +137,7 @@ def _import_files(
             return [file]
     defaults = ListDefaults(color=color)
     payload = read_order(file, workshop, defaults, order_id=None, phone="")  # only planned
-    plate = payload.plate_size or rules.default_plate_size
-    if plate is None:
+    if (plate := payload.plate_size or rules.default_plate_size) is None:
         raise Invalid(f"{file} names no plate size and the rules have no defaultPlateSize")
     name, (batches, _) = plain_letters(file.stem), transform_order(payload, rules)
     template = read_template(workshop.paths().template)

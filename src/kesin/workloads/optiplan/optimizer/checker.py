@@ -76,8 +76,7 @@ def _check_cuts(demand: model.Demand, layout: model.Layout) -> Iterator[str]:
             where = _position(cut.panel)
             yield f"guillotine: cut {order} is through a panel that does not exist ({where})"
             return
-        pieces = cut.split(demand.kerf)
-        if not pieces:
+        if not (pieces := cut.split(demand.kerf)):
             yield f"guillotine: cut {order} at {model.mm_text(cut.at)} misses its panel"
             return
         panels[cut.panel] -= 1

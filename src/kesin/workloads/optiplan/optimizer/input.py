@@ -212,8 +212,7 @@ def _parse_band(cell: Any) -> Band | None:
     text = _cell_text(cell)
     if not text or text == "0":
         return None
-    match = THICK_BAND.fullmatch(text)
-    if match is None:
+    if (match := THICK_BAND.fullmatch(text)) is None:
         return Band(text)
     thickness = hundredths(match[1].replace(",", "."))
     return Band(f"{thickness / model.MM:g} mm", thickness)

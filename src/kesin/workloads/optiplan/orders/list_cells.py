@@ -44,8 +44,7 @@ def read_number(cell: Any) -> Decimal:
     """Parse a cell such as ``722,5``; ValueError for ``1.960``, which is ambiguous."""
     if not isinstance(cell, str):
         return numbers.parse_number(cell) if looks_numeric(cell) else _raise_no_number(cell)
-    match = _NUMBER.fullmatch(cell.translate(_SPACES))
-    if match is None:
+    if (match := _NUMBER.fullmatch(cell.translate(_SPACES))) is None:
         return _raise_no_number(cell)
     whole, decimals = match[1], match[2] or ""
     if len(decimals) == _THOUSANDS:
@@ -72,8 +71,7 @@ def read_quantity(cell: Any) -> int:
 def read_grain(cell: Any) -> int:
     """Parse a grain, ``2`` or ``2-Enine``; a blank cell means 0. Raises ValueError."""
     text = read_text(cell) or "0"
-    match = _GRAIN.fullmatch(text)
-    if match is None:
+    if (match := _GRAIN.fullmatch(text)) is None:
         raise MessageError("must be 0, 1, 2 or 3, got %(given)s", given=numbers.format_value(text))
     return int(match[1])
 
@@ -180,8 +178,7 @@ def _number_in_column_a(cells: Sequence[Any]) -> Decimal | None:
 def _find_colors(rows: Sequence[Sequence[Any]]) -> Iterator[str]:
     for cells in rows:
         for index, cell in enumerate(cells):
-            match = _COLOR.fullmatch(read_text(cell))
-            if not match:
+            if not (match := _COLOR.fullmatch(read_text(cell))):
                 continue
             if match[1].strip():
                 yield match[1].strip()

@@ -48,8 +48,7 @@ _MESSAGES: Final = {
 
 def check_one_line(text: str) -> str:
     """Validate that the text has no control characters and no line breaks."""
-    match = UNPRINTABLE.search(text)
-    if match:
+    if match := UNPRINTABLE.search(text):
         raise MessageError(
             "must be one line of text, without the character %(sign)s", sign=ascii(match.group())
         )
@@ -218,8 +217,7 @@ def _message(error: ErrorDetails) -> str:
     value, context = format_value(error["input"]), error.get("ctx", {})
     if error["type"] == "value_error":
         return Message(str(context["error"]))
-    sentence = _MESSAGES.get(error["type"])
-    if sentence is None:
+    if (sentence := _MESSAGES.get(error["type"])) is None:
         return f"{error['msg'][:1].lower()}{error['msg'][1:]}, got {value}"
     return Message.fill(sentence, {**context, "given": value})
 

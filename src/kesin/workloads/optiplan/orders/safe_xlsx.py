@@ -124,8 +124,7 @@ def _check_xml(text: bytes, bounds: XlsxBounds, max_cells: int) -> int:
 
 def _check_declared(text: bytes, bounds: XlsxBounds, max_cells: int) -> None:
     """Check the size that a sheet declares, before anything in it is counted."""
-    declared = _DIMENSION.search(text[:_DIMENSION_WITHIN])
-    if declared:
+    if declared := _DIMENSION.search(text[:_DIMENSION_WITHIN]):
         rows = int(declared[4]) - int(declared[2]) + 1
         columns = _column(declared[3].upper()) - _column(declared[1].upper()) + 1
         if rows <= bounds.max_rows and columns <= bounds.max_columns and rows * columns > max_cells:

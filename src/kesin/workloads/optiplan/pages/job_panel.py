@@ -98,8 +98,7 @@ def check_health(context: WorkloadContext) -> HealthCheck:
     except OrderProblem as problem:
         file = Path(problem.details.get("file", "a settings file")).name
         return HealthCheck(ok=False, detail=f"{file} cannot be used: see `kesin optiplan doctor`")
-    blocked = blocked_orders(context.queue)
-    if not blocked:
+    if not (blocked := blocked_orders(context.queue)):
         return HealthCheck(ok=True, detail="no order is blocked")
     awaited = " and ".join(sorted({waits.what for job in blocked if (waits := waiting_for(job))}))
     detail = f"{len(blocked)} wait for {awaited or 'a runner'}: see `kesin optiplan doctor`"

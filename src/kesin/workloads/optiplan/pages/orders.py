@@ -215,8 +215,7 @@ def _missing_customer(orders: OrderService, job: Job) -> Literal["", "unknown", 
     if job.state != "HOLD" or job.error_code != OptiCode.CRM_NO_MATCH:
         return ""
     written = str(field_of(job.payload, "order.customer_phone") or "")
-    phone = "" if MASK in written else normalise_phone(written)
-    if not phone:
+    if not (phone := "" if MASK in written else normalise_phone(written)):
         return ""
     return "unknown" if orders.customers.find(phone) is None else "known"
 

@@ -301,7 +301,6 @@ def _check_unchanged(files: tuple[DeliveryFile, ...], progress: OrderProgress) -
     """Raise OrderProblem if a file differs from the one that was checked."""
     hashes = (file["sha256"] for file in progress.summary.get("files", ()))
     checked = dict(zip(progress.xml, hashes, strict=True))
-    changed = [file.source.name for file in files if file.sha256 != checked[file.source.name]]
-    if changed:
+    if changed := [file.source.name for file in files if file.sha256 != checked[file.source.name]]:
         why, names = "%(files)s was changed after it was checked: retry", ", ".join(changed)
         raise OrderProblem(OptiCode.OPTI_RUNNER_FAILED, why, {"files": changed}, files=names)

@@ -29,8 +29,7 @@ def run_prechecks(
             raise OrderProblem(OptiCode.CRM_NO_MATCH, "the order has no phone number", details)
         why = "no customer has the phone %(phone)s"
         raise OrderProblem(OptiCode.CRM_NO_MATCH, why, details, phone=phone)
-    plate = payload.plate_size or rules.default_plate_size
-    if plate is None:
+    if (plate := payload.plate_size or rules.default_plate_size) is None:
         missing = Message("the order names no plate size and rules.json has no defaultPlateSize")
         raise OrderProblem(OptiCode.PLATE_SIZE_MISSING, missing, {"order_id": payload.order_id})
     return plate, read_template(paths.template)

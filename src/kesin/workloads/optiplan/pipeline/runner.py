@@ -164,8 +164,7 @@ class Runner:
 
     def _collect(self, ctx: _PassContext) -> StepResult:
         if ctx.order.mode != "C":
-            result = self._wait_for_program(ctx)
-            if result is not None:
+            if (result := self._wait_for_program(ctx)) is not None:
                 return result
         else:
             self._renew_claim(ctx)

@@ -43,8 +43,7 @@ def fill_boards(
     for kind in pieces:
         looks += len(rectangles) + PIECE_LOOKS
         ways = task.orientations[kind]
-        place = _find_best(rectangles, ways, rules)
-        if place is None:
+        if (place := _find_best(rectangles, ways, rules)) is None:
             if max_boards is not None and len(fillings) >= max_boards:
                 if skip:
                     continue
@@ -52,8 +51,7 @@ def fill_boards(
                 return None
             rectangles.append((len(fillings), 0, 0, task.length, task.width))
             fillings.append([])
-            place = _find_best(rectangles[-1:], ways, rules)
-            if place is None:
+            if (place := _find_best(rectangles[-1:], ways, rules)) is None:
                 raise ValueError("a piece larger than the board")
             place = (len(rectangles) - 1, *place[1:])
         index, along, across, turned = place

@@ -34,8 +34,7 @@ def improve(
         stalled += 1
         chosen = _choose_boards(areas, rng)
         old_fillings = [boards[index] for index in chosen]
-        new_fillings = _repack(task, old_fillings, budget, rng)
-        if new_fillings is None:
+        if (new_fillings := _repack(task, old_fillings, budget, rng)) is None:
             continue
         on_repacked(new_fillings)
         if _score(task, new_fillings) > _score(task, old_fillings):

@@ -63,14 +63,12 @@ def fill_strips(
     for kind in tallest_first:
         budget.spent += len(stacks.rectangles) + len(rows.rectangles) + len(boards.rectangles)
         for free in (stacks, rows, boards):
-            place = free.take(ways_of[kind])
-            if place is not None:
+            if (place := free.take(ways_of[kind])) is not None:
                 break
         else:
             boards.add((len(fillings), 0, 0, task.length, task.width))
             fillings.append([])
-            place = boards.take(ways_of[kind])
-            if place is None:
+            if (place := boards.take(ways_of[kind])) is None:
                 raise ValueError("a piece larger than the board")
         (board, x, y, length, width), (along, across, turned) = place
         drop = problem.Drop(x, y, length, width, kind, along, across, turned, free is not rows)
