@@ -1,7 +1,5 @@
 """The oci workload: conversions for Google Ads. Web and Google modules load on first use."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -21,7 +19,7 @@ _later = partial(lazy.later, __name__)
 _attribute = partial(lazy.attribute, __name__)
 
 
-def _worker(context: WorkloadContext, place: str = "uploader:build_worker") -> Worker:
+def _worker(context: WorkloadContext, place: str = "uploader:build_worker") -> "Worker":
     from kesin.foundation.problems import Unavailable
     from kesin.workloads.oci.google.channels import channels_of
 

@@ -1,7 +1,5 @@
 """The part of offline conversions in `kesin demo`, over HTTP: phone sales, scripts that crash."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -135,7 +133,7 @@ class OciDemo(demo.DemoPart):
     def adapt(self, workload: Workload, pace: demo.Pace) -> Workload:
         """Scripts get less time than in real life, so that their jobs come back while one looks."""
 
-        def routes(context: WorkloadContext) -> APIRouter:
+        def routes(context: WorkloadContext) -> "APIRouter":
             from kesin.workloads.oci.api.routes import oci_router
 
             queue = context.queue

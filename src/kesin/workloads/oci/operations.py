@@ -1,7 +1,5 @@
 """What an operator sees and does for a site: statistics, rows, actions."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -158,7 +156,7 @@ def count_withheld(queue: Queue, sites: Sequence[str] | None = None) -> int:
     return sum(count.n for count in failures if count.code in DECISIONS)
 
 
-def oci_metrics(context: WorkloadContext) -> Iterable[Metric]:
+def oci_metrics(context: WorkloadContext) -> Iterable["Metric"]:
     """Rows that the alert on failures leaves out, and sites of which Google took too little."""
     from prometheus_client.core import GaugeMetricFamily
 

@@ -6,8 +6,6 @@ are Google's conversions by the day of the sale, so far. Days are those of the G
 Google's summaries reach back seven days: a copy replaces the days that it has and keeps the others.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -107,7 +105,7 @@ def copy_figures(site: SiteContext, channels: Mapping[str, Channel]) -> int:
     return due_at
 
 
-def _read_account(site: SiteContext, google: GoogleAds) -> tuple[ZoneInfo, GoogleFigures]:
+def _read_account(site: SiteContext, google: "GoogleAds") -> tuple[ZoneInfo, GoogleFigures]:
     """Ask Google for its figures; raises Problem with what it says."""
     credentials, breaker = breaking.open_credentials(site), breaking.read_breaker(site)
     if isinstance(credentials, ConnectionTrouble):

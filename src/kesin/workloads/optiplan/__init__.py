@@ -1,7 +1,5 @@
 """The OptiPlan workload: cutting orders; web, spreadsheets and XML load on first use."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +15,7 @@ _later = partial(lazy.later, __name__)
 _attribute = partial(lazy.attribute, __name__)
 
 
-def _worker(context: WorkloadContext) -> Worker:
+def _worker(context: WorkloadContext) -> "Worker":
     from kesin.workloads.optiplan.pipeline.runner import build_worker
     from kesin.workloads.optiplan.workshop.config import Workshop
 

@@ -1,7 +1,5 @@
 """HTTP requests to Google, bounded in size and time; a failure is a value, never raised."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -60,7 +58,7 @@ class BoundedHttpClient:
         self._lock = threading.Lock()
 
     @property
-    def client(self) -> httpx.Client:
+    def client(self) -> "httpx.Client":
         """The connections, which threads share from their first requests on."""
         import httpx  # it takes time, and most processes send none
 

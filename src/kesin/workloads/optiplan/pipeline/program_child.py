@@ -8,8 +8,6 @@ processes of a run carry its mark in their environment, where ``/proc`` shows it
 parents have exited.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
@@ -92,13 +90,13 @@ def run(command: list[str], status_file: Path, timeout_s: float) -> None:
     watch.close()
 
 
-def _write_end(status_file: Path, log: _TailLog, code: int, *, timed_out: bool) -> None:
+def _write_end(status_file: Path, log: "_TailLog", code: int, *, timed_out: bool) -> None:
     tail = log.close().decode("utf-8", errors="replace")
     write_json(status_file, {"exit": code, "timed_out": timed_out, "log_tail": tail})
 
 
 class _ProgramWatch:
-    def __init__(self, program: subprocess.Popen[bytes], log: _TailLog) -> None:
+    def __init__(self, program: subprocess.Popen[bytes], log: "_TailLog") -> None:
         assert program.stdout is not None  # noqa: S101 - for the type checker
         self._group = program.pid
         self._pipe = program.stdout

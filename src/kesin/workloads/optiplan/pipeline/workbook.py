@@ -1,7 +1,5 @@
 """Import files: openpyxl edits the template in place, and the same batch gives the same bytes."""
 
-from __future__ import annotations
-
 import io
 import re
 import unicodedata
@@ -119,7 +117,7 @@ def build_batch_xlsx(batch: ImportBatch, template: bytes) -> bytes:
         return pack_zip({name: archive.read(name) for name in archive.namelist()})
 
 
-def _delete_sample_rows(sheet: Worksheet) -> None:
+def _delete_sample_rows(sheet: "Worksheet") -> None:
     for merged in list(sheet.merged_cells.ranges):
         if merged.max_row >= FIRST_DATA_ROW:
             sheet.unmerge_cells(merged.coord)

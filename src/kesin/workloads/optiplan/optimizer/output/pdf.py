@@ -1,7 +1,5 @@
 """The plan as a PDF with its fonts (ğ, ı, İ, ş); no date or random id: the same bytes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -206,7 +204,7 @@ def _subtitle(plan: CuttingPlan) -> str:
     return " · ".join(filter(None, (plan.demand.name, plan.demand.material)))
 
 
-def _draw_shape(pdf: FPDF, shape: shapes.Shape) -> None:
+def _draw_shape(pdf: "FPDF", shape: shapes.Shape) -> None:
     match shape:
         case shapes.Box():
             pdf.set_fill_color(shape.fill)
@@ -232,7 +230,7 @@ def _draw_shape(pdf: FPDF, shape: shapes.Shape) -> None:
             _draw_text(pdf, shape)
 
 
-def _draw_text(pdf: FPDF, shape: shapes.Text) -> None:
+def _draw_text(pdf: "FPDF", shape: shapes.Text) -> None:
     pdf.set_font(FAMILY, "B" if shape.bold else "", shape.size * UNIT_POINTS)
     pdf.set_text_color(shape.fill)
     text = "".join(c if c.isprintable() else " " for c in shape.text)
@@ -242,6 +240,6 @@ def _draw_text(pdf: FPDF, shape: shapes.Text) -> None:
         pdf.text(shape.x - offset, shape.y, text)
 
 
-def _set_pen(pdf: FPDF, stroke: str, width: float) -> None:
+def _set_pen(pdf: "FPDF", stroke: str, width: float) -> None:
     pdf.set_draw_color(stroke)
     pdf.set_line_width(width)
