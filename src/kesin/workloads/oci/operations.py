@@ -349,9 +349,8 @@ def action_arguments(
 ) -> dict[str, Any]:
     """Build the arguments of `Commands.act` for an action; raises Problem."""
     if action not in ACTIONS:
-        raise Problem(
-            "action must be one of %(known)s", code="unknown_action", known=", ".join(ACTIONS)
-        )
+        known = ", ".join(ACTIONS)
+        raise Problem("action must be one of %(known)s", code="unknown_action", known=known)
     marks_failed, resets = action == "MARK_FAILED", action == "RESET_TO_QUEUED"
     return {
         "site": site.id,

@@ -23,9 +23,8 @@ def rules_digest(rules: Rules) -> str:
 def check_unchanged(rules: Rules, expected_digest: str) -> None:
     """Raise RequestConflict if the rules are no longer those with the expected digest."""
     if expected_digest != rules_digest(rules):
-        raise RequestConflict(
-            "the rules were changed meanwhile: review them again", code="rules_changed"
-        )
+        why = "the rules were changed meanwhile: review them again"
+        raise RequestConflict(why, code="rules_changed")
 
 
 def read_new_rules(body: Any) -> Rules:

@@ -94,8 +94,7 @@ class OrderService:
             raise _masked_value(field)
         built_in, rules = self.workshop.paths().built_in_optimiser, self.workshop.rules()
         mode = rules.mode(payload.opti_mode, built_in_optimiser=built_in)
-        own_boards = mode != "A" or not built_in
-        if problems := find_unmakeable(payload, rules, own_boards=own_boards):
+        if problems := find_unmakeable(payload, rules, own_boards=mode != "A" or not built_in):
             raise payloads.validation_problem(problems)
         return self._enqueue(actor, CuttingOrder(payload, mode))
 
@@ -214,14 +213,13 @@ class OrderService:
         before = self._get_job(job_id)
         if before.state in {"DELIVERED", "DONE", "FAILED"}:
             raise OrderProblem(OptiCode.JOB_NOT_CANCELLABLE, _TOO_LATE, state=before.state)
-        machine_folder = self.workshop.paths().machine_drop_folder
+        machine, store = self.workshop.paths().machine_drop_folder, self._progress_store
         with self.queue.store.transaction():  # no runner can claim it meanwhile
             outcome = self._act(actor, "cancel", job_id)
-            if outcome.result == "moved" and not withdraw_job_files(
-                machine_folder, self._progress_store, job_id
-            ):
+            moved = outcome.result == "moved"
+            if moved and not withdraw_job_files(machine, store, job_id):
                 raise OrderProblem(OptiCode.JOB_NOT_CANCELLABLE, "the machine has already taken it")
-        if outcome.result == "moved":
+        if moved:
             log_unblocked(before)
         else:
             outcome = self._act(actor, "request_cancel", job_id)
@@ -329,11 +327,8 @@ class OrderService:
         """A page of customers by phone, and the next cursor; masked without the permission."""
         self._require_read(actor)
         sees = self.sees_customers(actor)
-        if cursor is not None and not (
-            cursor == normalise_phone(cursor)
-            if sees
-            else cursor.isdecimal() and len(cursor) <= MAX_OFFSET
-        ):
+        is_offset = cursor is not None and cursor.isdecimal() and len(cursor) <= MAX_OFFSET
+        if cursor is not None and not (cursor == normalise_phone(cursor) if sees else is_offset):
             problem = "is not a cursor of this list: leave it out to start again"
             raise FieldProblem(("cursor",), problem).as_problem()
         skip = 0 if sees else int(cursor or 0)
@@ -389,5 +384,4 @@ def _require_phone(phone: str, missing: str = "give a phone number: ?phone=") ->
 
 def _masked_value(field: str) -> OrderProblem:
     """The refusal of a value that was masked when it was read."""
-    message = "is masked: send the value itself, or leave it out"
-    return FieldProblem((field,), message).as_problem()
+    return FieldProblem((field,), "is masked: send the value itself, or leave it out").as_problem()

@@ -46,11 +46,8 @@ class AdjustmentUploader(uploader.Uploader):
         page = site.queue.jobs(where, limit=SETTLED_AT_ONCE, cursor=cursor)
         self._cursors[site.id] = page.cursor
         found = sold.queue.find([*map(settling.conversion_id, page.jobs)]) if page.jobs else {}
-        ids = [
-            job.id
-            for job in page.jobs
-            if not settling.is_under_way(found.get(settling.conversion_id(job)))
-        ]
+        pairs = ((job.id, found.get(settling.conversion_id(job))) for job in page.jobs)
+        ids = [job_id for job_id, sale in pairs if not settling.is_under_way(sale)]
         if not ids:
             return  # no lock for what can only wait
         with suppress(ClaimedMeanwhile), settling.locked(site):  # else in the next turn
@@ -84,8 +81,7 @@ def _row(site: SiteContext, job: Job, conversions: Mapping[str, Job]) -> UploadR
     settling.check(site, conversion, payload["type"])
     sent = Conversion.from_payload(conversion.payload, settling.rules_of(site, conversion))
     if "value" in payload:
-        value = Decimal(str(payload["value"]))
-        sent = replace(sent, value=value, currency=payload["currency"])
+        sent = replace(sent, value=Decimal(str(payload["value"])), currency=payload["currency"])
     return UploadRow(job.id, sent, (payload["type"], datetime.fromisoformat(payload["adjustedAt"])))
 
 

@@ -59,9 +59,8 @@ def add_cron_routes(router: APIRouter, context: WorkloadContext) -> None:
         actor = _require_cron(context, request)
         channels, adjusting = channels_of(context.settings), context.commands.queues[QUEUE]
         ended = build_worker(context, channels, limit=limit, threads=1).run_once()
-        adjustments = replace(context, queue=adjusting)
         how: dict[str, Any] = {"limit": limit, "threads": 1, "kind": AdjustmentUploader}
-        ended += build_worker(adjustments, channels, **how).run_once()
+        ended += build_worker(replace(context, queue=adjusting), channels, **how).run_once()
         accounts.note(actor, "cron.process", queue="oci", details={"moved": ended.total()})
         counts = {state.lower(): ended[state] for state in ("COMPLETED", "FAILED", "RETRY")}
         return schemas.Processed(processed=ended.total(), **counts)

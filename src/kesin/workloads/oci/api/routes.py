@@ -148,9 +148,7 @@ def _adjustment_lines(site: SiteContext) -> Iterator[str]:
         page = queue.jobs(where, limit=MAX_PAGE, cursor=cursor or None)
         payloads = [job.payload for job in page.jobs]
         sold = site.payloads([payload["conversionId"] for payload in payloads])
-        yield csv_text(
-            _adjustment_cells(each, sold.get(each["conversionId"], {})) for each in payloads
-        )
+        yield csv_text(_adjustment_cells(it, sold.get(it["conversionId"], {})) for it in payloads)
         cursor = page.cursor
 
 
@@ -181,8 +179,7 @@ def _add_script_routes(  # noqa: C901  # one function a route
             site = require_site(context, actor, site_id, "oci:script", action="oci.export")
             if not actor.name.startswith("key:"):  # a browser follows any link with its cookie
                 site.note(actor, "oci.export", allowed=False)
-                why = "only a key can claim rows; without markAsExported it is a preview"
-                raise Forbidden(why)
+                raise Forbidden("only a key can claim rows; without markAsExported it is a preview")
             if items := script.export(site, limit=limit, actor=actor.name):
                 site.note(actor, "oci.export", {"rows": len(items)})  # click ids went out
             headers = {PAUSED_HEADER: "true"} if not items and site.is_paused else {}
@@ -237,11 +234,9 @@ def _add_script_routes(  # noqa: C901  # one function a route
     def verify(actor: SignedInActor, body: schemas.OciSiteBody) -> schemas.Verified:
         """Exchange the key for a token that is valid for five minutes."""
         site = require_site(context, actor, body.site_id, "oci:script", action="oci.verify")
-        token, expires_at = context.commands.accounts.start_key_session(
-            actor, "oci:script", site.id, SESSION_S
-        )
-        until = iso(expires_at) or ""
-        return schemas.Verified(session_token=token, expires_at=until, site_id=site.id)
+        accounts = context.commands.accounts
+        token, until = accounts.start_key_session(actor, "oci:script", site.id, SESSION_S)
+        return schemas.Verified(session_token=token, expires_at=iso(until) or "", site_id=site.id)
 
 
 def _acked_body(report: script.AckReport) -> schemas.Acked:
@@ -252,5 +247,4 @@ def _acked_body(report: script.AckReport) -> schemas.Acked:
 def uncached_response(value: Any, headers: dict[str, str] | None = None) -> Response:
     """A JSON response that no cache stores: exports contain click ids."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    all_headers = {"cache-control": UNCACHED, **(headers or {})}
-    return Response(text, media_type=JSON, headers=all_headers)
+    return Response(text, media_type=JSON, headers={"cache-control": UNCACHED, **(headers or {})})

@@ -149,10 +149,9 @@ class Conversion:
         currency = parse_currency(row.get("conversionCurrency") or defaults.currency)
         value = parse_value(row.get("conversionValue"), currency)
         order_id = order_id_of(defaults.site, external_id, revision)
-        said = _parse_consent(row, defaults)
         return cls(
             external_id, order_id, **clicks, name=name, at=at, value=value, currency=currency,
-            revision=revision, said=said, hashes=hashes, action=action,
+            revision=revision, said=_parse_consent(row, defaults), hashes=hashes, action=action,
         )  # fmt: skip
 
     @classmethod
@@ -369,8 +368,7 @@ def parse_id(value: Any, field: str = "externalId", code: str = "EXTERNAL_ID") -
     if value is None or value == "":
         raise Unsendable(f"MISSING_{code}", field, "%(field)s is missing", field=field)
     text = value.strip() if isinstance(value, str) else ""
-    fits = 1 <= len(text) <= MAX_EXTERNAL_ID and storable(text) == text
-    if not fits or _CONTROL.search(text):
+    if not 1 <= len(text) <= MAX_EXTERNAL_ID or storable(text) != text or _CONTROL.search(text):
         why = "%(field)s must be one line of 1…%(most)s characters"
         raise Unsendable(f"INVALID_{code}", field, why, field=field, most=MAX_EXTERNAL_ID)
     return text

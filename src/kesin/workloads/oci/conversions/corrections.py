@@ -106,9 +106,7 @@ class _FixBatch:
         self.results[index] = IngestResult(index, external_id_of(row), "duplicate", job.id)
         if job.id in self.corrections or job.id in self.revisions:
             return  # named twice: the first counts
-        filled = {
-            name: each for name, each in given.items() if each is not None and str(each).strip()
-        }
+        filled = {name: it for name, it in given.items() if it is not None and str(it).strip()}
         old, number, rules, at = job.payload, 0, defaults, {"now_us": self.site.queue.now()}
         if self.taken and job.state == "COMPLETED":
             (old, number), at = settling.restated(self.site, job), {}

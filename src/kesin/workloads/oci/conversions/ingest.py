@@ -180,14 +180,12 @@ class _Undone(Exception):
 
 
 def build_rejection(index: int, row: ParsedRow, problem: Unsendable) -> IngestResult:
-    given = fields_of(row)
     external_id, adjustment_id = (
         storable(str(value))[:MAX_EXTERNAL_ID] if isinstance(value, str | int) else None
-        for value in map(given.get, _ROW_IDS)
+        for value in map(fields_of(row).get, _ROW_IDS)
     )
-    result = IngestResult(index, external_id, "rejected", code=problem.code)
-    field, why = problem.field or None, problem.message
-    return replace(result, field=field, message=why, adjustment_id=adjustment_id)
+    why = (problem.code, problem.field or None, problem.message)
+    return IngestResult(index, external_id, "rejected", None, *why, adjustment_id=adjustment_id)
 
 
 def enqueue_rows(site: SiteContext, jobs: Iterable[tuple[int, NewJob]], actor: str) -> Results:
@@ -205,8 +203,7 @@ def enqueue_rows(site: SiteContext, jobs: Iterable[tuple[int, NewJob]], actor: s
     for (index, *ids), outcome in zip(named, outcomes, strict=True):
         if isinstance(outcome, BadInput):
             problem = Unsendable("BAD_PAYLOAD", outcome.field, str(outcome))
-            row = dict(zip(_ROW_IDS, ids, strict=True))
-            results[index] = build_rejection(index, row, problem)
+            results[index] = build_rejection(index, dict(zip(_ROW_IDS, ids, strict=True)), problem)
         else:
             result: IngestOutcome = "queued" if outcome.result == "inserted" else "duplicate"
             results[index] = IngestResult(index, ids[0], result, outcome.id, adjustment_id=ids[1])
@@ -334,9 +331,8 @@ def keep_unsaid(new: Conversion, payload: Any, row: ParsedRow) -> Conversion:
     """The conversion with the stored consent and hashes where the row itself has none."""
     old = payload if isinstance(payload, dict) else {}
     said = [_said(row, name) or str(old.get(name) or "") for name in CONSENT_FIELDS]
-    hashes = [
-        text or str(old.get(name) or "") for name, text in zip(HASH_FIELDS, new.hashes, strict=True)
-    ]
+    pairs = zip(HASH_FIELDS, new.hashes, strict=True)
+    hashes = [text or str(old.get(name) or "") for name, text in pairs]
     return replace(new, said=(said[0], said[1]), hashes=(hashes[0], hashes[1]))
 
 
@@ -374,11 +370,9 @@ def changed_fields(payload: Any, new: Conversion) -> tuple[str, ...]:
     values = new.payload()
     names = [name for name in CONVERSION_FIELDS if old.get(name) != values.get(name)]
     if "conversionTime" in names:
-        try:
+        with suppress(Unsendable):  # no time at all is another time
             if parse_time(old.get("conversionTime"), None) == new.at:
                 names.remove("conversionTime")
-        except Unsendable:
-            pass  # no time at all is another time
     return tuple(names)
 
 

@@ -69,9 +69,8 @@ def parse_body(
         text = io.StringIO(body.decode("utf-8-sig"), newline="\n")
     except UnicodeDecodeError:
         raise columns.not_text() from None
-    site, rows = _parse(
-        file_format or "json", text, Problem("the body is not JSON", code="not_json")
-    )
+    not_json = Problem("the body is not JSON", code="not_json")
+    site, rows = _parse(file_format or "json", text, not_json)
     return site, _limited(rows)
 
 
@@ -351,5 +350,4 @@ def open_source(name: str, chosen: FileFormat | None) -> Iterator[RowSource]:
         return
     path = Path(name)
     with path.open("rb") as raw:
-        size = path.stat().st_size if path.is_file() else None
-        yield RowSource(file_format, raw, size)
+        yield RowSource(file_format, raw, path.stat().st_size if path.is_file() else None)

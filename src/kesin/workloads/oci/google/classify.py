@@ -111,9 +111,8 @@ def look_up(error: GoogleError) -> Match:
         code = stored_code(error.group, error.value)
         return code, _MEANINGS.get(code, LATER)
     words = map(str.casefold, _WORD.findall(error.message[: 10 * MAX_MESSAGE]))
-    if matches := [_BY_ALIAS[word] for word in words if word in _BY_ALIAS]:
-        return min(matches, key=lambda match: _SEVERITY[match[1]])
-    return "UNKNOWN", LATER
+    matches = [_BY_ALIAS[word] for word in words if word in _BY_ALIAS]
+    return min(matches, key=lambda match: _SEVERITY[match[1]], default=("UNKNOWN", LATER))
 
 
 def classify_errors(errors: Sequence[GoogleError]) -> RowAccepted | RowRefused:
@@ -146,22 +145,20 @@ def classify_response(http_status: int, body: Any) -> tuple[RowRefused, TroubleK
     category, trouble = _category_of(http_status, matches[: len(errors)] or matches)
     refusals = [match for match in matches if match[1] != ALREADY_RECORDED]
     names = (name for name, meaning in refusals if meaning.category is category)
-    code = next(names, f"HTTP_{http_status}")
     messages = (text_at(body, "error", "message"), *(error.message for error in errors))
     text = "; ".join(dict.fromkeys(map(storable, messages))).strip("; ")[:MAX_MESSAGE]
     unexplained = Message("Google answered %(status)s", status=http_status)
-    return RowRefused(code, text or unexplained, category), trouble
+    return RowRefused(next(names, f"HTTP_{http_status}"), text or unexplained, category), trouble
 
 
 def _category_of(status: int, matches: list[Match]) -> tuple[Category, TroubleKind | None]:
-    categories = {meaning.category for _, meaning in matches}
     if status == _TOO_LARGE:
         return Category.TRANSIENT, None
     if status == _BAD_REQUEST:
         return _category_of_400(matches)
     if status in _TRANSIENT_STATUSES or status >= _SERVER or status < _BAD_REQUEST:
         return Category.TRANSIENT, "TRANSIENT"
-    if status == _TOO_MANY and Category.AUTH not in categories:
+    if status == _TOO_MANY and Category.AUTH not in {meaning.category for _, meaning in matches}:
         return Category.RATE_LIMIT, "RATE_LIMIT"
     return Category.AUTH, "AUTH"
 
@@ -171,8 +168,7 @@ def _category_of_400(matches: list[Match]) -> tuple[Category, TroubleKind | None
     if any(name in _SIZE_CODES for name, _ in matches):
         return Category.TRANSIENT, None
     meaning = min((each for _, each in matches), key=_SEVERITY.__getitem__, default=table.ROW)
-    wait = meaning == table.TOO_RECENT
-    return meaning.category, None if wait else TROUBLES.get(meaning.category)
+    return meaning.category, None if meaning == table.TOO_RECENT else TROUBLES.get(meaning.category)
 
 
 def read_errors(body: Any) -> list[GoogleError]:

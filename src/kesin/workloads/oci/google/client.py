@@ -76,8 +76,7 @@ def failure_of(response: GoogleResponse) -> RequestFailure:
 
 def event_note(request_id: str, **more: Any) -> dict[str, Any] | None:
     """Build the note of a row's event, for Google's support."""
-    note = {"requestId": request_id, **more} if request_id else more
-    return note or None
+    return {"requestId": request_id, **more} if request_id else more or None
 
 
 def _failure(code: str, message: str, kind: TroubleKind, *, sent: bool) -> RequestFailure:

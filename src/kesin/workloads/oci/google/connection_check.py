@@ -98,8 +98,7 @@ def check_site(
     findings = [*_check(site, channels), *check_actions(site, channels)]
     for at, finding in enumerate(findings):
         if finding.code and language != "en":  # the advice on a code is in every language
-            act = ADVICE.find(finding.code, "AUTH", language).act
-            findings[at] = replace(finding, advice=act)
+            findings[at] = replace(finding, advice=ADVICE.find(finding.code, "AUTH", language).act)
     return findings
 
 

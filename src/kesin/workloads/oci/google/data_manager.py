@@ -70,8 +70,7 @@ class DataManager(GoogleChannel):
         """Check token, account and action with an event; an adjustment is one too."""
         reply = self._ingest(credentials, [TRIAL_CONVERSION], validate_only=True)
         if isinstance(reply, GoogleResponse):
-            is_read = isinstance(reply.body, dict)
-            reply = RequestReply([]) if is_read else _read_acceptance(reply, 1)
+            reply = RequestReply([]) if isinstance(reply.body, dict) else _read_acceptance(reply, 1)
         return build_findings(reply)
 
     def status(self, credentials: GoogleCredentials, request_id: str) -> RequestStatus:
@@ -224,6 +223,5 @@ def _parse_status(body: Any) -> RequestStatus:
 def _parse_counts(counts: Any) -> Counter[str]:
     result = Counter[str]()
     for count in objects(counts)[:100]:
-        reason = str(count.get("reason", "UNKNOWN"))[:100]
-        result[reason] += count_of(count.get("recordCount"))
+        result[str(count.get("reason", "UNKNOWN"))[:100]] += count_of(count.get("recordCount"))
     return result

@@ -359,9 +359,8 @@ def _import_file(ctx: PageContext, site_id: str, sent: Upload) -> HTMLResponse:
     values: dict[str, Any] = {"fields": sent.fields, "digest": digest, "preview": preview}
     try:
         file = CsvFile(io.BytesIO(sent.data), ignored, site.defaults)
-        rows = file.read()
         take_in = import_rows if taken else preview.add
-        results = take_in(site, rows, ctx.actor)
+        results = take_in(site, file.read(), ctx.actor)
         numbered = list(zip(file.lines, results, strict=True))
         values |= {"read_as": file.describe(), "taken": taken, "results": numbered}
     except Problem as problem:
@@ -384,12 +383,11 @@ def _import_fixes(ctx: PageContext, site_id: str, sent: Upload) -> HTMLResponse:
     rows = CsvFile(io.BytesIO(sent.data), ignored, site.defaults).read()
     reason, again = reason_of(sent.fields), "again" in sent.fields
     results = fix_rows(site, ctx.actor, rows, reason=reason, again=again)
-    counts = Counter(result.result for result in results)
     refused: Sequence[Any] = [result for result in results if result.result == "rejected"]
     return ctx.page(
         "oci/part_fixed.html",
         headers=CHANGED,
-        counts=counts,
+        counts=Counter(result.result for result in results),
         total=len(results),
         refused=refused[:MAX_LISTED_ROWS],
         refused_count=len(refused),

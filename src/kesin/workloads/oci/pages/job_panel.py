@@ -69,12 +69,10 @@ def job_panel(ctx: PageContext, history: JobDetails) -> Panel:
         if shown["channel"] == "data_manager":
             body: dict[str, Any] = {"events": [event(conversion)]}
         elif site and site.channel == "script":
-            more = site.settings.script_columns
-            body = conversion.script_item(job.id, site.zone, more=more)
+            body = conversion.script_item(job.id, site.zone, more=site.settings.script_columns)
         else:
             action = f"customers/…/conversionActions/{conversion.action_id or '…'}"
-            row = click_conversion(conversion, action)
-            body = {"conversions": [row], "partialFailure": True}
+            body = {"conversions": [click_conversion(conversion, action)], "partialFailure": True}
         shown["asked"] = pretty(context.commands.masking("oci").value(body))
     adjustments = siblings(site, [job.id])[job.id] if site else {}
     shown |= {"adjustments": adjustments, "title": adjustment_title, "waiting": WAITING}

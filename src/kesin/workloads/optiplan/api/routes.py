@@ -118,27 +118,15 @@ def _add_order_routes(router: APIRouter, service: OrderService) -> None:
         A list needs `customer_phone`; the other query parameters apply where the list has no
         value. If a row is invalid, nothing is created.
         """
-        defaults = ListDefaults(
-            opti_mode=opti_mode,
-            color=color,
-            material_code=material_code,
-            thickness_mm=thickness_mm,
-            part_type=part_type,
-        )
+        defaults = ListDefaults(material_code, color, thickness_mm, part_type, opti_mode=opti_mode)
 
         def create() -> Response:
             service.require_create(actor)
             if kind == JSON:
                 payload = _read_order(parse_json(body, kind), order_id)
             elif kind in FILE_TYPES:
-                payload = read_order_list(
-                    service.workshop,
-                    file_name,
-                    body,
-                    order_id=order_id,
-                    customer_phone=customer_phone,
-                    defaults=defaults,
-                )
+                read = partial(read_order_list, service.workshop, file_name, body)
+                payload = read(order_id=order_id, customer_phone=customer_phone, defaults=defaults)
             else:
                 accepted = f"must be sent as {JSON} or as one of {', '.join(FILE_TYPES)}"
                 raise FieldProblem((), f"{accepted}, not as {kind or 'nothing'}").as_problem()
@@ -322,8 +310,7 @@ def _add_config_routes(router: APIRouter, service: OrderService) -> None:
     def get_rules(actor: SignedInActor) -> Response:
         """Trims, backs, bands, grain, deadlines, retries."""
         service.context.commands.queue(actor, QUEUE)
-        rules = service.workshop.rules()
-        return json_response(schemas.RulesTold(**_rules_body(rules)))
+        return json_response(schemas.RulesTold(**_rules_body(service.workshop.rules())))
 
     @router.put(
         "/config/rules", response_model=schemas.RulesChanged, openapi_extra=schemas.RULES_BODY
@@ -352,8 +339,7 @@ def _rules_body(rules: Rules) -> dict[str, Any]:
 
 def parse_json(body: bytes, kind: str) -> Any:
     if kind != JSON:
-        sent = f"not as {kind or 'nothing'}"
-        raise FieldProblem((), f"must be sent as {JSON}, {sent}").as_problem()
+        raise FieldProblem((), f"must be sent as {JSON}, not as {kind or 'nothing'}").as_problem()
     try:
         return json.loads(body.decode("utf-8-sig"))
     except (ValueError, RecursionError) as problem:
@@ -362,8 +348,6 @@ def parse_json(body: bytes, kind: str) -> Any:
 
 def _creates(model: type[BaseModel], known: str, new: str) -> dict[str, Any]:
     """The options of a route that responds with 201 to what is new, and with 200 if it is known."""
-    responses = {
-        200: {"model": model, "description": known},
-        201: {"model": model, "description": new},
-    }
+    texts = {200: known, 201: new}
+    responses = {code: {"model": model, "description": text} for code, text in texts.items()}
     return {"status_code": 201, "response_model": model, "responses": responses}

@@ -86,8 +86,7 @@ def _read_cells(path: Path) -> list[list[Any]]:
     try:
         if path.stat().st_size > MAX_BYTES:
             raise Unplannable(f"{path.name}: larger than {MAX_BYTES // 1_000_000} MB")
-        data = repack_xlsx(path.read_bytes(), BOUNDS)
-        book = CalamineWorkbook.from_filelike(io.BytesIO(data))
+        book = CalamineWorkbook.from_filelike(io.BytesIO(repack_xlsx(path.read_bytes(), BOUNDS)))
         names = {unicodedata.normalize("NFC", name): name for name in book.sheet_names}
         if SHEET not in names:
             raise Unplannable(f"{path.name}: no sheet {SHEET}; there are {', '.join(names)}")
@@ -104,8 +103,7 @@ def _read_cells(path: Path) -> list[list[Any]]:
         expected = TAGS[column] if column < len(TAGS) else "nothing"
         raise Unplannable(
             f"{path.name}: row 1 must contain the 12 tags; column {column + 1} should be "
-            f"{expected},"
-            f" is {tags[column] if column < len(tags) else 'empty'}"
+            f"{expected}, is {tags[column] if column < len(tags) else 'empty'}"
         )
     if len(rows) > MAX_ROWS + FIRST_DATA_ROW - 1:
         raise Unplannable(f"{path.name}: more than {MAX_ROWS} rows")
@@ -167,8 +165,7 @@ def _find_trim(
         return hundredths(defaults.trim_mm)
     if trims := [trim for trim, _ in rows if trim is not None]:
         return max(trims)
-    thicknesses = [*THICKNESS.findall(path.stem), *THICKNESS.findall(material)]
-    for text in reversed(thicknesses):
+    for text in reversed([*THICKNESS.findall(path.stem), *THICKNESS.findall(material)]):
         value = (defaults.trim_by_thickness or {}).get(text.removesuffix(".0"))
         if value is not None:
             return hundredths(_parse_number("rules: trimByThickness", value))

@@ -75,8 +75,7 @@ def optimise(demand: Demand, effort: Effort | None = None) -> CuttingPlan:
     search = _Search(task)
     _try_strips(search, budget)
     _try_splits(search, budget, SPLIT_SHARE)
-    can_solve = budget.effort.solver and column_generation.is_worthwhile(task)
-    if search.fewest > least and can_solve:
+    if search.fewest > least and budget.effort.solver and column_generation.is_worthwhile(task):
         _try_columns(search, budget)
     if search.fewest > least:
         _repack(search, budget, least)

@@ -50,8 +50,7 @@ class PackingTask:
 
     def least_boards(self) -> int:
         """Return a lower bound: by area, and by the pieces too large to share a board."""
-        pieces = self.pieces()
-        by_area = -(-sum(map(self.area_of, pieces)) // self.area)
+        by_area = -(-sum(map(self.area_of, self.pieces())) // self.area)
         alone = sum(
             count
             for count, ways in zip(self.counts, self.orientations, strict=True)

@@ -87,12 +87,9 @@ def read_edge(cell: Any, tick: str, bands: Iterable[str]) -> str | None:
     if text in _NO_BAND:
         return None
     if text != "1" and looks_numeric(text):
-        names = ", ".join(names_by_key.values())
-        raise MessageError(
-            "%(given)s is neither a tick nor a band: write x, or one of %(known)s",
-            given=numbers.format_value(read_text(cell)),
-            known=names,
-        )
+        why = "%(given)s is neither a tick nor a band: write x, or one of %(known)s"
+        given, names = numbers.format_value(read_text(cell)), ", ".join(names_by_key.values())
+        raise MessageError(why, given=given, known=names)
     return tick
 
 
@@ -143,11 +140,10 @@ def read_heading(above: Sequence[Sequence[Any]]) -> ListHeading:
 
 def row_thicknesses_mm(rows: Sequence[Sequence[Any]]) -> list[Decimal | None]:
     """Return the thickness in column A of each part; a column that only numbers rows has none."""
-    bare = [bare_thickness_mm(cells) for cells in rows]
     found = [number for cells in rows if (number := _number_in_column_a(cells)) is not None]
     counting = found == list(range(1, len(found) + 1))
     thicknesses: list[Decimal | None] = []
-    for cells, number in zip(rows, bare, strict=True):
+    for cells, number in zip(rows, map(bare_thickness_mm, rows), strict=True):
         named = _THICKNESS.search(read_text(cells[0])) if cells else None
         thicknesses.append(_parse_decimal(named[1]) if named else None if counting else number)
     return thicknesses

@@ -141,12 +141,9 @@ class _ListReader:
             backs = self.defaults.backs_mm
             is_back = self._part_type(cells[0]) == "ARKALIK"
             if is_back and own is None and usual and backs and usual not in backs:
-                message = Message(
-                    "a back cannot be %(thickness)s mm: write its thickness, ARKALIK %(back)sMM",
-                    thickness=format_number(usual),
-                    back=format_number(backs[-1]),
-                )
-                self.problems.append(RowProblem(number, "A", message))
+                why = "a back cannot be %(thickness)s mm: write its thickness, ARKALIK %(back)sMM"
+                sizes = {"thickness": format_number(usual), "back": format_number(backs[-1])}
+                self.problems.append(RowProblem(number, "A", Message(why, **sizes)))
             self._read_part(number, cells, own or usual, color)
 
     def _read_part(
@@ -203,9 +200,8 @@ def _find_list(data: bytes) -> tuple[spreadsheet.Rows, int]:
         return sheets[name], start
     message = "no row has numbers in the columns B, C and D (length, width, quantity)"
     if matches:
-        both = " and ".join(list(matches)[:2])
         why = "the sheets %(sheets)s both contain parts: a file can have one list"
-        message = Message(why, sheets=both)
+        message = Message(why, sheets=" and ".join(list(matches)[:2]))
     raise BadOrderList([RowProblem(0, "", message)])
 
 

@@ -132,8 +132,7 @@ def _check_declared(text: bytes, bounds: XlsxBounds, max_cells: int) -> None:
 
 
 def _check_references(text: bytes, bounds: XlsxBounds, max_cells: int) -> None:
-    matches = _REFERENCE_ATTRIBUTE.finditer(_EMPTY_ROW.sub(b"", text))
-    for number, match in enumerate(matches):
+    for number, match in enumerate(_REFERENCE_ATTRIBUTE.finditer(_EMPTY_ROW.sub(b"", text))):
         if number > max_cells + bounds.max_rows:
             raise too_many_cells(bounds)
         reference = _CELL_REFERENCE.fullmatch(match[1] if match[1] is not None else match[2])

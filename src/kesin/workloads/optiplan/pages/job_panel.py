@@ -47,8 +47,7 @@ def job_panel(ctx: PageContext, history: JobDetails) -> Panel:
     shared = order_pages.frame(ctx, "")
     masking, progress = ctx.commands.masking(job.queue), orders.progress(job)
     # Masked, the order would not say whether its customer is known; only that is read of it here.
-    may_keep = shared["may_create"] or shared["may_operate"]
-    clear = orders.queue.job(job.id) if may_keep else None
+    clear = orders.queue.job(job.id) if shared["may_create"] or shared["may_operate"] else None
     row = order_pages.order_row(ctx, orders, clear or job)
     return Panel(
         "optiplan/panel.html",

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final, Self
 
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
@@ -90,9 +91,8 @@ class OrderForm:
         heads = {name: self.heads.get(name, "").strip() for name in (*HEADS, *PLATE)}
         order: dict[str, Any] = {name: heads[name] for name in ("order_id", "customer_phone")}
         order["parts"] = [_part(row) for row in self.rows]
-        order |= {
-            name: heads[name] for name in ("customer_snapshot_name", "opti_mode") if heads[name]
-        }
+        optional = ("customer_snapshot_name", "opti_mode")
+        order |= {name: heads[name] for name in optional if heads[name]}
         if any(heads[name] for name in PLATE):
             order["plate_size"] = {name: parse_number(heads[name]) for name in PLATE}
         return order
@@ -198,14 +198,9 @@ def _import_order_list(ctx: PageContext, sent: Upload) -> Response:
         defaults: dict[str, Any] = {name: fields.get(name) or None for name in names}
         if thickness != "":
             defaults["thickness_mm"] = Decimal(str(thickness))
-        payload = read_order_list(
-            orders.workshop,
-            sent.file_name,
-            sent.data,
-            order_id=fields.get("order_id", ""),
-            customer_phone=fields.get("customer_phone") or None,
-            defaults=ListDefaults(**defaults),
-        )
+        read = partial(read_order_list, orders.workshop, sent.file_name, sent.data)
+        order_id, phone = fields.get("order_id", ""), fields.get("customer_phone") or None
+        payload = read(order_id=order_id, customer_phone=phone, defaults=ListDefaults(**defaults))
         created = orders.create_order(ctx.actor, payload)
     except OrderProblem as problem:
         return _page(ctx, orders, OrderForm(), problem=problem, sent=fields)

@@ -154,8 +154,7 @@ def _order_list(ctx: PageContext, sent: Mapping[str, str]) -> dict[str, Any]:
     given, order = ctx.request.query_params, listing.order_of(ctx)
     states, counts = orders.queue.lifecycle.state, orders.queue.totals().states
     state, text = given.get("state", ""), listing.text_of(given, "text")
-    chosen = (state,) if state in states else ()
-    where = Filter(chosen, text=text or None, oldest_first=bool(order))
+    where = Filter((state,) if state in states else (), text=text or None, oldest_first=bool(order))
     total = None if text else sum(counts.get(name, 0) for name in where.states or counts)
     if orders.owns_orders(ctx.actor):
         source = listing.all_jobs(ctx, orders.queue, where, total)
@@ -222,16 +221,14 @@ def _missing_customer(orders: OrderService, job: Job) -> Literal["", "unknown", 
 
 def _order_actions(lifecycle: Lifecycle, job: Job) -> tuple[OrderAction, ...]:
     """The actions to offer; the order service decides."""
-    reissued = bool(job.flags & lifecycle.flag_bit(REISSUED))
-    cancelling = bool(job.flags & lifecycle.flag_bit(CANCEL_REQUESTED))
     actions: list[OrderAction] = []
     if job.state == "HOLD":
         actions.append("approve")
     if job.state == "FAILED" and possible_moves(lifecycle, job, "retry", job.moved_at):
         actions.append("retry")
-    if job.state in {"FAILED", "DONE"} and not reissued:
+    if job.state in {"FAILED", "DONE"} and not job.flags & lifecycle.flag_bit(REISSUED):
         actions.append("reissue")
-    if job.state in ON_THE_WAY and not cancelling:
+    if job.state in ON_THE_WAY and not job.flags & lifecycle.flag_bit(CANCEL_REQUESTED):
         actions.append("cancel")
     return tuple(actions)
 
@@ -298,9 +295,8 @@ def move_order(
                 raise
             return order_dialog(ctx, job_id, action)
     elif action == "customer":
-        approve = job_id if "approve" in fields else None
         name, phone = fields.get("name", ""), fields.get("phone", "")
-        orders.add_customer(ctx.actor, name, phone, approve=approve)
+        orders.add_customer(ctx.actor, name, phone, approve=job_id if "approve" in fields else None)
         if not ctx.in_part:
             return RedirectResponse(f"/dashboard/jobs/{job_id}", status_code=303)
     elif action == "reissue":

@@ -74,8 +74,7 @@ def form_schema(say: Say) -> Schema:
         optional = () if name == NUMBERED else TABLES[name][1:]
         items = group("", dict(zip(TABLES[name], columns, strict=True)), optional=optional)
         limits = {key: bounds[name][key] for key in ("minItems", "maxItems") if key in bounds[name]}
-        shown = {"type": "array", "title": title, "description": hint, "items": items}
-        return {**shown, **limits}
+        return {"type": "array", "title": title, "description": hint, "items": items, **limits}
 
     name = {"type": "string", "title": say("Name"), "maxLength": 100}
     board = number(say("Board thickness"), thickness, "mm")
@@ -90,9 +89,7 @@ def form_schema(say: Say) -> Schema:
     }
     left_open = say("If not set: A with the built-in optimiser, otherwise C.")
     at_start = say("These take effect at the next start of the service.")
-    waits = {
-        name: rule(f"timeouts.{name}", minutes) for name in ("optiXmlMinutes", "osiAckMinutes")
-    }
+    waits = {key: rule(f"timeouts.{key}", minutes) for key in ("optiXmlMinutes", "osiAckMinutes")}
     no_board = say("For orders that name no board. Without one, such an order waits.")
     other_board = say("An order with a board of another thickness waits.")
     no_band = say("Without a thickness, the name means that there is no band.")

@@ -68,8 +68,7 @@ def save_customer(ctx: Context, fields: FirstFields) -> Response:
 
 @router.post(f"{PATH}/customers/remove")
 def delete_customer(ctx: Context, fields: FirstFields) -> Response:
-    orders = order_service(ctx)
-    deleted = orders.remove_customer(ctx.actor, fields.get("phone", "")[:40])
+    deleted = order_service(ctx).remove_customer(ctx.actor, fields.get("phone", "")[:40])
     return _redirect("customers", "removed" if deleted else "")
 
 

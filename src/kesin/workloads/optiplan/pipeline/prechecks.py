@@ -75,14 +75,13 @@ def _too_large(
         return min(([name for name, most in pair if sides[name] > most] for pair in pairs), key=len)
 
     fields = too_large(longest_first if part.grain in _MAY_TURN else list(sides))
-    sizes = ", ".join(f"{format_number(w)} × {format_number(h)} mm" for w, h in boards)
     why = Message(
         "part %(part)s, %(length)s × %(width)s mm, is larger than its board: %(boards)s, of which"
         " %(trims)s mm are trimmed",
         part=part.id,
         length=format_number(length),
         width=format_number(width),
-        boards=sizes,
+        boards=", ".join(f"{format_number(w)} × {format_number(h)} mm" for w, h in boards),
         trims=format_number(trims),
     )
     if fields and not too_large(longest_first):

@@ -24,7 +24,7 @@ from kesin.lifecycle.model import Job
 from kesin.store.errors import StoreUnreachable
 from kesin.workloads.optiplan.customers import Customers
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
-from kesin.workloads.optiplan.lifecycle import APPROVED, CANCEL_REQUESTED, TRIGGER_REQUIRED
+from kesin.workloads.optiplan.lifecycle import APPROVED, CANCEL_REQUESTED, START_BY_HAND
 from kesin.workloads.optiplan.orders.payload import CuttingOrder
 from kesin.workloads.optiplan.pipeline import delivery, program, solution, waiting
 from kesin.workloads.optiplan.pipeline.prechecks import run_prechecks
@@ -148,15 +148,11 @@ class Runner:
 
     def _run(self, ctx: _PassContext) -> StepResult:
         if ctx.order.mode == "C" and not self._has_flag(ctx.job, APPROVED):
-            return self._hold_or_fail(
-                OptiCode(TRIGGER_REQUIRED),
-                "start OptiPlanning by hand, then approve",
-                {"import_files": ctx.progress.files},
-            )
+            why, details = START_BY_HAND.message, {"import_files": ctx.progress.files}
+            return self._hold_or_fail(OptiCode(START_BY_HAND.code), why, details)
         ctx.progress.program = None
         self._save_progress(ctx)
-        outcome = ctx.run.move("run", note={"mode": ctx.order.mode})
-        if outcome.result == "busy":
+        if ctx.run.move("run", note={"mode": ctx.order.mode}).result == "busy":
             return Wait(waiting.pause_s(self._queue, ctx.job))
         return "OPTI_RUNNING"
 
@@ -232,9 +228,8 @@ class Runner:
         """Start the program; a program of an earlier job is ended first."""
         settings, run_folder = self._workshop.settings, self._workshop.run_folder
         files = [ctx.paths.import_folder / name for name in ctx.progress.files]
-        macro_command = settings.optiplan_macro_command
         mode, lang = ctx.order.mode, ctx.rules.language
-        launch = program.build_launch(mode, ctx.paths, files, macro_command, lang)
+        launch = program.build_launch(mode, ctx.paths, files, settings.optiplan_macro_command, lang)
         ctx.progress.runs += 1
         ctx.progress.program = {"run": ctx.progress.runs, "host": self._host}
         ctx.progress.seen = {}
@@ -314,8 +309,7 @@ class Runner:
         if job is None or not self._has_flag(job, CANCEL_REQUESTED) or ctx.state == "DELIVERED":
             return False
         self._renew_claim(ctx)
-        machine = ctx.paths.machine_drop_folder
-        withdrawn_all = delivery.withdraw_attempts(machine, ctx.progress)
+        withdrawn_all = delivery.withdraw_attempts(ctx.paths.machine_drop_folder, ctx.progress)
         if ctx.progress.deliveries:
             self._save_progress(ctx)
         return withdrawn_all

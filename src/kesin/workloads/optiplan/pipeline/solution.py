@@ -96,11 +96,10 @@ def set_aside(
     export_folder: Path, job_id: str, stems: Sequence[str], reason: Literal["old", "failed"]
 ) -> list[Path]:
     """Move this job's XMLs into a subfolder: ``old`` before a new run, ``failed`` to inspect."""
-    candidates = _list_candidates(export_folder, job_id, stems, limit=None)
     folder = export_folder / reason
     moved = []
     with shared_folder.translate_os_errors(folder):
-        for entry in chain(*candidates.values()):
+        for entry in chain(*_list_candidates(export_folder, job_id, stems, limit=None).values()):
             folder.mkdir(exist_ok=True)
             target = folder / f"{entry.path.stem}.{secrets.token_hex(4)}{entry.path.suffix}"
             try:
@@ -115,8 +114,7 @@ def _list_candidates(
     folder: Path, job_id: str, stems: Sequence[str], limit: int | None = _MAX_XMLS
 ) -> _Candidates:
     with shared_folder.translate_os_errors(folder):
-        entries = shared_folder.list_plain_files(folder)
-    return _group_by_batch(entries, job_id, stems, limit)
+        return _group_by_batch(shared_folder.list_plain_files(folder), job_id, stems, limit)
 
 
 def _group_by_batch(

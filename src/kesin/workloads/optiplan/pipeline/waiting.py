@@ -101,6 +101,5 @@ def pause_s(queue: Queue, job: Job) -> float:
     """Return the pause before the next poll; it grows with the time spent in the job's state."""
     newest_first = reversed(queue.events(job.id))
     moves = (event.at for event in newest_first if event.from_state != event.to_state)
-    entered_at = next(moves, job.created_at)
-    waited_s = max(queue.now() - entered_at, 0) / SECOND_US
+    waited_s = max(queue.now() - next(moves, job.created_at), 0) / SECOND_US
     return min(max(FIRST_POLL_S, waited_s * POLL_SHARE), MAX_POLL_S)

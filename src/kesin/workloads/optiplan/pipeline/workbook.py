@@ -73,8 +73,7 @@ def write_batches(
     replace: bool = False,
 ) -> list[Path]:
     """Write the XLSX and the board of each batch, but keep one that may have been imported."""
-    stems = file_stems(job_id, batches)
-    paths = [folder / f"{stem}.xlsx" for stem in stems]
+    paths = [folder / f"{stem}.xlsx" for stem in file_stems(job_id, batches)]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         remove_unfinished(folder, f"{job_id}_")

@@ -71,8 +71,7 @@ def draw_layout(
     _draw_heading(page, number)
     _draw_board(page)
     names = {band.name for part in plan.demand.parts for band in part.bands if band is not None}
-    styles = zip(cycle(BAND_COLOURS), cycle(BAND_DASHES))
-    bands = dict(zip(sorted(names), styles, strict=False))
+    bands = dict(zip(sorted(names), zip(cycle(BAND_COLOURS), cycle(BAND_DASHES)), strict=False))
     for offcut in page.layout.offcuts:
         _draw_offcut(page, offcut)
     for placement in page.layout.placements:
@@ -87,8 +86,7 @@ def draw_layout(
 def _draw_heading(page: _BoardPage, number: int) -> None:
     demand, layout, texts = page.demand, page.layout, page.texts
     share = sum(placement.rect.area for placement in layout.placements) / demand.board.area
-    numbers = board_numbers(page.plan, number)
-    title = f"{texts['board']} {numbers} {texts['of']} {page.plan.boards}"
+    title = f"{texts['board']} {board_numbers(page.plan, number)} {texts['of']} {page.plan.boards}"
     page.add(shapes.Text(40, 62, title, 28, INK, bold=True))
     if layout.times > 1:
         x = 40 + shapes.text_length(title, 28, bold=True) + 14

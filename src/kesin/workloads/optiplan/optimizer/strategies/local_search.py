@@ -50,8 +50,7 @@ def _choose_boards(areas: list[int], rng: Random) -> list[int]:
     count = min(rng.choice(REPACKED_BOARDS), len(areas))
     order = sorted(range(len(areas)), key=areas.__getitem__)
     emptiest = order[0] if rng.random() < 0.7 else rng.choice(order)  # noqa: PLR2004
-    rest = [index for index in order if index != emptiest]
-    return [emptiest, *rng.sample(rest, count - 1)]
+    return [emptiest, *rng.sample([index for index in order if index != emptiest], count - 1)]
 
 
 def _repack(task: PackingTask, old: Fillings, budget: Budget, rng: Random) -> Fillings | None:
