@@ -104,9 +104,8 @@ def export(site: SiteContext, *, limit: int, actor: str) -> list[dict[str, Any]]
     if site.is_paused:
         return []
     reject_unsendable(site, limit=limit, actor=actor)
-    jobs = site.queue.claim(
-        actor, limit=limit, lease_seconds=site.settings.recover_minutes * 60, tenants=[site.id]
-    )
+    lease_s = site.settings.recover_minutes * 60
+    jobs = site.queue.claim(actor, limit=limit, lease_seconds=lease_s, tenants=[site.id])
     sendable, unsendable = split_sendable(site, jobs)
     # These were enqueued between the check and the claim, not by ingest.
     site.apply("ack_failed", rejections(unsendable), actor=actor)

@@ -89,11 +89,9 @@ def validate_settings(changes: dict[str, Any]) -> dict[str, Any]:
         problem = None if checked else _find_problem(name, value)
         if problem is not None:
             raise Invalid(problem, details={"field": name})
-    number = changes.get("customer_id")
-    changes = changes | {
-        k: text.strip() for k, text in changes.items() if k == "conversion_name" and text
-    }
-    return changes | ({"customer_id": number.replace("-", "")} if number else {})
+    given_name, number = changes.get("conversion_name"), changes.get("customer_id")
+    stripped = {"conversion_name": given_name.strip()} if given_name else {}
+    return changes | stripped | ({"customer_id": number.replace("-", "")} if number else {})
 
 
 def read_setting(name: str, text: str) -> Any:

@@ -191,8 +191,7 @@ def restatement(job: Job, new: Conversion, changed: Sequence[str], number: int) 
         if name not in ("conversionValue", "conversionCurrency"):
             why = "Google accepts a new value or currency of a known sale, but no new %(field)s"
             raise Unsendable("NOT_ADJUSTABLE", name, why, field=name)
-    said = f"{job.id} {number} {new.value} {new.currency}"
-    digest = hashlib.sha256(said.encode()).hexdigest()
+    digest = hashlib.sha256(f"{job.id} {number} {new.value} {new.currency}".encode()).hexdigest()
     row = {"externalId": new.external_id, "adjustmentId": f"fix-{digest[:16]}", "type": "RESTATE"}
     return {**row, "value": json_number(new.value), "currency": new.currency}
 

@@ -122,11 +122,8 @@ class ScriptSimulator:
         return threw
 
     def _export(self) -> tuple[list[dict[str, Any]], bool]:
-        response = self._ask(
-            "GET",
-            f"/api/oci/google-ads-export?siteId={quote(self.site, safe='')}"
-            f"&markAsExported=true&limit={self.limit}",
-        )
+        query = f"siteId={quote(self.site, safe='')}&markAsExported=true&limit={self.limit}"
+        response = self._ask("GET", f"/api/oci/google-ads-export?{query}")
         if not isinstance(response.body, list):
             raise Problem("the export is not a list: is this the address of `kesin serve`?")
         return response.body, "x-kesin-paused" in response.headers

@@ -18,14 +18,10 @@ from kesin.workloads.oci.google.oauth import AccessTokens
 def channels_of(settings: Settings) -> Mapping[str, Channel]:
     """Build every channel of our worker; raises Unavailable without the library they need."""
     if find_spec("httpx") is None:
-        raise Unavailable(
-            "uploading to Google needs httpx: install it with `pip install 'kesin[oci]'`"
-        )
+        why = "uploading to Google needs httpx: install it with `pip install 'kesin[oci]'`"
+        raise Unavailable(why)
     http = BoundedHttpClient(settings.oci_timeout_s, monotonic=SystemClock().monotonic)
     tokens = AccessTokens(http, settings.oci_token_url)
     ads_url = f"{settings.oci_google_url.rstrip('/')}/{settings.oci_google_version}"
-    manager_url = f"{settings.oci_data_manager_url.rstrip('/')}/v1"
-    return {
-        "api": GoogleAds(http, tokens, ads_url),
-        "data_manager": DataManager(http, tokens, manager_url),
-    }
+    manager = DataManager(http, tokens, f"{settings.oci_data_manager_url.rstrip('/')}/v1")
+    return {"api": GoogleAds(http, tokens, ads_url), "data_manager": manager}

@@ -122,12 +122,9 @@ def _check(site: SiteContext, channels: Mapping[str, Channel]) -> list[Finding]:
 def _script_finding(site: SiteContext) -> Finding:
     beat = site.read_metadata(HEARTBEAT) or {}
     if not beat.keys() - {"tried_at"}:
-        return Finding(
-            "script",
-            ok=False,
-            detail="the site uses a script, but no script has ever reported",
-            advice="Install the Google Ads Script, or move the site to the channel 'api'.",
-        )
+        why = "the site uses a script, but no script has ever reported"
+        act = "Install the Google Ads Script, or move the site to the channel 'api'."
+        return Finding("script", ok=False, detail=why, advice=act)
     version = beat.get("script_version", "unknown")
     detail = Message("the script reported, version %(version)s", version=version)
     return Finding("script", ok=True, detail=detail)

@@ -97,6 +97,5 @@ def _check_optimiser(workshop: Workshop, paths: Paths, mode: OptiMode) -> Iterat
         problem_text = "programs are started on Linux only: set optiModeDefault to C"
         yield DoctorCheck.result("optimiser", ok=False, found=problem_text)
         return
-    macro_command = workshop.settings.optiplan_macro_command
-    found = paths.exe or "built in"
-    yield _check("optimiser", found, lambda: build_launch(mode, paths, [], macro_command))
+    macro = workshop.settings.optiplan_macro_command
+    yield _check("optimiser", paths.exe or "built in", lambda: build_launch(mode, paths, [], macro))

@@ -14,9 +14,8 @@ def build_layouts(
 ) -> tuple[model.Layout, ...]:
     """Build boards with their cuts, equal ones once; ``members``: as `build_task` returns them."""
     stock = [Counter(parts) for parts in members]
-    board_counts = Counter(tuple(sorted(filling)) for filling in fillings)
     layout_counts: Counter[model.Layout] = Counter()
-    for filling, boards in board_counts.items():
+    for filling, boards in Counter(tuple(sorted(filling)) for filling in fillings).items():
         cuts, pieces, offcuts = _saw_board(demand, filling)
         remaining = boards
         while remaining:

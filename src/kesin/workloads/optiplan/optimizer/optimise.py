@@ -117,9 +117,8 @@ def _try_splits(search: _Search, budget: Budget, share: float) -> None:
 
 def _try_columns(search: _Search, budget: Budget) -> None:
     """Take whole boards from the linear programme, and plan the rest as a small order."""
-    boards, rest = column_generation.generate_boards(
-        search.task, search.pool, budget, COLUMN_SHARE - 0.05
-    )
+    share = COLUMN_SHARE - 0.05
+    boards, rest = column_generation.generate_boards(search.task, search.pool, budget, share)
     if boards and any(rest.counts):
         rest_search = _Search(rest)
         strips = fill_strips(rest, rest.pieces(), "flat", budget, cross_first=False)

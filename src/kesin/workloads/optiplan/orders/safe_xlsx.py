@@ -73,9 +73,8 @@ def check_xlsx(data: bytes, bounds: XlsxBounds) -> dict[str, bytes]:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             return _checked_parts(archive, bounds)
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as problem:
-        raise UnreadableSpreadsheet(
-            "the file is not an XLSX: %(problem)s", problem=problem
-        ) from None
+        why = "the file is not an XLSX: %(problem)s"
+        raise UnreadableSpreadsheet(why, problem=problem) from None
     except (RuntimeError, NotImplementedError):  # a password, or an unusual compression
         raise UnreadableSpreadsheet("the file is locked, or packed in an unusual way") from None
     except UnreadableSpreadsheet:

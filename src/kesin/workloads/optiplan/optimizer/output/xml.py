@@ -17,9 +17,8 @@ _UNWRITABLE: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U00
 
 def solution_xml(plans: Sequence[CuttingPlan]) -> bytes:
     """Return the XML of one batch: its plans, one per material."""
-    root = ET.Element(
-        "Solutions", {"generator": GENERATOR, "batch": replace_unwritable(plans[0].demand.name)}
-    )
+    batch = replace_unwritable(plans[0].demand.name)
+    root = ET.Element("Solutions", {"generator": GENERATOR, "batch": batch})
     best = ET.SubElement(root, "Solution", _summary_attributes(plans))
     layouts = [(plan.demand, layout) for plan in plans for layout in plan.layouts]
     for number, (demand, layout) in enumerate(layouts, start=1):
@@ -39,7 +38,6 @@ def solution_xml(plans: Sequence[CuttingPlan]) -> bytes:
 def _summary_attributes(plans: Sequence[CuttingPlan]) -> dict[str, str]:
     statistics = [compute_statistics(plan) for plan in plans]
     board_m2 = sum(item.board_m2 for item in statistics)
-    part_m2 = sum(item.part_m2 for item in statistics)
     boards = str(sum(plan.boards for plan in plans))
     return {
         "name": "p001",
@@ -54,7 +52,7 @@ def _summary_attributes(plans: Sequence[CuttingPlan]) -> dict[str, str]:
         "mqDrops": f"{sum(item.offcut_m2 for item in statistics):.4f}",
         "diffDrops": str(sum(item.offcut_sizes for item in statistics)),
         "boards": boards,
-        "yield": f"{100 * part_m2 / board_m2:.2f}",
+        "yield": f"{100 * sum(item.part_m2 for item in statistics) / board_m2:.2f}",
     }
 
 
