@@ -174,7 +174,7 @@ def test_a_preview_warns_of_rows_that_are_not_due(site: OwnSite):
 
 def test_a_key_without_permission_is_told_each_that_would_do(site: OwnSite):
     assert refused(site.request_export(site.producer), 403)["message"] == (
-        "this needs permission 'read' / 'oci:script'"
+        "this needs the permission 'read' / 'oci:script'"
     )
     claim = site.request_export(site.producer, markAsExported="true")
     assert refused(claim, 403)["message"] == "this needs permission 'oci:script'"

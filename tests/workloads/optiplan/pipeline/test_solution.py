@@ -180,7 +180,7 @@ def test_links_and_folders_and_pipes_are_no_solutions(xml: Path, tmp_path: Path)
 
 
 def test_a_file_that_is_gone_can_be_made_again_and_a_share_that_is_away_waited_for(xml: Path):
-    with pytest.raises(OrderProblem, match="has gone") as caught:
+    with pytest.raises(OrderProblem, match="is no longer in the folder") as caught:
         check_xml(xml)
     assert caught.value.code == OptiCode.OPTI_RUNNER_FAILED
     with pytest.raises(FolderUnavailable):
