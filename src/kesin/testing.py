@@ -1,7 +1,5 @@
 """For the tests of your app: a queue in memory, whose time passes only when you say so."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -42,7 +40,7 @@ class MemoryQueue(Queue):
         name: str = "jobs",
         lifecycle: Lifecycle | None = None,
         *,
-        sharing: MemoryQueue | None = None,
+        sharing: "MemoryQueue | None" = None,
         start: Time = START,
         **options: Any,
     ) -> None:

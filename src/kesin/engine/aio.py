@@ -1,22 +1,19 @@
 """A queue's calls for coroutines: each runs in a thread, so that the event loop goes on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from kesin.engine.new_job import NewJob
 from kesin.engine.queue_reader import Looks
 from kesin.engine.validation import BadInput, require_fits
+from kesin.foundation.clock import Duration
 from kesin.foundation.text import storable
+from kesin.lifecycle.model import Job
 from kesin.store.limits import MAX_SQL_PAYLOAD_BYTES
+from kesin.store.records import Outcome
 
 if TYPE_CHECKING:
     from kesin.engine.queue import Queue
-    from kesin.foundation.clock import Duration
-    from kesin.lifecycle.model import Job
-    from kesin.store.records import Outcome
-
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -31,7 +28,7 @@ async def _in_thread(call: Callable[_P, _T], *args: _P.args, **how: _P.kwargs) -
 class AioQueue:
     """``queue.aio``. Refused inside ``store.transaction()``: call the queue itself there."""
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: "Queue") -> None:
         self._queue = queue
 
     async def enqueue(self, payload: Any, *, within: Any = None, **how: Any) -> Outcome:

@@ -1,7 +1,5 @@
 """Many ``async def`` jobs on a loop that may block: leases are renewed in another thread."""
 
-from __future__ import annotations
-
 import asyncio
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
@@ -20,7 +18,7 @@ STOP_CHECK_S = 0.25  # while jobs run: how soon a stop, or the end of the grace 
 class AsyncWorkerThread(WorkerThread):
     """The loop of one thread, for a handler that awaits."""
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: "Worker") -> None:
         super().__init__(worker)
         self._results: list[tuple[Job, HandlerResult]] = []  # not yet written
 

@@ -1,7 +1,5 @@
 """Actions on many jobs: what they would do, their batches, and their result."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,7 +22,7 @@ class BulkResult:
     outcomes: list[Outcome]
 
     @classmethod
-    def of(cls, outcomes: list[Outcome]) -> BulkResult:
+    def of(cls, outcomes: list[Outcome]) -> "BulkResult":
         """Count the outcomes."""
         results = Counter([outcome.result for outcome in outcomes])
         others = [one for one in outcomes if one.result not in ("moved", "already")]
@@ -75,7 +73,7 @@ def _summed(counts: Iterable[tuple[str, int]]) -> dict[str, int]:
 
 
 def id_batches(
-    queue: Queue, ids: Sequence[str] | None, where: Filter | None
+    queue: "Queue", ids: Sequence[str] | None, where: Filter | None
 ) -> Iterator[Sequence[str]]:
     """These ids, or pages of those that match, each read before it is acted on; none twice."""
     if where is None:

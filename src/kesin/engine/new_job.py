@@ -1,7 +1,5 @@
 """A job to enqueue, and its validation."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -43,7 +41,7 @@ class NewJob:
     priority: int = 0  # -1 low, 1 high, 2 urgent: within its tenant
     after: Sequence[str] = ()  # ids of jobs: it runs once they have succeeded
 
-    def row(self, queue: Queue, job_id: str) -> NewJobRow:
+    def row(self, queue: "Queue", job_id: str) -> NewJobRow:
         """The job as a store takes it; raises BadInput for a value that is not accepted."""
         lifecycle = queue.lifecycle
         attempts = lifecycle.max_attempts if self.max_attempts is None else self.max_attempts
@@ -80,7 +78,7 @@ class NewJob:
             after=() if self.after == () else self._after(queue),
         )
 
-    def _after(self, queue: Queue) -> tuple[str, ...]:
+    def _after(self, queue: "Queue") -> tuple[str, ...]:
         named = isinstance(self.after, list | tuple | set | frozenset)
         if not named or not all(isinstance(parent, str) for parent in self.after):
             raise BadInput("bad_after", "after", "after must be a list of job ids")
@@ -106,7 +104,7 @@ class NewJob:
             raise unknown_parent(UnknownParents(unknown))
         return parents
 
-    def _run_at(self, queue: Queue) -> int | None:
+    def _run_at(self, queue: "Queue") -> int | None:
         if self.delay_s == 0:
             return checked_time(self.run_at, "run_at")
         if self.run_at is not None:

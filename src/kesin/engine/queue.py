@@ -1,7 +1,5 @@
 """A queue: a lifecycle over a store, which relies on what `validation.py` has checked once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -41,7 +39,6 @@ from kesin.store.limits import MAX_BATCH, MAX_CODE, MAX_MESSAGE
 from kesin.store.records import Filter, NewJobRow, Outcome
 
 if TYPE_CHECKING:
-    from kesin.engine.payload_type import PayloadType
     from kesin.engine.schedules import Schedule
 
 MAX_PAYLOAD_BYTES = 256 * 1024
@@ -72,7 +69,7 @@ class Queue(QueueReader):
         seed: int | None = None,
         max_payload_bytes: int = MAX_PAYLOAD_BYTES,
         payload: Any = None,
-        schedules: Sequence[Schedule] | None = None,  # None: those that are stored, if any
+        schedules: "Sequence[Schedule] | None" = None,  # None: those that are stored, if any
         title: str | None = None,
         search: Sequence[str] | None = None,
     ) -> None:
@@ -84,7 +81,7 @@ class Queue(QueueReader):
         self.store = store = store.store_for(name)
         self.clock = clock or SystemClock()
         self.max_payload_bytes = max_payload_bytes
-        self._payloads: PayloadType | None = None
+        self._payloads = None
         if payload is not None:
             from kesin.engine.payload_type import PayloadType  # pydantic takes time to import
 

@@ -1,7 +1,5 @@
 """The reading half of a queue: jobs, pages, histories, counts, and what stands beside a job."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -31,7 +29,7 @@ class QueueReader:
     lifecycle: Lifecycle
     store: Store
     clock: Clock
-    _payloads: PayloadType | None
+    _payloads: "PayloadType | None"
 
     def job(self, job_id: str) -> Job | None:
         """One job of this queue."""

@@ -1,7 +1,5 @@
 """What a handler returns, or raises at any depth (``Failed``); None means that a job is done."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import threading
@@ -254,7 +252,7 @@ class RunContext:
 
     __slots__ = ("_cancelled", "_looked_at", "_queue", "_said_at", "_worker", "job")
 
-    def __init__(self, job: Job, worker: Worker) -> None:
+    def __init__(self, job: Job, worker: "Worker") -> None:
         self.job = job
         self._worker = worker
         self._queue = worker.queue

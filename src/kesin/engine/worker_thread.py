@@ -6,8 +6,6 @@ a large crash nearly all suspects are harmless, and one claim for each would tak
 suspects are therefore claimed in groups, and only those whose group died as well are handled alone.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
@@ -66,7 +64,7 @@ ClaimPlan = Callable[[], Iterable[ClaimShare]]
 class WorkerThread:
     """The loop of one thread."""
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: "Worker") -> None:
         self.worker = worker
         self.queue = worker.queue
         self.state_counts: Counter[str] = Counter()

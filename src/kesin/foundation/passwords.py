@@ -1,7 +1,5 @@
 """Passwords, hashed slowly as people guess them; tokens and keys, hashed fast; none is stored."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import re
@@ -49,7 +47,7 @@ _COMMON: Final = frozenset(_COMMON_WORDS.split())
 
 
 @cache
-def _hasher() -> PasswordHasher:
+def _hasher() -> "PasswordHasher":
     try:
         from argon2 import PasswordHasher
     except ImportError:

@@ -1,7 +1,5 @@
 """Options and output of commands; control characters in foreign text are escaped for terminals."""
 
-from __future__ import annotations
-
 import getpass
 import json
 import os
@@ -56,7 +54,7 @@ def on_terminal() -> bool:
     return sys.stdout.isatty()
 
 
-def console(*, stderr: bool = False) -> Console:
+def console(*, stderr: bool = False) -> "Console":
     """A Rich console on standard output, or on standard error for progress."""
     from rich.console import Console
 
@@ -125,7 +123,9 @@ def print_table(
         say("  ".join(padded).rstrip())
 
 
-def rich_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, title: str = "") -> Table:
+def rich_table(
+    columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, title: str = ""
+) -> "Table":
     """The table as a Rich object, for live displays."""
     from rich import box
     from rich.table import Table

@@ -1,7 +1,5 @@
 """The declaration language, a closed set without lambdas: it becomes SQL, proofs and tables."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
@@ -268,7 +266,7 @@ class Lifecycle:
         """The bit of a flag."""
         return int(1 << self.flags.index(flag))
 
-    def with_limits(self, *, max_attempts: int | None = None) -> Lifecycle:
+    def with_limits(self, *, max_attempts: int | None = None) -> "Lifecycle":
         """The same lifecycle with another cap on attempts."""
         cap = self.max_attempts if max_attempts is None else max_attempts
         return replace(self, max_attempts=cap)

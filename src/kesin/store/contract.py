@@ -1,7 +1,5 @@
 """The Store interface, without handlers, threads and retries. One conformance suite tests it."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -41,7 +39,7 @@ from kesin.store.records import (
 class Store(Notified, ABC):
     """Durable jobs; safe to use from many threads."""
 
-    def store_for(self, queue: str) -> Store:  # noqa: ARG002  # a single store holds every queue
+    def store_for(self, queue: str) -> "Store":  # noqa: ARG002  # a single store holds every queue
         """The store that holds this queue: this store itself, unless it is a routed one."""
         return self
 

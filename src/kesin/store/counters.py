@@ -1,20 +1,16 @@
 """Job counts: per state and tenant, per error, and of slots and rates in use."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.failures import failure_states, retried_at
 from kesin.lifecycle.model import Job, meter_of
 from kesin.lifecycle.vocabulary import READY, RESTING, Guard
+from kesin.store.contract import Store
 from kesin.store.limits import FAILURE_PERIOD_US
 from kesin.store.records import FailureCount, MoveCount, QueueStats
-
-if TYPE_CHECKING:
-    from kesin.store.contract import Store
 
 Overdue = tuple[int | None, int, int]  # the oldest due time, claims past their lease, now
 

@@ -1,7 +1,5 @@
 """Opening the store at an address, or the stores that the settings name."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Collection
@@ -22,7 +20,7 @@ NO_PSYCOPG = "PostgreSQL needs psycopg: install it with `pip install 'kesin[post
 
 
 def open_configured_store(
-    settings: Settings, *, in_redis: Collection[str] = (), keys_name_tenant: Collection[str] = ()
+    settings: "Settings", *, in_redis: Collection[str] = (), keys_name_tenant: Collection[str] = ()
 ) -> Store:
     """Open the store of the settings; Redis, if set, holds ``in_redis``. See ``open_store``."""
     main = open_store(settings.database, migrate=False)

@@ -1,7 +1,5 @@
 """The records a store takes and returns: jobs to enqueue, outcomes, histories, counts."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -146,7 +144,7 @@ class Definition(NamedTuple):
     flags: tuple[str, ...]
 
     @classmethod
-    def parse(cls, text: str) -> Definition:
+    def parse(cls, text: str) -> "Definition":
         """Parse the stored JSON; fields that an older version did not write are empty."""
         fields = json.loads(text)
         lists = (tuple(fields.get(name, ())) for name in cls._fields[1:])

@@ -1,7 +1,5 @@
 """Routed queues in stores of their own, all else in the main one; no transaction spans two."""
 
-from __future__ import annotations
-
 from abc import ABCMeta
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -18,7 +16,7 @@ from kesin.store.records import Event, Note
 def _of_queue(name: str) -> Any:
     """The method of this name, of the store that holds the queue."""
 
-    def call(self: RoutedStore, queue: str, *values: Any, **named: Any) -> Any:
+    def call(self: "RoutedStore", queue: str, *values: Any, **named: Any) -> Any:
         return getattr(self.store_for(queue), name)(queue, *values, **named)
 
     return call

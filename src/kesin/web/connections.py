@@ -1,7 +1,5 @@
 """Limits of connections and deadlines of requests: else slow or silent clients hold them all."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections import Counter
@@ -42,7 +40,7 @@ class Connections(ServerState):
         self._open: Counter[str] = Counter()
         self._without_request: dict[BoundedProtocol, None] = {}  # the longest waiting first
 
-    def add(self, connection: BoundedProtocol) -> bool:
+    def add(self, connection: "BoundedProtocol") -> bool:
         """Count a new connection; False if its address has too many."""
         if len(self.connections) >= MAX_CONNECTIONS and self._without_request:
             oldest = next(iter(self._without_request))
@@ -55,7 +53,7 @@ class Connections(ServerState):
         self._open[network] += 1
         return self._open[network] <= self._per_address
 
-    def remove(self, connection: BoundedProtocol) -> None:
+    def remove(self, connection: "BoundedProtocol") -> None:
         self._without_request.pop(connection, None)
         network = self._network(connection)
         if network is not None:
@@ -63,7 +61,7 @@ class Connections(ServerState):
             if not self._open[network]:
                 del self._open[network]
 
-    def note(self, connection: BoundedProtocol, *, has_request: bool) -> None:
+    def note(self, connection: "BoundedProtocol", *, has_request: bool) -> None:
         """Note whether a request is under way; a connection without one may be given up."""
         if has_request:
             self._without_request.pop(connection, None)
@@ -76,7 +74,7 @@ class Connections(ServerState):
             if isinstance(connection, BoundedProtocol):
                 connection.abort_if_stuck()
 
-    def _network(self, connection: BoundedProtocol) -> str | None:
+    def _network(self, connection: "BoundedProtocol") -> str | None:
         """What the connection counts for; a trusted proxy has as many as it needs."""
         if connection.client is None or is_in_networks(connection.client[0], self._trusted_proxies):
             return None

@@ -1,23 +1,19 @@
 """A site like another one, and the removal of a site, whose jobs and audit lines stay."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kesin.engine.access.accounts import Accounts
 from kesin.engine.access.commands import Commands
 from kesin.engine.queue import Queue
 from kesin.engine.validation import invalid_field
+from kesin.engine.workload import Workload
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Invalid, RequestConflict
 from kesin.store.directory import Site
-
-if TYPE_CHECKING:
-    from kesin.engine.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,5 @@
 """A ``Store`` as a simulated process sees it: faults before, in and after calls, then checks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
@@ -30,14 +28,14 @@ class ProcessKilled(BaseException):
 class FaultyStore:
     """The store of one simulated process."""
 
-    def __init__(self, world: World, name: str) -> None:
+    def __init__(self, world: "World", name: str) -> None:
         self._world = world
         self._name = name
         self._steps: list[tuple[ScheduledStep, Iterator[int]]] = []
         self._uncommitted: list[StoreCall] | None = None
         self.dead = False
 
-    def store_for(self, _queue: str) -> FaultyStore:
+    def store_for(self, _queue: str) -> "FaultyStore":
         return self
 
     def __getattr__(self, name: str) -> Any:

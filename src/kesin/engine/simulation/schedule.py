@@ -1,7 +1,5 @@
 """Steps drawn from a seed, plain data: without some of them a history is valid, so it shrinks."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple, get_args
@@ -39,7 +37,7 @@ class ScheduledStep(NamedTuple):
     fault: Fault | None = None
     fault_at: int = 0
     delay_at: int = 0
-    meanwhile: tuple[ScheduledStep, ...] = ()
+    meanwhile: tuple["ScheduledStep", ...] = ()
 
     @property
     def size(self) -> int:

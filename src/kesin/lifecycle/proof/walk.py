@@ -6,8 +6,6 @@ sweeps. Every process that opens a queue walks its lifecycle first, so it must b
 numbered as they are found, and the effects of a move are computed once, not at every node.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import NamedTuple
@@ -125,7 +123,7 @@ class Walk:
         return f"{edge.name} → {self.configurations[to]}"
 
 
-def _moves_by_state(lifecycle: Lifecycle, shared: _Shared) -> dict[str, list[_PreparedMove]]:
+def _moves_by_state(lifecycle: Lifecycle, shared: "_Shared") -> dict[str, list["_PreparedMove"]]:
     prepared = {id(move): _PreparedMove(move, lifecycle, shared) for move in lifecycle.moves}
     for move in lifecycle.moves:
         prepared[id(move)].chain([prepared[id(link)] for link in lifecycle.chained_moves(move)])
@@ -142,7 +140,7 @@ def _moves_by_state(lifecycle: Lifecycle, shared: _Shared) -> dict[str, list[_Pr
 class _PreparedMove:
     """A move with its tests and effects computed in advance."""
 
-    def __init__(self, move: Move, lifecycle: Lifecycle, shared: _Shared) -> None:
+    def __init__(self, move: Move, lifecycle: Lifecycle, shared: "_Shared") -> None:
         self.move = move
         self._edge = Transition(move)
         self._links: list[tuple[_PreparedMove, Transition]] = []
@@ -158,7 +156,7 @@ class _PreparedMove:
         self._counts_return = move.attempt == "return" and move.guard("returns_left") is not None
         self._counts_retry = move.retry == "count"
 
-    def chain(self, links: list[_PreparedMove]) -> None:
+    def chain(self, links: list["_PreparedMove"]) -> None:
         """Set the moves that may follow in the same transaction."""
         self._links = [(link, Transition(self.move, link.move)) for link in links]
 

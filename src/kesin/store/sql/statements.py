@@ -1,7 +1,5 @@
 """One queue's statements, compiled once: plans and the benchmark depend on their exact text."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, wraps
@@ -35,7 +33,7 @@ def _built_once(build: _Build[_Choice, _Built]) -> _Build[_Choice, _Built]:
     """Build a statement on first use, once for each choice of arguments."""
 
     @wraps(build)
-    def built(self: Statements, /, *args: _Choice.args, **named: _Choice.kwargs) -> _Built:
+    def built(self: "Statements", /, *args: _Choice.args, **named: _Choice.kwargs) -> _Built:
         key = (build.__name__, *args, *sorted(named.items()))
         if key not in self.built:
             self.built[key] = build(self, *args, **named)

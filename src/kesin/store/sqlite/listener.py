@@ -5,8 +5,6 @@ read: after a report the file is looked at again in growing pauses. Where the ke
 reports, the file is looked at often. Only jobs that are due wake a thread.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import select
@@ -39,7 +37,7 @@ class SqliteListener(QueueListener):
 
     reconnect_errors = (sqlite3.Error, StoreError, OSError)
 
-    def __init__(self, store: SqliteStore, notifier: Notifier) -> None:
+    def __init__(self, store: "SqliteStore", notifier: Notifier) -> None:
         super().__init__(notifier)
         self._store = store
         self._end: socket.socket | None = None

@@ -5,8 +5,6 @@ open optional group also submits an empty field, so that an empty row still coun
 form is drawn from a value; adding or removing a row changes the value and draws the form again.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping
@@ -47,7 +45,7 @@ class FormNode:
     minimum: float | None = None  # of a number
     maximum: float | None = None
     unit: str = ""
-    children: tuple[FormNode, ...] = ()
+    children: tuple["FormNode", ...] = ()
     columns: tuple[str, ...] = ()  # headings of a list drawn as a table
     is_open: bool = True  # an optional group is closed until the user opens it
     errors: tuple[str, ...] = ()
@@ -150,7 +148,7 @@ class SchemaForm:
         """The submitted value; text that cannot be parsed stays as typed, for the validation."""
         return self._read(self.schema, _build_field_tree(fields), required=True, depth=0)
 
-    def _read(self, unresolved: Schema, tree: _FieldTree, *, required: bool, depth: int) -> Any:
+    def _read(self, unresolved: Schema, tree: "_FieldTree", *, required: bool, depth: int) -> Any:
         schema = self._resolve(unresolved)
         types = _types(schema)
         if depth < MAX_DEPTH and tree.children:
@@ -169,7 +167,7 @@ class SchemaForm:
             return [] if required else _ABSENT
         return _parse_value(schema, types, tree.text or "", required=required)
 
-    def _read_group(self, schema: Schema, tree: _FieldTree, depth: int) -> dict[str, Any]:
+    def _read_group(self, schema: Schema, tree: "_FieldTree", depth: int) -> dict[str, Any]:
         required_keys = schema.get("required", ())
         values: dict[str, Any] = {}
         for key, subschema in schema["properties"].items():
@@ -244,7 +242,7 @@ class _FieldTree:
     """The submitted text at a pointer, and the fields below it."""
 
     text: str | None = None
-    children: dict[str, _FieldTree] = field(default_factory=dict)
+    children: dict[str, "_FieldTree"] = field(default_factory=dict)
 
 
 def _build_field_tree(fields: Mapping[str, str]) -> _FieldTree:

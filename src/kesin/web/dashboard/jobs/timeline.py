@@ -1,7 +1,5 @@
 """A job's timeline, newest first, repeats folded; and what moves changed in its payload."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -65,7 +63,7 @@ class TimelineLine:
     move: Move | None = None
     count: int = 1  # how often the same happened in a row
     first_seq: int = 0  # of the oldest that is folded in: it stays while more are added
-    folded: tuple[TimelineLine, ...] = ()  # newest first
+    folded: tuple["TimelineLine", ...] = ()  # newest first
     unlisted: int = 0  # lines that are folded in and not listed
 
 

@@ -1,7 +1,5 @@
 """The filter of a queue's page, read from its URL: as people type URLs, bad values are ignored."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -71,7 +69,7 @@ class PageFilter:
         pairs = kept + [pair for pair in more.items() if pair[1]]
         return f"?{urlencode(pairs)}" if pairs else ""
 
-    def with_state(self, state: str) -> PageFilter:
+    def with_state(self, state: str) -> "PageFilter":
         """The filter after a click on a state's card: this state alone, or all again."""
         return replace(self, states=() if self.states == (state,) else (state,), ids=())
 
