@@ -66,8 +66,7 @@ class AsyncWorkerThread(WorkerThread):
             if claiming and claiming.done():
                 jobs, claiming = claiming.result(), None
                 alone = [job for job in jobs if job.id in self._alone]
-                new = [job for job in jobs if job.id not in self._alone]
-                running |= self._started(new)
+                running |= self._started([job for job in jobs if job.id not in self._alone])
         for task in running:
             task.cancel()
         if running:

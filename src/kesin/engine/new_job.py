@@ -47,14 +47,13 @@ class NewJob:
         attempts = lifecycle.max_attempts if self.max_attempts is None else self.max_attempts
         for name in self.stamps:
             if name not in lifecycle.enqueue_move.stamp_input:
-                accepted = ", ".join(lifecycle.enqueue_move.stamp_input) or "none"
                 raise BadInput(
                     "unknown_stamp",
                     "stamps",
                     "enqueue on %(queue)s accepts no stamp %(stamp)s: it accepts %(takes)s",
                     queue=repr(queue.name),
                     stamp=repr(name),
-                    takes=accepted,
+                    takes=", ".join(lifecycle.enqueue_move.stamp_input) or "none",
                 )
         if not isinstance(self.once, bool):
             raise BadInput("bad_once", "once", f"once must be True or False, got {self.once!r}")

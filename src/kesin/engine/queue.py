@@ -298,7 +298,6 @@ class Queue(QueueReader):
         if (ids is None) == (where is None):
             raise BadInput("bad_selection", "ids", "name the jobs by ids or by a filter, not both")
         if not self.lifecycle.allows(action, role):
-            allowed = ", ".join(self.lifecycle.actions_of(role)) or "none"
             raise BadInput(
                 "unknown_call",
                 "call",
@@ -306,7 +305,7 @@ class Queue(QueueReader):
                 call=repr(action),
                 role=role,
                 queue=self.name,
-                may=allowed,
+                may=", ".join(self.lifecycle.actions_of(role)) or "none",
             )
         sets_priority = self.lifecycle.sets_priority(action)
         if priority is not None and not sets_priority:

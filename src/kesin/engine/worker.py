@@ -303,8 +303,7 @@ class Worker(ForkAware):
         released: set[str] = set()
         if self.queue.lifecycle.allows("release", "worker"):
             for start in range(0, len(jobs), MAX_BATCH):
-                batch = jobs[start : start + MAX_BATCH]
-                changes = [Change(job.id, job.claim_seq) for job in batch]
+                changes = [Change(job.id, job.claim_seq) for job in jobs[start : start + MAX_BATCH]]
                 outcomes = apply_changes(self.queue, "release", changes, actor=self.name)
                 released |= {outcome.id for outcome in outcomes if outcome.done}
         self.leases.drop(jobs)

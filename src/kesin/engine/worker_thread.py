@@ -163,17 +163,15 @@ class WorkerThread:
         if suspects_only:
             return len(handled_jobs)
         handled = len(handled_jobs) + self._handle_suspects()
-        elapsed_s = self._monotonic() - started
-        grow = elapsed_s < FULL_BATCH_S and len(jobs) >= self._size
+        grow = self._monotonic() - started < FULL_BATCH_S and len(jobs) >= self._size
         self._size = min(self._size * 2, MAX_CLAIM_BATCH) if grow else max(self._size // 2, 1)
         return handled
 
     def _claim(self, share: ClaimShare, ids: Sequence[str] | None) -> list[Job]:
         """Claim jobs and hold their leases; once the grace period is over, release them."""
         worker, (tenants, limit) = self.worker, share
-        lease_s = worker.leases.lease_s
         jobs = self.queue.claim(
-            worker.name, limit=limit, lease_seconds=lease_s, tenants=tenants, ids=ids
+            worker.name, limit=limit, lease_seconds=worker.leases.lease_s, tenants=tenants, ids=ids
         )
         worker.last_success = self._monotonic()
         worker.leases.take(jobs)

@@ -109,8 +109,7 @@ class Workload:
         from kesin.engine.queue import Queue
 
         title = self.job_title if isinstance(self.job_title, str) else ""
-        search = self.search_fields or None
-        listed: dict[str, Any] = {"title": title or None, "search": search}
+        listed: dict[str, Any] = {"title": title or None, "search": self.search_fields or None}
         return Queue(self.name, self.lifecycle(), store, clock=clock, **listed)
 
     @property

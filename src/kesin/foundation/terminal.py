@@ -134,8 +134,7 @@ def rich_table(
     body = [[format_cell(value) for value in row] for row in rows]
     table = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
     for index, name in enumerate(columns):
-        cells = [row[index] for row in body]
-        numbers = bool(body) and all(_NUMBER.match(cell) for cell in cells)
+        numbers = bool(body) and all(_NUMBER.match(row[index]) for row in body)
         side: Literal["left", "right"] = "right" if numbers else "left"
         table.add_column(name, justify=side, overflow="fold", no_wrap=name in UNBROKEN_COLUMNS)
     for row in body:

@@ -165,8 +165,7 @@ def _check_stamps_and_flags(where: str, lifecycle: Lifecycle, move: Move) -> Non
         if stamp not in settable:
             _refuse(where, f"unknown stamp {stamp!r}: declare it in stamps=")
     for guard in move.when:
-        readable = settable | {"created_at", "moved_at"}
-        if guard.kind == "age_over" and guard.names[0] not in readable:
+        if guard.kind == "age_over" and guard.names[0] not in settable | {"created_at", "moved_at"}:
             _refuse(where, f"age_over of the unknown stamp {guard.names[0]!r}")
         if guard.kind in ("flag_set", "flag_not_set") and guard.names[0] not in lifecycle.flags:
             _refuse(where, f"unknown flag {guard.names[0]!r}: declare it in flags=")

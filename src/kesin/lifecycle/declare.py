@@ -253,8 +253,7 @@ class Lifecycle:
             return FINISHED
         if declared.resting:
             return RESTING
-        claimable = any(state in move.sources for move in self.claims)
-        return READY if claimable else WAITING
+        return READY if any(state in move.sources for move in self.claims) else WAITING
 
     def stamp_column(self, stamp: str) -> str:
         """The column that holds a stamp."""

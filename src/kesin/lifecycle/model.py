@@ -329,8 +329,7 @@ def marked(lifecycle: Lifecycle, parent: Job, before: ParentMark = "pending") ->
     state = lifecycle.state[parent.state]
     if before == "done" or (state.success and not state.working):
         return "done"
-    waits = parent.state in lifecycle.waiting_states
-    return "pending" if state.working or waits else "failed"
+    return "pending" if state.working or parent.state in lifecycle.waiting_states else "failed"
 
 
 def parents_mark(marks: Collection[ParentMark]) -> ParentMark:

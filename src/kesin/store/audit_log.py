@@ -286,8 +286,7 @@ class AuditLog:
 
 
 def _anchor_line(action: str, now: int, anchor: AuditAnchor, **more: int) -> AuditLine:
-    details = anchor.as_details(**more)
-    return AuditLine(0, now, CHAIN_ACTOR, action, allowed=True, details=details)
+    return AuditLine(0, now, CHAIN_ACTOR, action, allowed=True, details=anchor.as_details(**more))
 
 
 def _audit_line_from_row(row: tuple[Any, ...]) -> AuditLine:

@@ -34,8 +34,7 @@ AFTER_ALL: Final = "\U0010ffff"  # behind every text that begins the same
 
 def fold(text: str) -> str:
     """The text as terms are written and searched."""
-    folded = text[:MAX_TERM].translate(_TABLE)
-    return folded.replace("  ", " ").replace("  ", " ").strip(" ")
+    return text[:MAX_TERM].translate(_TABLE).replace("  ", " ").replace("  ", " ").strip(" ")
 
 
 def field_of(payload: Any, name: str) -> Any:

@@ -160,7 +160,6 @@ class WorkPool:
                 what=self._what,
                 n=RETRY_AFTER_S,
             )
-        run_in_context = partial(copy_context().run, call, *args, **kwargs)
-        future = self._executor.submit(run_in_context)
+        future = self._executor.submit(partial(copy_context().run, call, *args, **kwargs))
         future.add_done_callback(lambda _: self._places.release())
         return await asyncio.wrap_future(future)

@@ -340,8 +340,7 @@ class Service:
 
     def _sweeper_check(self) -> HealthCheck:
         last = self.sweeper.last_success if self.sweeper else None
-        age_s = self.clock.monotonic() - (last or self._started)
-        if age_s > SWEEPS_MISSED * self.settings.sweep_s:
+        if self.clock.monotonic() - (last or self._started) > SWEEPS_MISSED * self.settings.sweep_s:
             return HealthCheck(ok=False, detail="has missed its last sweeps")
         return HealthCheck(ok=True, detail="sweeps")
 

@@ -26,8 +26,7 @@ def check_parameters(request: Request) -> None:
                 field=repr(name[:64]),
                 known=", ".join(known) or "none",
             )
-            fields = [{"field": name[:64], "message": message}]
-            raise Invalid(message, details={"fields": fields})
+            raise Invalid(message, details={"fields": [{"field": name[:64], "message": message}]})
 
 
 def _query_names(dependant: Dependant) -> Iterator[str]:

@@ -45,8 +45,7 @@ def backup(
     ring = key_ring(settings)
     with bars(shown=not as_json, of_bytes=True) as bar:
         watch = partial(bar, "backing up")
-        dump = dump_for(settings.database)
-        manifest = back_up(dump, target, files, left_out, watch, ring=ring)
+        manifest = back_up(dump_for(settings.database), target, files, left_out, watch, ring=ring)
     signed_with = ring.first if ring else None
     if as_json:
         record = {"backup": str(target.absolute()), **manifest.as_record()}
@@ -128,8 +127,7 @@ def restore(
     secure = partial(restoring.secure_restored, actor=actor, reason=reason, paused=paused)
     with bars(shown=not as_json, of_bytes=True) as bar:
         dump, watch = dump_for(settings.database), partial(bar, "restoring")
-        places = _restore_paths(settings)
-        restoring.restore(backup, dump, places, secure, watch, replace=replace)
+        restoring.restore(backup, dump, _restore_paths(settings), secure, watch, replace=replace)
     reports, log, closed = _verify(settings, backup.audit_head, shown=not as_json)
     if as_json:
         outcome = {"applied": list(backup.pending), "closed_secrets": closed}

@@ -138,8 +138,7 @@ def _folder(settings: Settings) -> Iterator[DoctorCheck]:
     elif folder.exists():
         yield DoctorCheck("data folder", "ok", f"{folder} can be written")
     else:
-        detail = f"{folder} does not exist yet; first use creates it"
-        yield DoctorCheck("data folder", "ok", detail)
+        yield DoctorCheck("data folder", "ok", f"{folder} does not exist yet; first use creates it")
     yield from _disks(settings, nearest)
 
 

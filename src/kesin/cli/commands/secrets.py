@@ -26,8 +26,7 @@ def new_key(
     entries to seal new secrets with it, and keep the others until `kesin secrets rotate` ran.
     """
     entry = encryption.new_key(name)
-    record = {"name": entry.partition(":")[0], "entry": entry}
-    terminal.answer(record, entry, as_json=as_json)
+    terminal.answer({"name": entry.partition(":")[0], "entry": entry}, entry, as_json=as_json)
 
 
 @app.command("rotate")

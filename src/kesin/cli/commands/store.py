@@ -167,8 +167,7 @@ def migrate(
     if not dry_run:
         with closing(open_workload_stores(settings, workloads().values())) as store:
             # The embedded store applied them when it was opened; what another process did counts.
-            embedded = settings.database_file is not None
-            applied = store.migrate() or (outstanding if embedded else [])
+            applied = store.migrate() or (outstanding if settings.database_file is not None else [])
         outstanding = []
     if as_json:
         say_json({"database": where, "applied": applied, "outstanding": outstanding})

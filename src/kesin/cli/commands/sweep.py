@@ -46,8 +46,7 @@ def sweep(
     once = every is None
     wait_s = 0.0 if once else OPEN_WAIT_S
     with open_context(create=True, level="warning" if once else "info", wait_s=wait_s) as context:
-        opened = _open_queues(context, queues, lifecycle)
-        sweeper = Sweeper(opened)
+        sweeper = Sweeper(_open_queues(context, queues, lifecycle))
         _add_workload_calls(context, sweeper)
         if every is None:
             _print_swept(sweeper.sweep(stages), as_json=as_json, line=False)

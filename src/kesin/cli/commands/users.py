@@ -57,8 +57,7 @@ def set_password(name: Name, stdin: PasswordStdin = False, as_json: AsJson = Fal
     with open_context(create=True) as context:
         # An unknown name is refused before a password is typed.
         context.accounts.user(local_operator(), name)
-        password = read_password(from_stdin=stdin)
-        context.accounts.set_password(local_operator(), name, password)
+        context.accounts.set_password(local_operator(), name, read_password(from_stdin=stdin))
         person = context.accounts.user(local_operator(), name)
     _print_user(person, "changed the password of", as_json=as_json)
 

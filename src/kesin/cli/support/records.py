@@ -46,8 +46,7 @@ def print_records(
         say_json(records)
         return
     rows = [[_cell(name, record[name]) for name in fields] for record in records]
-    columns = [headings.get(name, name.replace("_", " ")) for name in fields]
-    print_table(columns, rows, empty=empty)
+    print_table([headings.get(name, name.replace("_", " ")) for name in fields], rows, empty=empty)
 
 
 def flag_names(flags: int, names: Definition | None) -> list[str]:

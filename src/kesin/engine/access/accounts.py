@@ -73,9 +73,8 @@ class Accounts(UserSessions):
         passwords.check_password(password, name)
         password_hash = passwords.hash_password(password)
         with self.directory.transaction():
-            user = self._lock_user(name)
             self.directory.update_user(
-                user._replace(password_hash=password_hash, changed_at=self.now())
+                self._lock_user(name)._replace(password_hash=password_hash, changed_at=self.now())
             )
             ended = self.directory.end_sessions_of(name)
             self.note(actor, "user.passwd", target=name, details={"sessions_ended": ended})

@@ -83,8 +83,7 @@ class Commands:
         if name not in self.queues:
             self.open_new_queues()
         queue = self.queues.get(name)
-        sites = self.visible_sites(actor, name)
-        if queue is None or sites == _NONE:
+        if queue is None or self.visible_sites(actor, name) == _NONE:
             if permission != "read":
                 self.accounts.note(actor, f"queue.{action}", allowed=False, queue=name)
             raise NotFound("no queue %(queue)s, or no access to it", queue=repr(name))
@@ -323,8 +322,7 @@ class Commands:
         matching = where or Filter()
         if site is not None:
             matching = replace(matching, tenants=(site,))
-        visible = self.narrow(actor, name, matching, action)
-        counts = queue.preview(action, visible, ids, options)
+        counts = queue.preview(action, self.narrow(actor, name, matching, action), ids, options)
         order = {state: n for n, state in enumerate(queue.lifecycle.state)}
         keys = sorted(counts, key=lambda key: (order.get(key[0], len(order)), key))
         return ActionPreview({key: counts[key] for key in keys})
@@ -370,8 +368,7 @@ class Commands:
 
     def _controlled_queue(self, actor: Actor, name: str, site: str | None, action: str) -> Queue:
         queue = self.queue(actor, name, "operate", action)
-        sites = self.visible_sites(actor, name)
-        if site is None and sites is not None:
+        if site is None and self.visible_sites(actor, name) is not None:
             self.accounts.note(actor, f"queue.{action}", allowed=False, queue=name)
             raise Forbidden("only a user with all sites can act on the whole queue: name a site")
         if site is not None:

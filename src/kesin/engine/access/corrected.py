@@ -63,8 +63,7 @@ def enqueue_corrected(
         enqueued = {one: copy for one, copy in results.items() if isinstance(copy, str)}
         for job_id, copy_id in enqueued.items():
             text = " · ".join(filter(None, (f"→ {copy_id}", reason)))
-            bulk = queue.act(DISMISS, actor=actor.name, ids=[job_id], reason=text)
-            if not bulk.moved:
+            if not queue.act(DISMISS, actor=actor.name, ids=[job_id], reason=text).moved:
                 raise RequestConflict("%(job)s changed meanwhile: reload it", job=job_id)
         details = {"enqueued": len(enqueued), **why}
         commands.accounts.note(actor, "queue.correct", queue=name, details=details)

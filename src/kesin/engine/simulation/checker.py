@@ -119,8 +119,7 @@ class StoreChecker:
             rows = self._store.find(self.queue, list(self.rows))
         new_events: dict[str, list[Event]] = {}
         for job_id, job in rows.items():
-            old = self.rows.get(job_id)
-            if job == old:
+            if job == self.rows.get(job_id):
                 continue
             events = self._store.events(job_id)
             for difference in differences(job, events):

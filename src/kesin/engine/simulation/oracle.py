@@ -162,8 +162,7 @@ class Oracle(MoveOracle):
     def _check_nothing_due(self, kwargs: dict[str, Any], context: MoveContext) -> None:
         for job in self.rows.values():
             is_ready = job.phase == READY and not self.paused & {"", job.tenant}
-            asked_for = is_ready and self._was_requested(job, kwargs)
-            if asked_for and self._is_claimable(job, context):
+            if is_ready and self._was_requested(job, kwargs) and self._is_claimable(job, context):
                 break_promise("claim", f"{job.id} was due and no worker got it")
 
     @staticmethod

@@ -121,8 +121,7 @@ class _Era:
                 self.why = world.checker.with_names(str(problem))
 
     def _end(self, world: World, bound: int | None) -> None:
-        rounds = (bound or 0) + MAX_JOBS + SPARE_ROUNDS
-        if not world.bring_to_rest(rounds):
+        if not world.bring_to_rest((bound or 0) + MAX_JOBS + SPARE_ROUNDS):
             unfinished = world.checker.working_jobs()
             states = dict(Counter(job.state for job in unfinished))
             break_promise("rest", f"{len(unfinished)} jobs did not come to rest: {states}")

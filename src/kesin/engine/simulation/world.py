@@ -268,8 +268,7 @@ class World:
             held = [job for job in self.checker.rows.values() if job.claimed_at and job.worker]
             if held and self._dice.maybe(0.3):  # near the end of the longest run allowed
                 late.append(self._dice.choice(held))
-                longest_us = self.lifecycle.max_run_seconds * SECOND_US
-                end = (late[-1].claimed_at or 0) + longest_us
+                end = (late[-1].claimed_at or 0) + self.lifecycle.max_run_seconds * SECOND_US
                 self._set_clock(max(self.clock.time_us, end - self._dice.choice((1, SECOND_US))))
             with self._process("a late heartbeat", step) as queue:
                 queue.renew(late)
@@ -290,10 +289,9 @@ class World:
         all_actions = actions_of(self.lifecycle, "worker")
         actions = actions_of(self.lifecycle, "worker", job.state) or all_actions
         action = dice.choice(actions if dice.maybe(0.8) else all_actions)
-        token = dice.choice((claim.claim_seq, claim.claim_seq, claim.claim_seq + 1, None))
         change = Change(
             claim.id,
-            token,
+            dice.choice((claim.claim_seq, claim.claim_seq, claim.claim_seq + 1, None)),
             error_code=dice.code(),
             error_category=dice.choice(list(Category)).value,
             error_message="late",
@@ -340,8 +338,7 @@ class World:
                 queue.act(action, ids=ids, max_attempts=attempts, **kwargs)
 
     def _sample_ids(self, limit: int) -> list[str]:
-        ids = sorted(self.checker.rows)
-        return self._dice.some(ids, self._dice.randint(1, limit))
+        return self._dice.some(sorted(self.checker.rows), self._dice.randint(1, limit))
 
     def _pause(self, step: ScheduledStep) -> None:
         tenant, is_pause = self._dice.choice(("", *self._dice.tenants)), self._dice.maybe(0.4)

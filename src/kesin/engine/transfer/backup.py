@@ -74,8 +74,7 @@ def back_up(
     target = target.absolute()
     part = target.with_name(f"{target.name}.part")
     _require_free_name(target, files)
-    file_bytes = sum(info.st_size for entry in files for _, _, info in list_files(entry))
-    total = dump.size() + file_bytes
+    total = dump.size() + sum(info.st_size for entry in files for _, _, info in list_files(entry))
     require_space(target.parent, total, BackupRefused)
     try:
         part.mkdir(mode=0o700)

@@ -218,8 +218,7 @@ class QueueCopy:
         for _ in range(MAX_PASSES):
             counters = sorted_counters(self.source.store, self.queue)
             self.result.passes += 1
-            differing = self._run_pass()
-            if not differing and sorted_counters(self.source.store, self.queue) == counters:
+            if not self._run_pass() and sorted_counters(self.source.store, self.queue) == counters:
                 self._counters = counters
                 self.refuse_claims()
                 return
@@ -324,8 +323,7 @@ class QueueCopy:
     def _has_new_note(self, job_id: str) -> bool:
         """Whether a note was added to the job since it was copied: notes are no moves."""
         original = self._source_copier.versions_of(self.queue, [job_id]).get(job_id)
-        copy = self._target_copier.versions_of(self.queue, [job_id]).get(job_id)
-        return original != copy
+        return original != self._target_copier.versions_of(self.queue, [job_id]).get(job_id)
 
     def _compare_counts(self, jobs: int, counts: Counter[tuple[str, str]]) -> None:
         copied = sum(len(versions) for versions in _version_pages(self._target_copier, self.queue))

@@ -292,8 +292,7 @@ def _rail(sketch: _Sketch, side: Side, name: str, x: float) -> StateBox:
 
 
 def _draw_lines(sketch: _Sketch, centre: float, edge_of: dict[Side, float]) -> Iterable[DrawnEdge]:
-    arcs = sorted(sketch.arcs, key=lambda arc: -arc.out)
-    for line in (*sketch.lanes, *sketch.across, *arcs):
+    for line in (*sketch.lanes, *sketch.across, *sorted(sketch.arcs, key=lambda arc: -arc.out)):
         y, edge = line.y[line.row], line.label.edge
         near = centre + line.side * sketch.half
         end = edge_of[line.side]

@@ -80,8 +80,7 @@ def family(lifecycle: Lifecycle, state: str) -> Family:
 
 
 def _targets_of(lifecycle: Lifecycle, verdict: Verdict) -> set[str]:
-    moves = lifecycle.actions.get(lifecycle.errors.move_for(verdict) or "", ())
-    return {move.to for move in moves}
+    return {move.to for move in lifecycle.actions.get(lifecycle.errors.move_for(verdict) or "", ())}
 
 
 def marks(state: State, translate: Translate = str, skip: Collection[str] = ()) -> tuple[str, ...]:

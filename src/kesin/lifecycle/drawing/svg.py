@@ -71,8 +71,7 @@ def svg(
 ) -> str:
     """The SVG; enqueue is the edge ``("", to)``, and what is no longer declared is ignored."""
     layout = lay_out(lifecycle, translate)
-    declared = {edge.pair for edge in edges(lifecycle)}
-    travelled = declared & set(highlighted)
+    travelled = {edge.pair for edge in edges(lifecycle)} & set(highlighted)
     legend_width, legend = _legend(layout, translate)
     width = max(layout.width, 2 * MARGIN + legend_width)
     height = layout.height + LINE_HEIGHT + MARGIN

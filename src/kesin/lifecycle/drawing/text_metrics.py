@@ -76,8 +76,7 @@ def state_text(
     """The text of a state's box and the size it needs, at least ``min_width`` wide."""
     state = lifecycle.state[name]
     span = shape.retention(lifecycle, name)
-    untold = {"initial", "working", "holds_key"}
-    words = list(shape.marks(state, translate, untold))
+    words = list(shape.marks(state, translate, {"initial", "working", "holds_key"}))
     if span:
         words.append(translate("kept %(span)s") % {"span": " ".join(map(translate, span.split()))})
     loop = next((edge for edge in shape.edges(lifecycle) if edge.pair == (name, name)), None)

@@ -184,8 +184,7 @@ def _check_lost_claims(walk: Walk) -> Iterator[BrokenRule]:
 
 def _needs_key(lifecycle: Lifecycle, move: Move, state: str) -> bool:
     """Whether the move takes the job's key back, which another job may hold for good."""
-    to = lifecycle.state[move.target(state)]
-    return to.holds_key and not lifecycle.state[state].holds_key
+    return lifecycle.state[move.target(state)].holds_key and not lifecycle.state[state].holds_key
 
 
 def _check_progress(walk: Walk) -> Iterator[BrokenRule]:

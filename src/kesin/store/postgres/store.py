@@ -186,8 +186,7 @@ class PostgresStore(SqlStore):
         self._lock(f"kesin:{self.schema}")
 
     def _lock(self, name: str) -> None:
-        sql = "SELECT pg_advisory_xact_lock(hashtextextended(%(name)s, 0))"
-        self._rows(sql, {"name": name})
+        self._rows("SELECT pg_advisory_xact_lock(hashtextextended(%(name)s, 0))", {"name": name})
 
     def migrate(self, *, up_to: int | None = None) -> list[str]:
         """Apply pending migrations; a restore first goes only up to the backup's version."""
@@ -206,8 +205,7 @@ class PostgresStore(SqlStore):
                 migration for migration in pending if up_to is None or migration.version <= up_to
             ]
             for migration in pending:
-                text = fill(migration.text, {"schema": self.schema})
-                connection.execute(text)
+                connection.execute(fill(migration.text, {"schema": self.schema}))
                 connection.execute(
                     f"INSERT INTO {table} (version, name, checksum) VALUES (%s, %s, %s)",
                     (migration.version, migration.name, migration.checksum),
@@ -344,8 +342,7 @@ class PostgresStore(SqlStore):
 
     def compact(self, queue: str) -> int:
         """Merge the append-only counter rows; concurrent calls never merge the same row twice."""
-        rows = self._rows(self.statements(queue).plain("compact"), {"queue": queue})
-        return int(rows[0][0])
+        return int(self._rows(self.statements(queue).plain("compact"), {"queue": queue})[0][0])
 
     def scan(self, queue: str) -> Iterator[tuple[Job, list[Event]]]:
         columns, table = event_columns(self.dialect), self.dialect.table("event")

@@ -28,10 +28,9 @@ class RedisMetadata:
     ) -> list[MetadataEntry]:
         flat = self._store.execute_metadata("facts", workload)
         fields = zip(flat[::2], flat[1::2], strict=True)
-        entries = [_parse_entry(workload, field, text) for field, text in fields]
         return sorted(
             entry
-            for entry in entries
+            for entry in [_parse_entry(workload, field, text) for field, text in fields]
             if (site is None or entry.site == site) and (name is None or entry.name == name)
         )
 

@@ -40,8 +40,7 @@ def script() -> str:
         )
     )
     folder = files("kesin.store.redis") / "lua"
-    parts = [(folder / f"{name}.lua").read_text("utf-8") for name in PARTS]
-    return "\n".join((constants, *parts))
+    return "\n".join((constants, *[(folder / f"{name}.lua").read_text("utf-8") for name in PARTS]))
 
 
 def _lua_list(names: Iterable[str]) -> str:
@@ -62,8 +61,7 @@ class Program:
         self._built: dict[tuple[tuple[Move, ...], Role | None], str] = {}
         claims, limited = lifecycle.claims, lifecycle.limited_claim
         meter = meter_of(limited) if limited else None
-        takes_slot = any(map(lifecycle.capacity_of, claims))
-        alone = takes_slot and not limited
+        alone = any(map(lifecycle.capacity_of, claims)) and not limited
         self.max_claim = 1 if alone else MAX_BATCH
         contested = alone or any(takes_key(lifecycle, move) for move in claims)
         names, after = [state.name for state in lifecycle.states], lifecycle.enqueue_after_move

@@ -115,8 +115,7 @@ class RedisReader(Store):
         names = self.definition(queue)
         if names is None:
             return []
-        edges = [edge[1:] for edge in self.declared(queue)]
-        text = json.dumps({**names._asdict(), "edges": edges})
+        text = json.dumps({**names._asdict(), "edges": [edge[1:] for edge in self.declared(queue)]})
         return [RulesVersion(queue, 0, "", text, virtual_time=False, declared_at=0)]
 
     def retired_states(self, queue: str) -> frozenset[str]:
@@ -179,10 +178,9 @@ class RedisReader(Store):
 
     def pairs(self, queue: str, where: Filter) -> list[tuple[str, str]]:
         """(state, tenant) for every list that holds jobs and matches the filter."""
-        counts = count_jobs(queue, self.move_counts(queue)).tenants
         return [
             (state, tenant)
-            for tenant, states in counts.items()
+            for tenant, states in count_jobs(queue, self.move_counts(queue)).tenants.items()
             if where.tenants is None or tenant in where.tenants
             for state, n in states.items()
             if n > 0 and (not where.states or state in where.states)
@@ -310,8 +308,7 @@ class RedisReader(Store):
         ids = self._execute("ids", {"queue": queue}, items=sorted(states))
         for start in range(0, len(ids), HISTORIES_PER_SCRIPT):
             chunk = ids[start : start + HISTORIES_PER_SCRIPT]
-            answers = self._execute("histories", {"queue": queue}, items=chunk)
-            for row, entries, *_ in answers:
+            for row, entries, *_ in self._execute("histories", {"queue": queue}, items=chunk):
                 job = parse_job(row)
                 yield job, [parse_event(job.id, entry) for entry in entries]
 

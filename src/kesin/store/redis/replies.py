@@ -89,8 +89,7 @@ class RedisListener(QueueListener):
         client: Any = self._client  # its type stubs lack pubsub
         with client.pubsub() as pubsub:
             pubsub.subscribe(CHANNEL)
-            confirmed = pubsub.get_message(timeout=RESPONSE_TIMEOUT_S)
-            if confirmed is None:
+            if pubsub.get_message(timeout=RESPONSE_TIMEOUT_S) is None:
                 raise redis.TimeoutError(f"no answer within {RESPONSE_TIMEOUT_S:g} s")
             # So polls check the connection.
             pubsub.connection.health_check_interval = LIVENESS_CHECK_S

@@ -226,10 +226,9 @@ def _parts(conditions: MoveConditions, only: Collection[str] | None) -> list[dic
         | {"wanted": f"NOT ({by_error})" if moves else "TRUE"},
     ]
     if moves:
-        next_at = f"CASE WHEN {by_job} THEN j.timer_at END"
         parts.append(
             {"states": failing, "wanted": f"({by_error})", "retries": f"({by_job})"}
-            | {"next_at": next_at}
+            | {"next_at": f"CASE WHEN {by_job} THEN j.timer_at END"}
         )
     return [part for part in parts if part["states"] != "()"]
 

@@ -66,8 +66,7 @@ class SqlInserter(SqlReader):
         for _ in range(MAX_CONFLICT_ATTEMPTS):
             if not pending:
                 break
-            new_jobs = [jobs[index] for index in pending]
-            inserted = self._insert_new(statements, new_jobs, params)
+            inserted = self._insert_new(statements, [jobs[index] for index in pending], params)
             by_index |= {
                 index: Outcome("inserted", job.id, statements.creates(job).to, 1)
                 for index in pending

@@ -91,8 +91,7 @@ class SqlReader(Store):
         return Job._make(rows[0]) if rows else None
 
     def find(self, queue: str, ids: Sequence[str]) -> dict[str, Job]:
-        rows = self._read_ids("find", queue, ids)
-        return {job.id: job for job in map(Job._make, rows)}
+        return {job.id: job for job in map(Job._make, self._read_ids("find", queue, ids))}
 
     def states(self, queue: str, ids: Sequence[str]) -> dict[str, str]:
         return dict(self._read_ids("states", queue, ids))
@@ -139,8 +138,7 @@ class SqlReader(Store):
         name = "jobs" + _way_in(where) if among is None else "jobs_among"
         sql = statements.jobs(name, conditions, oldest_first=where.oldest_first)
         jobs = [Job._make(row) for row in self._read(sql, params)]
-        more = len(jobs) > limit
-        return Page(jobs[:limit], jobs[limit - 1].id if more else None)
+        return Page(jobs[:limit], jobs[limit - 1].id if len(jobs) > limit else None)
 
     def count_matching(
         self, queue: str, where: Filter, *, limit: int, above: str = FIRST_ID, below: str = LAST_ID
@@ -321,8 +319,7 @@ class SqlReader(Store):
         statements = self.statements(queue)
         if not is_id(job_id):
             return None
-        params = {"queue": queue, "id": job_id, "most": limit}
-        rows = self._read(statements.plain("ahead"), params)
+        rows = self._read(statements.plain("ahead"), {"queue": queue, "id": job_id, "most": limit})
         return rows[0][0] if rows else None
 
     def _overdue(self, queue: str, now: int | None, *, oldest: bool = True) -> Overdue:

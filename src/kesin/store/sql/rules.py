@@ -166,8 +166,7 @@ class SqlRules(SqlInserter):
         with self.transaction():
             self._lock_rules(queue)
             self._lock_jobs()
-            jobs = jobs_by_state(self.move_counts(queue)).get(state, 0)
-            refuse_occupied(queue, state, jobs)
+            refuse_occupied(queue, state, jobs_by_state(self.move_counts(queue)).get(state, 0))
             for name in ("retire_state", "retire_moves"):
                 self._rows(self._beside(name), params)
 

@@ -218,12 +218,11 @@ class Statements:
             return self._with_input(
                 "apply", shared_columns=shared_columns, which=which, assignments=assignments
             )
-        numbers = [str(n) for n in range(len(moves))]
         return self._with_input(
             "apply",
             shared_columns=shared_columns,
             verdict=compiler.verdict(moves),
-            chosen=compiler.name_list(numbers),
+            chosen=compiler.name_list([str(n) for n in range(len(moves))]),
             assignments=compiler.assignments(moves, "i.verdict::integer"),
         )
 
@@ -281,8 +280,7 @@ class Statements:
 
     @cached_property
     def renew(self) -> Statement:
-        max_run_us = str(self.lifecycle.max_run_seconds * SECOND_US)
-        return self._with_input("renew", max_run_us=max_run_us)
+        return self._with_input("renew", max_run_us=str(self.lifecycle.max_run_seconds * SECOND_US))
 
     @_built_once
     def sweep(self, move: Move, *, capped: bool = False) -> str:

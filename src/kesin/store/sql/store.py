@@ -227,8 +227,7 @@ class SqlStore(SqlRules):
         lost = [Change(job_id) for job_id, o in outcomes.items() if o.reason == "duplicate"]
         if lost:
             rivals = statements.over_input("rivals")
-            items = statements.items(rivals, lost)
-            for job_id, holder in self._rows(rivals.sql, {"items": items}):
+            for job_id, holder in self._rows(rivals.sql, {"items": statements.items(rivals, lost)}):
                 outcomes[job_id] = outcomes[job_id]._replace(holder=holder)
 
     def _judge_safely(self, call: ActionCall, changes: Sequence[Change]) -> dict[str, Outcome]:

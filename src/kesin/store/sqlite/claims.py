@@ -49,8 +49,7 @@ class Claim:
     def _by_turns(self) -> list[Row]:
         """The rows of the due jobs, as the claim sets them, in the order they became due."""
         limit = self._most()
-        has_levels = self._one(self._statements.plain("claim_levels"), {})
-        levels = LEVELS if has_levels else (0,)
+        levels = LEVELS if self._one(self._statements.plain("claim_levels"), {}) else (0,)
         rows: list[Row] = []
         with closing(self._open_tenants(json.dumps(levels))) as turns:
             served = list(islice(turns, limit))
@@ -97,8 +96,7 @@ class Claim:
         is_open = self._statements.plain("claim_open")
         with closing(self._connection.execute(turns, self._params)) as tenants:
             for walked, (tenant,) in enumerate(tenants, 1):
-                given = {"tenant": tenant, "levels": levels}
-                if self._one(is_open, given) and self._left(tenant):
+                if self._one(is_open, {"tenant": tenant, "levels": levels}) and self._left(tenant):
                     yield tenant
                 if walked == MAX_WALKED:
                     self.walked_to = tenant
@@ -174,5 +172,4 @@ class Claim:
         for tenant, taken in self._taken.items():
             if self._meter:
                 free_at = self._meter.after(self._free_at(tenant), self._params["now"], taken)
-                row = {"tenant": tenant, "move": self._move.name, "free_at": free_at}
-                self._all(_SPEND, row)
+                self._all(_SPEND, {"tenant": tenant, "move": self._move.name, "free_at": free_at})

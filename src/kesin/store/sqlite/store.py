@@ -215,8 +215,7 @@ class SqliteStore(SqlStore):
         call_params = statements.params_for(statement, changes, call.params)
         with self.transaction():
             chosen = self._chosen(call, changes)
-            rows = self._writer.execute(statement.sql, call_params).fetchall()
-            outcomes = moved_outcomes(rows)
+            outcomes = moved_outcomes(self._writer.execute(statement.sql, call_params).fetchall())
             if len(outcomes) < len(changes):
                 unmoved = [change for change in changes if change.id not in outcomes]
                 reasons = statements.reasons(moves)
@@ -285,12 +284,11 @@ class SqliteStore(SqlStore):
 
     def health(self) -> dict[str, str | int]:
         pages = self._read("PRAGMA page_count", {})[0][0]
-        size = self._read("PRAGMA page_size", {})[0][0]
         report: dict[str, str | int] = {
             "store": "sqlite",
             "version": sqlite3.sqlite_version,
             "path": self.path,
-            "bytes": pages * size,
+            "bytes": pages * self._read("PRAGMA page_size", {})[0][0],
             "journal": self._read("PRAGMA journal_mode", {})[0][0],
         }
         log = Path(self.path + "-wal")

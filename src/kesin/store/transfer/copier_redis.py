@@ -67,8 +67,7 @@ class RedisCopier(Copier):
         check_batch_size(histories)
         for start in range(0, len(histories), JOBS_PER_SCRIPT):
             batch = histories[start : start + JOBS_PER_SCRIPT]
-            items = [_encode_history(history) for history in batch]
-            self._execute("put_jobs", queue, items)
+            self._execute("put_jobs", queue, [_encode_history(history) for history in batch])
 
     def drop(self, queue: str, ids: Sequence[str]) -> None:
         check_batch_size(ids)
@@ -118,5 +117,4 @@ def _encode_history(history: JobHistory) -> dict[str, Any]:
 
 def _flatten(values: dict[str, Any], without: Sequence[str] = ()) -> list[str]:
     present = {name: str(value) for name, value in values.items() if value is not None}
-    kept = (pair for pair in present.items() if pair[0] not in without)
-    return list(chain.from_iterable(kept))
+    return list(chain.from_iterable(pair for pair in present.items() if pair[0] not in without))

@@ -220,12 +220,11 @@ class PostgresCopier(SqlCopier):
     def insert(self, table: str, columns: Sequence[str], rows: Rows, *, skip: bool = False) -> None:
         if rows:
             names, kind = ", ".join(columns), self._table(table)
-            named = [dict(zip(columns, row, strict=True)) for row in rows]
             self._store._rows(  # noqa: SLF001
                 f"INSERT INTO {kind} ({names}) SELECT {names}"
                 f" FROM json_populate_recordset(NULL::{kind}, %(rows)s::json)"
                 f"{_SKIP if skip else ''}",
-                {"rows": wire_json(named)},
+                {"rows": wire_json([dict(zip(columns, row, strict=True)) for row in rows])},
             )
 
 

@@ -99,8 +99,7 @@ class SqliteDump(Dump):
                 connection.execute("PRAGMA journal_mode = DELETE")
                 connection.execute("BEGIN EXCLUSIVE")
                 connection.execute("COMMIT")
-                where = f"the database {self.path}"
-                self._refuse_overwrite(where, connection, replace=replace)
+                self._refuse_overwrite(f"the database {self.path}", connection, replace=replace)
             except sqlite3.OperationalError as problem:
                 raise RestoreRefused(
                     f"{self.path} is in use ({problem}): stop the service, the workers, the sweeper"

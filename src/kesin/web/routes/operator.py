@@ -191,9 +191,8 @@ def _enqueue_jobs(
                 result="rejected", id=None, code=outcome.code, message=str(outcome)
             )
         else:
-            inserted = outcome.result == "inserted"
             body = schemas.EnqueueResult(
-                result="inserted" if inserted else "duplicate", id=outcome.id
+                result="inserted" if outcome.result == "inserted" else "duplicate", id=outcome.id
             )
         bodies.append(body)
     return json_response(schemas.EnqueueResults(jobs=bodies), 201)

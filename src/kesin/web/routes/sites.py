@@ -119,8 +119,7 @@ def delete_site(
 @router.get("/sites/{site_id}/keys")
 def list_keys(request: Request, actor: SignedInActor, site_id: Id) -> list[SiteKey]:
     """The keys of this site, including revoked keys."""
-    keys = service_of(request).accounts.keys(actor)
-    return [_key(key) for key in keys if key.site == site_id]
+    return [_key(key) for key in service_of(request).accounts.keys(actor) if key.site == site_id]
 
 
 @router.post("/sites/{site_id}/keys", status_code=201, response_model=SiteKey)

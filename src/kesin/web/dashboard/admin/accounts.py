@@ -238,6 +238,5 @@ def _audit_row(line: AuditLine) -> tuple[AuditLine, str, bool]:
     """The line, its details as they are shown, and whether it is about a job."""
     details = ""
     if line.details:
-        masked = MASKING.value(json.loads(line.details))
-        details = json.dumps(masked, ensure_ascii=False)
+        details = json.dumps(MASKING.value(json.loads(line.details)), ensure_ascii=False)
     return line, details, line.queue is not None and is_id(line.target)

@@ -195,8 +195,7 @@ class SchemaForm:
                 return changed
             schema = child_schema
             empty: Any = [] if "array" in _types(schema) else {}
-            is_list = isinstance(node, list)
-            node = _get_item(node, step) if is_list else node.setdefault(step, empty)
+            node = _get_item(node, step) if isinstance(node, list) else node.setdefault(step, empty)
             if not isinstance(node, list | dict):
                 return changed
             if depth == len(steps) - 1 and isinstance(node, list) and len(node) < MAX_ROWS:

@@ -55,8 +55,7 @@ def _parse_multipart(body: bytes, content_type: str) -> Upload:
     boundary = heading.get_boundary("")
     if heading.get_content_type() != _MULTIPART or not _BOUNDARY.fullmatch(boundary):
         raise Invalid("choose a file and send it with the form", code="no_file")
-    delimiter = b"\r\n--" + boundary.encode()
-    parts = (b"\r\n" + body).split(delimiter)
+    parts = (b"\r\n" + body).split(b"\r\n--" + boundary.encode())
     if len(parts) > MAX_PARTS:
         raise TooLarge("a form with a file may have at most %(most)s fields", most=MAX_PARTS)
     if len(parts) < 2 or not parts[-1].startswith(b"--"):  # noqa: PLR2004  # the preamble and the end

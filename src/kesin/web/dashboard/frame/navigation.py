@@ -106,8 +106,7 @@ def site_switch(ctx: PageContext) -> tuple[str, list[tuple[str, str, bool]]] | N
         return None
     path = ctx.request.url.path
     queue = path.removeprefix(_QUEUES) if path.startswith(_QUEUES) else ""
-    with_sites = (name for name, pages in ctx.frame.pages.items() if pages.site_path)
-    about = queue or next(with_sites, "")
+    about = queue or next((name for name, pages in ctx.frame.pages.items() if pages.site_path), "")
     known = ctx.service.queues if queue else ctx.service.workloads
     if about not in known or not ctx.commands.workload(about).has_sites:
         return None

@@ -150,13 +150,12 @@ class ShownRelative(NamedTuple):
 def _shown_relative(ctx: PageContext, job: Job) -> ShownRelative:
     lifecycle = ctx.service.queues[job.queue].lifecycle
     name = ctx.job_name(job) or plain_key(job) or f"…{job.id[-12:]}"
-    gist = job.error_code or job.result_json or ""
     return ShownRelative(
         job,
         _shortened(name, MAX_KEY_IN_TITLE),
         ctx.title_of(job.queue),
         state_group(lifecycle, job.state),
-        _shortened(gist, MAX_GIST),
+        _shortened(job.error_code or job.result_json or "", MAX_GIST),
     )
 
 

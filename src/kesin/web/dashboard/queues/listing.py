@@ -139,8 +139,7 @@ def _renewed_rows(source: JobSource, shown: Sequence[str], cursor: str | None) -
     news = _news(source, matching, cursor)
     known = JobCount(len(matching) + news.n, cursor is None and news.exact)
     rows = [found.get(job_id, job_id) for job_id in shown]
-    stale = frozenset(shown) - matching
-    return ShownRows(rows, cursor, _matching(source, known), 0, stale, news)
+    return ShownRows(rows, cursor, _matching(source, known), 0, frozenset(shown) - matching, news)
 
 
 def _matching(source: JobSource, known: JobCount) -> JobCount:

@@ -86,8 +86,7 @@ def more(ctx: Context, queue: str) -> HTMLResponse:
 
 @router.get("/dashboard/queues/{queue}/rows.csv")
 def export(ctx: Context, queue: str) -> StreamingResponse:
-    opened = ctx.commands.queue(ctx.actor, queue)
-    page_filter, _, source = _search(ctx, opened)
+    page_filter, _, source = _search(ctx, ctx.commands.queue(ctx.actor, queue))
     ctx.accounts.note(ctx.actor, "queue.export", queue=queue, site=page_filter.site or None)
     named = {"content-disposition": f'attachment; filename="{queue}.csv"'}
     headers, media_type = {**named, "cache-control": UNCACHED}, "text/csv; charset=utf-8"
