@@ -157,6 +157,10 @@ def test_a_backup_lists_what_is_stored_elsewhere(kesin, fill, monkeypatch):
     answer = kesin("backup", "b")
     assert answer.code == 0, answer.err
     lines = [line for line in answer.lines if line.startswith("not included: ")]
-    for part in ("PDFs in s3://bucket/pdfs", "templates in own", "PDF jobs in redis://:…@127"):
+    for part in (
+        "PDFs and template versions in s3://bucket/pdfs",
+        "templates in own",
+        "PDF jobs in redis://:…@127",
+    ):
         assert any(part in line for line in lines)
     assert "hush" not in answer.out + Path("b/manifest.json").read_text()

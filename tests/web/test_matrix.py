@@ -152,7 +152,7 @@ class Requests:
         if row.path.startswith("/pdf/templates"):
             name = "nothing" if row.case == "none" else "invoice"
             sent = {"json": {"variables": INVOICE}} if row.method == "POST" else {}
-            return row.path.replace("{name}", name), sent
+            return row.path.replace("{name}", name).replace("{version}", "0" * 64), sent
         if row.case == "new":
             return row.path, {"content": b"x"} if "uploads" in row.path else {"json": body}
         if row.case == "valid":
@@ -196,6 +196,7 @@ class Requests:
         site = "nowhere" if row.case == "none" else OWN
         job = self._order(row, caller)
         ids = {"site_id": site, "token": "nothing", "job_id": job, "action": "approve"}
+        ids |= {"name": "invoice", "version": "0" * 64}
         paged = {**INVOICE, "number": "sent by the page"}
         invoice = {"template": "invoice", "source": json.dumps(paged), "do": "json"}
         forms: dict[str, Any] = {
@@ -208,7 +209,11 @@ class Requests:
         }
         what = row.path.rpartition("/")[2]
         sent: dict[str, Any] = {}
-        if what in {"fixes", "import"}:
+        if what == "dialog":
+            sent = {"params": {"do": "delete", "version": "none"}}
+        elif row.path == "/dashboard/pdf/templates" and row.method == "POST":
+            sent = {"data": {"do": "upload", "name": "invoice"}, "files": {"file": ("t.zip", "no")}}
+        elif what in {"fixes", "import"}:
             sent = {"files": {"file": ("list.csv", "externalId,gclid\nnone,x\n", "text/csv")}}
         elif row.method == "POST":
             sent = {"data": invoice if row.case == "new" else forms.get(what, {})}

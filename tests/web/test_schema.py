@@ -50,6 +50,9 @@ BY_HAND = {
     *("PUT /api/oci/credentials", "DELETE /api/oci/credentials"),
     *("POST /api/oci/reconciliation", "POST /pdf/webhooks/{webhook_id}/resend"),
     *("PUT /api/oci/sites/{site_id}/credentials", "DELETE /api/sites/{site_id}"),
+    *("PUT /pdf/templates/{name}", "GET /pdf/templates/{name}/versions"),
+    "POST /pdf/templates/{name}/versions/{version}/activate",
+    "DELETE /pdf/templates/{name}/versions/{version}",
     *("POST /api/sites/{site_id}/keys", "DELETE /api/sites/{site_id}/keys/{key_id}"),
     *(
         f"{method} /pdf/{path}/download"  # all of them may have been cancelled by then

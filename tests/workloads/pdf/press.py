@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from kesin.engine.queue import Queue
 from kesin.engine.replay import verify
 from kesin.engine.sweeper import Sweeper
 from kesin.foundation.clock import ManualClock
+from kesin.foundation.settings import Settings
 from kesin.lifecycle.vocabulary import STAGES
 from kesin.store.contract import Store
 from kesin.workloads.pdf.config import PdfRenderConfig
@@ -19,6 +21,7 @@ from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStore
 from kesin.workloads.pdf.jobs.worker import PdfRenderWorker
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
+from kesin.workloads.pdf.services import TemplateSource
 from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore
 from kesin.workloads.pdf.storage.base import StorageBackend, StorageDown
 from kesin.workloads.pdf.storage.local import LocalStorage
@@ -119,6 +122,12 @@ class Press:
 
     def moves(self, job: PdfJob) -> list[str]:
         return [event.move for event in self.queue.events(job.job_id)]
+
+
+def folder_templates(settings: Settings) -> TemplateSource:
+    """The templates of folders alone, in a service where none was ever uploaded."""
+    versions: Any = SimpleNamespace(active=dict, read=None, clock=ManualClock())
+    return TemplateSource(settings, versions)
 
 
 def payload(number: str = "A-1") -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Changed templates are noticed by routes and workers; fetched pictures are measured."""
 
 import base64
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,21 +13,25 @@ from kesin.workloads.pdf.doctor import run_checks
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
 from kesin.workloads.pdf.jobs.store import pdf_title
 from kesin.workloads.pdf.safe_fetch import FetchedResource, FetchRefused
-from kesin.workloads.pdf.services import TemplateSource, chromium_settings, create_renderer
+from kesin.workloads.pdf.services import chromium_settings, create_renderer, open_templates
 from tests.attacks.bombs import png
 from tests.workloads.pdf.batching import TEMPLATE, BatchWorld, opened_batches
+from tests.workloads.pdf.press import folder_templates
 
 
 def test_a_changed_template_is_used_without_a_restart_if_it_can_be_used(request, tmp_path):
     with opened_batches("sqlite", tmp_path, request) as world:
         world.person("ayse", "admin", all_sites=True)
-        worker, source = create_renderer(world.settings, world.pdf), TemplateSource(world.settings)
+        worker, source = (
+            create_renderer(world.settings, world.pdf),
+            open_templates(world.settings, world.pdf),
+        )
         first, before = source.library(), shown_hash(world)
         assert worker.library.get("card").content_hash == before
         assert "The last change" not in shown_page(world)
 
         _template(world).write_text("{% if %}")
-        assert source.library() is first
+        assert source.library().get("card").content_hash == before
         assert shown_hash(world) == worker.library.get("card").content_hash == before
         check = next(one for one in run_checks(world.settings) if "card/template" in one.found)
         assert not check.ok
@@ -53,9 +58,28 @@ def test_a_job_is_called_by_the_first_texts_and_numbers_of_its_schema(bindery):
     assert pdf_title({**job.payload, "manner": {"fields": 7}}) == "card · Ada · e"
 
 
+def test_a_broken_template_holds_no_change_of_another_back(bindery, tmp_path):
+    folder = shutil.copytree(_template(bindery).parent.parent, tmp_path / "own")
+    shutil.copytree(folder / "card", folder / "note")
+    source = folder_templates(bindery.settings.model_copy(update={"pdf_templates": folder}))
+    before = source.library().get("card").content_hash
+    (folder / "card" / "template.html").write_text("{% if %}")
+    (folder / "note" / "template.html").write_text(TEMPLATE.replace("<p>", "<p>Dear "))
+    for name in ("Ada", "Bob"):
+        library = source.library()
+        assert f"<p>Dear {name}" in library.render_html("note", {"name": name})
+        assert f"<p>{name}" in library.render_html("card", {"name": name})
+        assert library.get("card").content_hash == before
+        assert source.rejected.keys() == {"card"}
+        (folder / "note" / "texts.json").write_text("{}")  # the next change
+    shutil.rmtree(folder / "card")
+    assert source.library().names == ("note",)
+    assert not source.rejected
+
+
 def test_templates_that_never_could_be_used_are_an_error(tmp_path):
     with pytest.raises(Unavailable, match="there is no folder"):
-        TemplateSource(Settings(pdf_templates=tmp_path / "none")).library()
+        folder_templates(Settings(pdf_templates=tmp_path / "none")).library()
 
 
 def test_the_pictures_that_a_document_fetches_are_measured_together(monkeypatch):

@@ -208,6 +208,7 @@ class PdfJobBody(PdfJobResponse):
     download_url: str | None = Field(None, description="of a job that succeeded")
     retry_count: int
     template_name: str = ""
+    template_version: str | None = Field(None, description="the name that pins its version")
     file_name: str | None = None
     pages: int | None = None
     bytes: int | None = None
@@ -251,6 +252,7 @@ class TemplateLine(BaseModel):
     title: str
     description: str
     content_hash: str
+    version: str = Field(description="the active version; empty for one of the folder")
     problem: str | None = Field(description="why it, or its last change, cannot be used")
 
 
@@ -259,6 +261,31 @@ class TemplateBody(TemplateLine):
 
     json_schema: dict[str, Any] = Field(serialization_alias="schema")
     sample: dict[str, Any]
+
+
+class TemplateVersion(BaseModel):
+    """A version of a template, and who added and activated it last; it is stored as it is here."""
+
+    name: str
+    version: str
+    state: Literal["draft", "active", "retired"]
+    added_at: str
+    added_by: str
+    activated_at: str | None = None
+    activated_by: str | None = None
+
+
+class TemplateVersionList(BaseModel):
+    """The versions of a template, newest first; if none is active, the one of the folder is."""
+
+    versions: list[TemplateVersion] = []
+
+    @property
+    def active(self) -> str | None:
+        return next((each.version for each in self.versions if each.state == "active"), None)
+
+    def find(self, version: str) -> TemplateVersion | None:
+        return next((each for each in self.versions if each.version == version), None)
 
 
 class PreviewRequest(Strict, frozen=True):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -40,8 +41,10 @@ if TYPE_CHECKING:
     from kesin.workloads.pdf.jobs.rq_worker import PdfRqWorker
     from kesin.workloads.pdf.jobs.worker import PdfRenderWorker, PdfWorker
     from kesin.workloads.pdf.templating.library import TemplateLibrary
+    from kesin.workloads.pdf.templating.versions import TemplateVersions
 
 MAX_WATCHED: Final = 2_000  # files of the folder of templates
+RETRY_S: Final = 30  # until an active version that cannot be used is read again
 # Once a process: a folder would be made again while its disk is missing.
 _open_storage_once: Final = lru_cache(maxsize=8)(open_storage)
 log = Logger("kesin.pdf")
@@ -68,10 +71,11 @@ def picture_limits(settings: Settings) -> PictureLimits:
 
 
 class TemplateSource:
-    """The templates of the settings, loaded again when a file of their folders has changed."""
+    """The templates in use, loaded again when a file has changed or another version is active."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, versions: TemplateVersions) -> None:
         self._settings = settings
+        self.versions = versions
         self._lock = threading.Lock()
         self._library: TemplateLibrary | None = None
         self._stamp: object = None
@@ -81,28 +85,38 @@ class TemplateSource:
         """Return the templates as they are now; while a change cannot be used, as they were."""
         with self._lock:
             paths = self._settings.pdf_templates, self._settings.pdf_fonts
-            stamp = [_folder_stamp(folder) for folder in paths]
+            active, broken = self.versions.active(), self._library and self._library.broken
+            retry = broken and not broken.keys().isdisjoint(active)
+            tick = self.versions.clock.monotonic() // RETRY_S if retry else None
+            stamp = [active, tick, *map(_folder_stamp, paths)]
             if self._library is None or stamp != self._stamp:
-                self._library = self._load(self._library)
+                self._library = self._load(self._library, active)
                 self._stamp = stamp
             return self._library
 
-    def _load(self, current: TemplateLibrary | None) -> TemplateLibrary:
-        """Load the templates, unless one that can be used now could not be any more."""
-        used = () if current is None else current.names
+    def _load(self, current: TemplateLibrary | None, active: Mapping[str, str]) -> TemplateLibrary:
+        """Load the templates; one that cannot be used any more stays as it was."""
+        used = {} if current is None else {name: current.get(name) for name in current.names}
         try:
             library = load_pdf_templates(self._settings)
         except (RenderFailed, Unavailable) as problem:
             if current is None:
                 raise
             self.rejected = dict.fromkeys(used, problem)
+            library = current
         else:
-            self.rejected = {name: library.broken[name] for name in used if name in library.broken}
-            if current is None or not self.rejected:
-                return library
+            library.read_version, library.active = self.versions.read, active
+            for name, version in active.items():
+                library.use_version(name, version)
+            self.rejected = {}
+            for name, template in used.items():
+                same = template.version == active.get(name, "")
+                if current is not None and same and name in library.broken:
+                    self.rejected[name] = library.broken[name]
+                    library.adopt(name, current)
         for name, why in self.rejected.items():
             log.warning("template_not_loaded", template=name, why=str(why))
-        return current
+        return library
 
 
 def _folder_stamp(folder: Path | None) -> object:
@@ -174,6 +188,13 @@ def open_artifact_store(settings: Settings, queue: Queue) -> PdfArtifactStore:
         raise Unavailable("%(problem)s: look at KESIN_PDF_ARTIFACTS", problem=problem) from None
 
 
+def open_templates(settings: Settings, queue: Queue) -> TemplateSource:
+    from kesin.workloads.pdf.templating.versions import TemplateVersions
+
+    versions = TemplateVersions(queue, lambda: open_artifact_store(settings, queue).storage)
+    return TemplateSource(settings, versions)
+
+
 def open_job_store(context: WorkloadContext) -> PdfJobStore:
     queue = context.commands.queues["pdf"]
     largest = context.settings.pdf_body_kb * 1024 * STORED_PER_BYTE
@@ -190,7 +211,7 @@ def create_renderer(settings: Settings, queue: Queue) -> PdfRenderWorker:
     from kesin.workloads.pdf.jobs.worker import PdfRenderWorker
 
     artifacts = open_artifact_store(settings, queue)
-    templates = TemplateSource(settings)
+    templates = open_templates(settings, queue)
     templates.library()  # a bad template is reported before a job is claimed
     jobs, config = PdfJobStore(queue, artifacts), render_config(settings)
     engines, library = partial(create_pdf_engine, settings), templates.library
@@ -237,16 +258,28 @@ class PdfServiceLoader:
     def __init__(self, context: WorkloadContext) -> None:
         self.context = context
         self._lock = threading.Lock()
-        self.templates = TemplateSource(context.settings)
         self._services: PdfServices | None = None
+
+    @cached_property
+    def templates(self) -> TemplateSource:
+        return open_templates(self.context.settings, self.context.commands.queues["pdf"])
 
     @property
     def services(self) -> PdfServices:
         """The services; raises Unavailable with what to install or set, and retries next time."""
         with self._lock:
-            library = self._load_library()
+            try:
+                library = self.templates.library()
+            except ImportError as problem:
+                why = "PDFs need %(what)s: install it with `pip install 'kesin[pdf]'`"
+                raise Unavailable(why, code=NOT_INSTALLED, what=problem.name or "more") from None
+            except RenderFailed as problem:
+                why, reason = "the templates cannot be used: %(problem)s", Message(problem.message)
+                raise Unavailable(why, problem=reason) from None
             if self._services is None or self._services.library is not library:
                 config, hooks = render_config(self.context.settings), Webhooks(self.context)
+                allowed = config.template_allowlist | library.active.keys()
+                config = config.model_copy(update={"template_allowlist": allowed})
                 batches = open_batch_store(self.context)
                 jobs, artifacts = batches.jobs, batches.artifacts
                 settings, ring = self.context.settings, key_ring(self.context.settings)
@@ -258,13 +291,3 @@ class PdfServiceLoader:
                     pictures,
                 )
             return self._services
-
-    def _load_library(self) -> TemplateLibrary:
-        try:
-            return self.templates.library()
-        except ImportError as problem:
-            why = "PDFs need %(what)s: install it with `pip install 'kesin[pdf]'`"
-            raise Unavailable(why, code=NOT_INSTALLED, what=problem.name or "more") from None
-        except RenderFailed as problem:
-            why, reason = "the templates cannot be used: %(problem)s", Message(problem.message)
-            raise Unavailable(why, problem=reason) from None

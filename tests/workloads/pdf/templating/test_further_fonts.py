@@ -17,9 +17,10 @@ from kesin.workloads.pdf.doctor import _check_fonts, embedded_fonts, run_checks
 from kesin.workloads.pdf.engines.base import Paper
 from kesin.workloads.pdf.engines.weasyprint import WeasyPrintEngine
 from kesin.workloads.pdf.errors import RenderFailed
-from kesin.workloads.pdf.services import TemplateSource, load_pdf_templates
+from kesin.workloads.pdf.services import load_pdf_templates
 from tests.web.dashboard.turkish import catalogue
 from tests.workloads.pdf.documents import page, text
+from tests.workloads.pdf.press import folder_templates
 
 pytestmark = pytest.mark.starts
 
@@ -166,7 +167,7 @@ def test_a_missing_folder_is_named_with_its_setting(tmp_path: Path):
 
 def test_a_changed_folder_is_noticed_and_one_that_is_refused_changes_nothing(folder: Path):
     (folder / "serif-regular.woff2").write_bytes(REGULAR)
-    source = TemplateSource(Settings(pdf_fonts=folder))
+    source = folder_templates(Settings(pdf_fonts=folder))
     first = source.library()
     assert source.library() is first
     (folder / "slab.ttf").write_bytes(b"x")

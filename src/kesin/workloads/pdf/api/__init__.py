@@ -1,4 +1,4 @@
-"""Every route of the workload: jobs, links, templates, batches, uploads, webhooks."""
+"""Every route of the workload: jobs, links, templates, versions, batches, uploads, webhooks."""
 
 from typing import Final
 
@@ -11,6 +11,7 @@ from kesin.workloads.pdf.api.jobs import jobs_router
 from kesin.workloads.pdf.api.links import links_router
 from kesin.workloads.pdf.api.templates import templates_router
 from kesin.workloads.pdf.api.uploads import uploads_router
+from kesin.workloads.pdf.api.versions import versions_router
 from kesin.workloads.pdf.api.webhooks import webhook_router
 from kesin.workloads.pdf.services import PdfServiceLoader
 

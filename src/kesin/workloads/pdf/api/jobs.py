@@ -219,6 +219,7 @@ def _fields(job: PdfJob) -> dict[str, Any]:
         "error_message": job.public_message if ended_badly else None,
         "download_url": f"/pdf/jobs/{job.job_id}/download" if has_pdf else None,
         "file_name": name if isinstance(name, str) else None,
+        "template_version": job.payload.get("version"),
         **{fact: output.get(fact) for fact in ("pages", "bytes", "sha256", "engine")},
         "reproducible": output.get("reproducible", True),
         **{texts: list(output.get(texts) or ()) for texts in _LISTS},

@@ -58,6 +58,7 @@ def templates_router(loader: PdfServiceLoader) -> APIRouter:
 def _template_line(loader: PdfServiceLoader, name: str) -> TemplateLine:
     library, rejected = loader.services.library, loader.templates.rejected
     template, problem = library.get(name), (library.find_unusable() | rejected).get(name)
-    facts = {fact: getattr(template, fact) for fact in ("title", "description", "content_hash")}
+    names = ("title", "description", "content_hash", "version")
+    facts = {fact: getattr(template, fact) for fact in names}
     kept = "; the version before this change is used" if name in rejected else ""
     return TemplateLine(name=name, problem=problem and f"{problem.message}{kept}", **facts)

@@ -66,7 +66,7 @@ def _build_order(
     one = PdfJobRequest(template_name=name, variables=sample, options=options, then=request.then)
     like = build_render_request(tools, one, owner)  # every job but for the variables
     order = BatchOrder(
-        template=name,
+        template=like.template,
         payload={field: value for field, value in like.payload.items() if field != "variables"},
         rows=request.rows,
         names=names,

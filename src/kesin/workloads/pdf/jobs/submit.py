@@ -86,6 +86,7 @@ def build_render_request(services: PdfServices, body: PdfJobRequest, owner: str)
         metadata["link_ttl"] = body.link_ttl
     fail_safe = options.fail_safe if "fail_safe" in given else services.config.fail_safe_policy
     titled: dict[str, Any]
+    name = body.template_name
     if body.source is not None:
         titled = {"title": check_html(services.library, body.source.html)}
         payload["html"], _ = services.uploads.store(owner, body.source.html.encode(), "file")
@@ -93,12 +94,11 @@ def build_render_request(services: PdfServices, body: PdfJobRequest, owner: str)
     else:
         template = check_template(services, body.template_name)
         check_variables(services, owner, body.template_name, body.variables)
-        payload |= {"variables": body.variables, "template_hash": template.content_hash}
+        facts = _template_facts(template, pinned="@" in body.template_name)
+        name, payload = template.name, payload | {"variables": body.variables, **facts}
         titled = {"fields": [*template.schema.get("properties", ())][:8]}
     metadata |= titled | {"batch": None}
-    return RenderRequest(
-        *(body.template_name, payload, owner, metadata, fail_safe), passwords=passwords
-    )
+    return RenderRequest(name, payload, owner, metadata, fail_safe, passwords=passwords)
 
 
 def build_steps(services: PdfServices, steps: Sequence[Step], owner: str) -> list[dict[str, Any]]:
@@ -110,9 +110,10 @@ def build_steps(services: PdfServices, steps: Sequence[Step], owner: str) -> lis
         if "upload" in part:
             services.uploads.require(owner, part["upload"], f"{field}/upload")
         elif "template" in part:
-            part["template_hash"] = check_template(services, part["template"]).content_hash
-            at = f"{field}/variables"
-            check_variables(services, owner, part["template"], part["variables"], at)
+            name, at = part["template"], f"{field}/variables"
+            template = check_template(services, name)
+            check_variables(services, owner, name, part["variables"], at)
+            part |= {"template": template.name, **_template_facts(template, pinned="@" in name)}
         elif step.encrypt is not None:
             if services.ring is None:
                 why = Message("passwords need a key ring: set %(name)s", name=SETTING)
@@ -124,15 +125,27 @@ def build_steps(services: PdfServices, steps: Sequence[Step], owner: str) -> lis
     return built
 
 
+def _template_facts(template: PdfTemplate, *, pinned: bool) -> dict[str, Any]:
+    """Return what the payload says of its template; ``version`` is the name that pins it."""
+    facts: dict[str, Any] = {"template_hash": template.content_hash}
+    if template.version:
+        facts["version"] = f"{template.name}@{template.version}"
+    return facts | ({"pinned": True} if pinned else {})
+
+
 def require_template(services: PdfServices, name: str) -> PdfTemplate:
-    """Return a template; raises NotFound, alike for unknown and forbidden ones."""
+    """Return a template or a version; raises NotFound, alike for unknown and forbidden ones."""
     library, allowed = services.library, services.config.template_allowlist
-    exists = name in library or name in library.broken
-    if not exists or not validate_template(name, allowed):
+    plain, pin, _ = name.partition("@")
+    exists = bool(pin) or name in library or name in library.broken
+    if not exists or not validate_template(plain, allowed):
         raise refusals.NotFound("there is no such template here")
     if name in library.broken:
         raise template_error(library.broken[name].message, library.broken[name].details)
-    return library.get(name)
+    try:
+        return library.get(name)
+    except errors.RenderFailed as problem:
+        raise fill_problem(problem) from None
 
 
 def check_template(services: PdfServices, name: str) -> PdfTemplate:
@@ -276,10 +289,12 @@ def repeat_request(services: PdfServices, job: PdfJob, actor: Actor) -> RenderRe
         with _problems_raised():  # stored again, so that it stays as long as the new job
             uploads.store(job.owner, uploads.read(job.owner, html_id), "file")
     else:
-        template = check_template(services, job.template_name)
-        variables = job.payload.get("variables", {})
-        check_variables(services, job.owner, job.template_name, variables)
-        payload = job.payload | {"template_hash": template.content_hash}
+        payload, pinned = dict(job.payload), job.payload.get("pinned", False)
+        version = payload.pop("version", job.template_name)
+        name = version if pinned else job.template_name
+        template = check_template(services, name)
+        check_variables(services, job.owner, name, payload.get("variables", {}))
+        payload |= _template_facts(template, pinned=pinned)
     metadata = {**(job.metadata or {}), "webhook_url": None, "batch": None}
     metadata.pop("link_ttl", None)
     settles = (job.job_id, actor.name) if job.status == "failed" else None
@@ -338,7 +353,8 @@ def fallback_response(services: PdfServices, request: RenderRequest) -> Response
     """Build the response while no worker renders, or the store is unreachable."""
     html, has_steps = None, "then" in request.payload  # which the HTML would not have
     if request.fail_safe is FailSafePolicy.DEGRADE and not has_steps:
-        html = _fill_in(services, request.owner, request.template, request.payload["variables"])
+        name = request.payload.get("version", request.template)
+        html = _fill_in(services, request.owner, name, request.payload["variables"])
     return handle_unavailable(request.fail_safe, html)
 
 

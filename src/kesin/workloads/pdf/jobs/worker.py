@@ -125,20 +125,13 @@ class PdfRenderWorker:
         except StorageError as problem:
             raise RenderFailed(errors.ARTIFACT_WRITE_FAILED, str(problem)) from problem
         self.rendered_count += 1
-        warnings = list(rendered.warnings)
         steps = parse_steps(job.payload.get("then", ()))
-        documents = [{**job.payload, "template": job.template_name}, *steps.before, *steps.after]
-        hashes = {
-            each["template"]: each.get("template_hash") for each in documents if "template" in each
-        }
-        if any(h and h != self.library.get(name).content_hash for name, h in hashes.items()):
-            warnings.append("the template was changed after this PDF was requested")
         return {
             **{fact: getattr(rendered, fact) for fact in ("engine", "pages", "sha256")},
             "artifact_key": key,
             "bytes": len(rendered.pdf),
             "seconds": round(rendered.seconds, 6),
-            "warnings": warnings,
+            "warnings": list(dict.fromkeys(rendered.warnings)),
             "missing_glyphs": list(rendered.missing_glyphs),
             "conformance": job.payload.get("conformance", []),
             **({"reproducible": False} if "encrypt" in steps.others else {}),
@@ -162,6 +155,7 @@ class PdfRenderWorker:
     def _print(self, job: PdfJob, document: Mapping[str, Any], paper: Paper) -> RenderedPdf:
         """Print a document of a job, of its template or of HTML as it was sent."""
         html_id, template = document.get("html"), document["template"]
+        changed: tuple[str, ...] = ()
         if not html_id and not self.validate_template(template):
             raise TemplateError("this template is not in the list of allowed templates")
         timeout_s = (job.metadata or {}).get("timeout") or self.config.hard_timeout
@@ -172,11 +166,14 @@ class PdfRenderWorker:
             paper = replace(paper, own_page=True)
         else:
             variables = self._pictures.insert(job.owner, document.get("variables") or {})
-            html = self.library.render_html(template, variables)
+            library, template = self.library, _requested_template(self.library, document)
+            html, now = library.render_html(template, variables), library.get(template).content_hash
+            if document.get("template_hash", now) != now:
+                changed = ("the template was changed after this PDF was requested",)
         rendered = self._engine(job.payload.get("engine")).render(html, paper, timeout_s=timeout_s)
         if rendered.missing_glyphs and job.payload.get("missing_glyphs") == "fail":
             raise missing_glyphs_failure(rendered.missing_glyphs)
-        return rendered
+        return replace(rendered, warnings=(*rendered.warnings, *changed))
 
     def _finish(
         self, job: PdfJob, rendered: RenderedPdf, steps: JobSteps, files: Sequence[Attachment]
@@ -187,7 +184,7 @@ class PdfRenderWorker:
             how["passwords"] = self.job_store.passwords.open(job.job_id, self._ring)
         title = (job.metadata or {}).get("title", "")
         if "html" not in job.payload:
-            title = self.library.get(job.template_name).title
+            title = self._title(job.payload | {"template": job.template_name})
         parts = [(rendered.pdf, title)]
         for part in [*steps.after, *reversed(steps.before)]:
             at = len(parts) if len(parts) <= len(steps.after) else 0
@@ -196,11 +193,14 @@ class PdfRenderWorker:
                 continue
             paper = replace(parse_paper(job.payload), page_ranges="")
             printed = self._print(job, part, paper)
-            parts.insert(at, (printed.pdf, self.library.get(part["template"]).title))
+            parts.insert(at, (printed.pdf, self._title(part)))
             noted = {fact: getattr(rendered, fact) + getattr(printed, fact) for fact in _ADDED}
             rendered = replace(rendered, **noted)
         pdf, pages = finish_pdf(parts, len(steps.before), files, **how)
         return replace(rendered, pdf=pdf, pages=pages)
+
+    def _title(self, document: Mapping[str, Any]) -> str:
+        return self.library.get(_requested_template(self.library, document)).title
 
     def render_html_to_pdf(self, html: str, timeout: int) -> bytes:
         """Render any HTML on default paper; raises RenderFailed."""
@@ -208,7 +208,8 @@ class PdfRenderWorker:
         return self._engine(None).render(html, Paper(), timeout_s=timeout).pdf
 
     def validate_template(self, template_name: str) -> bool:
-        return validate_template(template_name, self.config.template_allowlist)
+        allowed = self.config.template_allowlist | self.library.active.keys()
+        return validate_template(template_name, allowed)
 
     def validate_url(self, url: str) -> bool:
         return validate_url(url, self.config.url_allowlist)
@@ -282,6 +283,18 @@ class PdfWorker(Worker):
     def _heartbeat_state(self) -> dict[str, Any]:
         done, stuck = self.renderer.rendered_count, self.renderer.is_stuck
         return {"done": done, "stopping": self.stopping, "stuck": stuck}
+
+
+def _requested_template(library: TemplateLibrary, document: Mapping[str, Any]) -> str:
+    """Name the version of a request; if it was deleted and not pinned, the current template."""
+    version: str = document.get("version", document["template"])
+    try:
+        library.get(version)
+    except RenderFailed as problem:
+        if document.get("pinned") or "stored" in problem.details:
+            raise
+        version = document["template"]
+    return version
 
 
 def parse_paper(payload: Mapping[str, Any]) -> Paper:

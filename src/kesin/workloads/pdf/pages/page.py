@@ -86,7 +86,7 @@ def pdf_page(
     chosen = template or (names[0] if names else "")
     templates = [library.get(name) for name in names]
     values |= {"templates": templates, "chosen": None, "worded": localized_text, "broken": broken}
-    values["stale"] = next(iter(workbench.templates.rejected.values()), None)
+    values["stale"] = workbench.templates.rejected.get(chosen)
     if chosen and chosen not in broken:
         selected = submit.require_template(workbench.services, chosen)
         value = dict(selected.sample_in(ctx.language)) if start == "sample" else {}
@@ -183,7 +183,7 @@ def preview_pdf(ctx: Context, fields: WideForm) -> HTMLResponse:
     _, problems = form.checked(fields)
     if problems:
         return _problem_list(ctx, problems)
-    stale = next(iter(form.workbench.templates.rejected.values()), None)
+    stale = form.workbench.templates.rejected.get(form.template.name)
     return ctx.page("pdf/part_preview.html", path=PATH, stale=stale, oob=True)
 
 

@@ -92,7 +92,7 @@ def backup_files(settings: Settings) -> Iterator[BackupFile | str]:
     """Yield the folder of the PDFs; a note for what a backup cannot include."""
     address = artifacts_address(settings)
     if address.startswith("s3://"):
-        yield f"PDFs in {address}: let the bucket keep versions or a replica"
+        yield f"PDFs and template versions in {address}: let the bucket keep versions or a replica"
     else:
         folder = unquote(urlsplit(address).path) if "://" in address else address
         yield BackupFile("artifacts", Path(folder))

@@ -1,4 +1,7 @@
-"""Loads and checks the templates of folders, the later over the earlier; renders them by name."""
+"""Loads and checks the templates of folders, the later over the earlier; renders them by name.
+
+An active version (see `versions.py`) is used in place of both; ``name@version`` is any stored one.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,10 @@ import re
 import tempfile
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,8 +36,11 @@ REVISION: Final = 2  # increased when a filter's output changes, so that old PDF
 MAX_FILES: Final = 200
 MAX_FILE_BYTES: Final = 2 * 1024 * 1024
 
-_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-_SHARED: Final = ("partials", "fonts")
+MAX_PINNED: Final = 16  # versions that are kept loaded beside the active ones
+TEMPLATE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+
+Files = Mapping[str, bytes]  # of a template, by their path in it
+SHARED: Final = ("partials", "fonts")
 _WEIGHTS: Final = {"regular": 400, "medium": 500, "semibold": 600, "bold": 700}
 _FONT: Final = re.compile(  # a .part has only some characters
     rf"fonts/([a-z0-9]+)(?:-({'|'.join(_WEIGHTS)}|[1-9]00))?(?:-(italic))?(?:\.part)?\.woff2"
@@ -55,6 +62,7 @@ class PdfTemplate:
     content_hash: str  # of its files, the shared files and REVISION
     title: str = ""
     description: str = ""
+    version: str = ""  # empty: it comes from a folder
 
     @property
     def sample(self) -> dict[str, Any]:
@@ -72,17 +80,19 @@ class PdfTemplate:
 class TemplateLibrary:
     """The templates of a service, thread-safe once loaded; ``broken`` has others' problems."""
 
-    def __init__(
-        self, shared: Mapping[str, bytes], pictures: PictureLimits, limits: ChildLimits
-    ) -> None:
+    def __init__(self, shared: Files, pictures: PictureLimits, limits: ChildLimits) -> None:
         self.pictures = pictures
         self.limits = limits
         self.broken: dict[str, RenderFailed] = {}
+        self.active: Mapping[str, str] = {}  # the version of each template that has an active one
+        self.read_version: Callable[[str, str], Files] = _refuse_version
         self.fonts = {name: data for name, data in shared.items() if _FONT.fullmatch(name)}
         self.font_css = _font_faces(self.fonts)
         self._shared = shared
         self._sources: dict[str, str] = {}
         self._templates: dict[str, PdfTemplate] = {}
+        self._holders: dict[str, TemplateLibrary] = {}  # of templates that are not its own
+        self._pinned = lru_cache(MAX_PINNED)(self.with_version)
         self._schemas: dict[str, VariableSchema] = {}
         self._file = tempfile.TemporaryFile()  # noqa: SIM115  # what children read
         weakref.finalize(self, self._file.close)
@@ -90,6 +100,9 @@ class TemplateLibrary:
         self._one_at_a_time = threading.Lock()
         self._unchecked: set[str] = set()  # whose sample was not filled in yet
         self._unfilled: dict[str, RenderFailed] = {}
+        for file, data in shared.items():
+            with self._problems_kept(file):
+                self._sources |= _decode({file: data})
 
     @classmethod
     def load(
@@ -107,22 +120,40 @@ class TemplateLibrary:
             if not folder.is_dir():
                 raise template_failure(str(folder), "there is no such folder")
             for place in sorted(entry for entry in folder.iterdir() if entry.is_dir()):
-                if place.name in _SHARED:
+                if place.name in SHARED:
                     files = _read_files(place)
                     shared |= {f"{place.name}/{file}": data for file, data in files.items()}
                 elif (place / "template.html").is_file():
                     places[place.name] = place
         shared |= fonts or {}
         library = cls(shared, pictures or PictureLimits(), limits or LIMITS)
-        for file, data in shared.items():
-            with library._problems_kept(file):
-                library._sources |= _decode({file: data})
-        for name, place in sorted(places.items()):
+        for name, place in places.items():
             with library._problems_kept(name):
-                library._add(name, place)
+                library._add(name, _read_files(place))
         library._compile()
-        library._unchecked = set(library._templates)
         return library
+
+    def use_version(self, name: str, version: str) -> None:
+        """Use a version in place of what the folders have; record what is wrong with it."""
+        self._templates.pop(name, None)
+        self._unchecked.discard(name)
+        with self._problems_kept(name):
+            self.adopt(name, self.with_version(name, version))
+
+    def with_version(self, name: str, version: str, files: Files | None = None) -> TemplateLibrary:
+        """Load a version with the shared files of this library; raises RenderFailed."""
+        library = TemplateLibrary(self._shared, self.pictures, self.limits)
+        files = self.read_version(name, version) if files is None else files
+        library._add(name, files, version)
+        library._compile()
+        library.get(name)
+        return library
+
+    def adopt(self, name: str, other: TemplateLibrary) -> None:
+        """Use a template as another library has it, with the shared files of that one."""
+        self._holders[name], self._templates[name] = other.find(name)
+        self._unchecked.add(name)
+        self.broken.pop(name, None)
 
     @contextmanager
     def _problems_kept(self, name: str) -> Iterator[None]:
@@ -136,8 +167,8 @@ class TemplateLibrary:
                 raise
             self.broken[name] = problem
 
-    def _add(self, name: str, folder: Path) -> None:
-        template = _load_template(name, folder, self._shared)
+    def _add(self, name: str, files: Files, version: str = "") -> None:
+        template = _load_template(name, files, self._shared, version)
         for file, data in template.pictures.items():
             try:
                 self.pictures.measure(data)
@@ -162,6 +193,7 @@ class TemplateLibrary:
                 content = {"compiled": self._run(name, {"check": own}), "texts": template.texts}
                 self._write(name, {**content, "pictures": template.pictures})
                 self._templates[name] = template
+        self._unchecked = set(self._templates)
 
     def _write(self, part: str, content: dict[str, Any]) -> None:
         data = marshal.dumps(content)
@@ -176,29 +208,45 @@ class TemplateLibrary:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(self._templates)
+        return tuple(sorted(self._templates))
 
     def __contains__(self, name: object) -> bool:
         return name in self._templates
 
     def get(self, name: str) -> PdfTemplate:
         """Return a template; raises RenderFailed for an unknown name or a broken template."""
+        return self.find(name)[1]
+
+    def find(self, name: str) -> tuple[TemplateLibrary, PdfTemplate]:
+        """Return a template and the library that fills it in; raises RenderFailed."""
+        plain, pin, version = name.partition("@")
+        template = self._templates.get(plain)
+        pinned = pin and TEMPLATE_NAME.fullmatch(plain)
+        if pinned and (template is None or template.version != version):
+            self.read_version(plain, version)  # it may have been deleted
+            return self._pinned(plain, version).find(plain)
+        if template is not None:
+            return self._holders.get(plain, self), template
         if name in self.broken:
             raise self.broken[name]
-        if name not in self._templates:
-            shown = name if _NAME.fullmatch(name) else "?"
-            raise template_failure(shown, "there is no template of this name")
-        return self._templates[name]
+        shown = name if TEMPLATE_NAME.fullmatch(name) else "?"
+        raise template_failure(shown, "there is no template of this name")
 
     def find_problems(self, name: str, variables: Mapping[str, Any]) -> list[VariableProblem]:
         """Return the problems of the variables, by JSON path; empty if they are valid."""
-        return self._schemas[self.get(name).name].find_problems(variables) or [
+        holder, template = self.find(name)
+        if holder is not self:
+            return holder.find_problems(template.name, variables)
+        return self._schemas[template.name].find_problems(variables) or [
             VariableProblem(path, "pixels", message)
             for path, message in self.pictures.find_problems(variables)
         ]
 
     def render_html(self, name: str, variables: Mapping[str, Any]) -> str:
         """Render the document, every value escaped once; raises RenderFailed without a value."""
+        holder, template = self.find(name)
+        if holder is not self:
+            return holder.render_html(template.name, variables)
         problems = self.find_problems(name, variables)
         if problems:
             field, first = f"variables{problems[0].path}", Message(problems[0].message)
@@ -206,8 +254,9 @@ class TemplateLibrary:
             failure = template_failure(name, message)
             failure.details["problems"] = [problem._asdict() for problem in problems]
             raise failure
-        task = {"fill": name, "pictures": self.pictures._asdict()}
-        return self._run(name, task, json.dumps(variables, default=str).encode()).decode()
+        task = {"fill": template.name, "pictures": self.pictures._asdict()}
+        body = json.dumps(variables, default=str).encode()
+        return self._run(template.name, task, body).decode()
 
     def inspect_html(self, html: str) -> str:
         """Return the title of HTML that no template made; raises RenderFailed as it is refused."""
@@ -233,27 +282,36 @@ def _is_own(problem: RenderFailed) -> bool:
     return public_code(problem.code) is PdfErrorCode.TEMPLATE_ERROR
 
 
-def _load_template(name: str, folder: Path, shared: Mapping[str, bytes]) -> PdfTemplate:
-    if not _NAME.fullmatch(name):
+def _refuse_version(name: str, version: str) -> Files:  # noqa: ARG001
+    raise template_failure(name, "there is no such version")
+
+
+def digest(heading: str, files: Files) -> str:
+    """Return the hash of files and their names."""
+    hashed = hashlib.sha256(heading.encode())
+    for file in sorted(files):
+        for part in (file.encode(), files[file]):
+            hashed.update(len(part).to_bytes(8, "big") + part)
+    return hashed.hexdigest()
+
+
+def _load_template(name: str, files: Files, shared: Files, version: str) -> PdfTemplate:
+    if not TEMPLATE_NAME.fullmatch(name):
         reason = "a name has 1…64 of a-z, 0-9, '_' and '-', and begins with a letter or digit"
         raise template_failure(name, reason)
-    files = _read_files(folder)
     schema = _parse_json(name, files, "schema.json")
     others = [file for file in files if _SAMPLE.fullmatch(file)]
-    digest = hashlib.sha256(f"kesin {REVISION} {name}".encode())
     all_files = {f"{name}/{file}": data for file, data in files.items()} | dict(shared)
-    for file in sorted(all_files):
-        for part in (file.encode(), all_files[file]):
-            digest.update(len(part).to_bytes(8, "big") + part)
     return PdfTemplate(
         name=name,
         schema=schema,
         samples={file: _parse_json(name, files, file) for file in ("sample.json", *others)},
         texts=_parse_json(name, files, "texts.json") if "texts.json" in files else {},
-        files=files,
-        content_hash=digest.hexdigest(),
+        files=dict(files),
+        content_hash=digest(f"kesin {REVISION} {name}", all_files),
         title=str(schema.get("title", name)),
         description=str(schema.get("description", "")),
+        version=version,
     )
 
 

@@ -1,0 +1,85 @@
+"""Routes for versions of a template. For admins: it decides what documents of all users say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Final
+
+from fastapi import APIRouter, Path, Request
+
+from kesin.foundation.permissions import Actor
+from kesin.web.auth import GuardedRouter
+from kesin.web.dependencies import RawBody, SignedInActor, run_with_body
+from kesin.workloads.pdf.api.download import storage_down
+from kesin.workloads.pdf.errors import RenderFailed
+from kesin.workloads.pdf.jobs.submit import fill_problem
+from kesin.workloads.pdf.schemas import TemplateVersion, TemplateVersionList
+from kesin.workloads.pdf.services import PdfServiceLoader
+from kesin.workloads.pdf.storage.base import StorageError
+
+if TYPE_CHECKING:
+    from kesin.workloads.pdf.templating.versions import TemplateChange
+
+TemplateName = Annotated[str, Path(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
+Version = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$")]
+VersionOrFolder = Annotated[str, Path(pattern=r"^([0-9a-f]{64}|folder)$")]
+_CONTENT: Final = {"application/zip": {"schema": {"type": "string", "format": "binary"}}}
+_REQUEST_BODY: Final = {"requestBody": {"required": True, "content": _CONTENT}}
+
+
+def versions_router(loader: PdfServiceLoader) -> APIRouter:
+    router = GuardedRouter(prefix="/pdf/templates/{name}", tags=["pdf"])
+
+    @router.put("", status_code=201, openapi_extra=_REQUEST_BODY)
+    async def upload_template(
+        request: Request, actor: SignedInActor, name: TemplateName, package: RawBody
+    ) -> TemplateVersion:
+        """Store the zip of a template's folder as a draft, if it can print its samples."""
+        return await run_with_body(request, package, upload, actor, name, package)
+
+    def upload(actor: Actor, name: str, package: bytes) -> TemplateVersion:
+        with changing(loader, actor, "upload_version", name) as change:
+            return loader.templates.versions.add(change, package)
+
+    @router.get("/versions")
+    def list_template_versions(actor: SignedInActor, name: TemplateName) -> TemplateVersionList:
+        """The versions of a template, newest first."""
+        with changing(loader, actor, "read_versions", name):
+            return loader.templates.versions.list(name)
+
+    @router.post("/versions/{version}/activate")
+    def activate_template_version(
+        actor: SignedInActor, name: TemplateName, version: VersionOrFolder
+    ) -> TemplateVersionList:
+        """Use this version, or `folder`, from now on in every process; again is the same."""
+        with changing(loader, actor, "activate_version", name) as change:
+            return loader.templates.versions.activate(change, version)
+
+    @router.delete("/versions/{version}", status_code=204)
+    def delete_template_version(actor: SignedInActor, name: TemplateName, version: Version) -> None:
+        """Delete a version that is not active."""
+        with changing(loader, actor, "delete_version", name) as change:
+            loader.templates.versions.delete(change, version)
+
+    return router
+
+
+@contextmanager
+def changing(
+    loader: PdfServiceLoader, actor: Actor, action: str, name: str
+) -> Iterator[TemplateChange]:
+    """Let an admin change a template; raises Problem for whatever goes wrong."""
+    accounts, queue = loader.context.commands.accounts, "pdf"
+    accounts.require(actor, "admin", f"pdf.{action}", queue=queue, target=name)
+    audit = partial(accounts.note, actor, f"pdf.{action}", queue=queue, target=name)
+    library = loader.services.library
+    from kesin.workloads.pdf.templating.versions import TemplateChange  # needs kesin[pdf]
+
+    try:
+        yield TemplateChange(library, name, actor.name, audit)
+    except RenderFailed as problem:
+        raise fill_problem(problem) from None
+    except StorageError:
+        raise storage_down() from None
