@@ -21,7 +21,7 @@ from kesin.web.health import HealthCheck
 from kesin.workloads.pdf.errors import PdfErrorCode
 from kesin.workloads.pdf.jobs.heartbeat import find_stuck_workers, open_heartbeats
 from kesin.workloads.pdf.jobs.submit import MADE_AGAIN
-from kesin.workloads.pdf.pages import page
+from kesin.workloads.pdf.pages import page, versions
 
 TEMPLATE_ERROR: Final = PdfErrorCode.TEMPLATE_ERROR.value
 
@@ -94,7 +94,7 @@ def heartbeats(ctx: PageContext, queue: Queue) -> list[WorkerHeartbeat]:
 PAGES: Final = WorkloadPages(
     package=__name__,
     icon="document",
-    routers=(page.router,),
+    routers=(page.router, versions.router),
     links=links,
     job_panel=job_panel,
     job_actions=job_actions,
