@@ -20,7 +20,7 @@ PASSWORD = "a long one, and typed twice"
 STOP = "\x03"
 BASH = ("bash", "-euo", "pipefail", "-c")
 # In short: test_users.py is asked for passwords, and docs/service.md starts a service and a worker.
-ASKED = ("docs/service.md", "# the password is asked for")
+ASKED = ("docs/service.md", "# asks for the password")
 SERVED = ("docs/pdf-operations.md", "pip install 'kesin[pdf,redis]'")
 WORKING = ("docs/pdf-operations.md", "# on each of them")
 RENDERING = ("docs/pdf-operations.md", "# on each machine that renders")

@@ -318,7 +318,9 @@ def test_a_job_of_another_store_is_refused(store, tmp_path):
     with closing(open_store(tmp_path / "another.db")) as another:
         parent = Queue("q", AFTER, another).enqueue({}).id
         for queue in (Queue("q", AFTER, store), Queue("other", AFTER, store)):
-            with pytest.raises(BadInput, match=f"no job of this store: {parent}") as refused:
+            with pytest.raises(
+                BadInput, match=f"a job that is not in this store: {parent}"
+            ) as refused:
                 queue.enqueue({}, after=[parent])
             assert (refused.value.code, refused.value.field) == ("unknown_parent", "after")
             assert queue.stats().total == 0

@@ -14,7 +14,7 @@ LIBRARIES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "oci": ("httpx",),
     "pdf": (
-        *("jsonschema", "markupsafe", "pikepdf", "playwright", "referencing"),
+        *("jsonschema", "lxml", "markupsafe", "pikepdf", "playwright", "referencing"),
         *("weasyprint", "zxingcpp"),
     ),
     "einvoice": ("facturx", "saxonche"),

@@ -62,12 +62,12 @@ class RenderFailed(Exception):
         self.details = dict(details or {})
 
 
-def invalid_fields(problems: Sequence[tuple[str, str, str]], **code: str) -> Invalid:
+def invalid_fields(problems: Sequence[tuple[str, str, str]], code: str | None = None) -> Invalid:
     """Build the Problem of fields, each with a message and a rule."""
     fields = [dict(zip(("field", "message", "rule"), problem, strict=True)) for problem in problems]
     (name, problem, _), *_ = problems
-    values = {"field": name, "problem": Message(problem)}
-    return Invalid("%(field)s %(problem)s", details={"fields": fields}, **code, **values)
+    why, details = Message(problem), {"fields": fields}
+    return Invalid("%(field)s %(problem)s", details=details, code=code, field=name, problem=why)
 
 
 class TemplateError(RenderFailed):

@@ -27,8 +27,8 @@ BAD_SITES: dict[str, tuple[str, dict[str, str]]] = {
     "channel": ("one of script, api, data_manager, got 'fax'", {"channel": "fax"}),
     "time zone": ("'Mars' is not a time zone", {"timezone": "Mars"}),
     "currency": ("'ZZZ' is not a currency", {"currency": "ZZZ"}),
-    "name": ("a name of 1…200", {"name": " "}),
-    "too long a name": ("a name of 1…200", {"name": "x" * 201}),
+    "name": ("name must have 1…200", {"name": " "}),
+    "too long a name": ("name must have 1…200", {"name": "x" * 201}),
 }
 
 

@@ -127,7 +127,7 @@ def test_jobs_of_a_workload_with_its_own_api_are_corrected_there(tasks, queue):
     path = f"/dashboard/queues/{queue}/fix"
     answer = tasks.client.get(path, headers=tasks.cookie("ayse"))
     assert answer.status_code == 422
-    assert "use its own page, API or command" in answer.text
+    assert "use its page, API or command" in answer.text
 
 
 def test_the_page_of_a_job_offers_the_correction_and_warns_of_a_futile_retry(tasks):

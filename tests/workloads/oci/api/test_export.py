@@ -177,7 +177,7 @@ def test_a_key_without_permission_is_told_each_that_would_do(site: OwnSite):
         "this needs the permission 'read' / 'oci:script'"
     )
     claim = site.request_export(site.producer, markAsExported="true")
-    assert refused(claim, 403)["message"] == "this needs permission 'oci:script'"
+    assert refused(claim, 403)["message"] == "this needs the permission 'oci:script'"
 
 
 def test_no_proxy_stores_a_preview_or_an_export(site: OwnSite):

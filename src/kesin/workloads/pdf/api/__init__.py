@@ -16,8 +16,8 @@ from kesin.workloads.pdf.api.webhooks import webhook_router
 from kesin.workloads.pdf.services import PdfServiceLoader
 
 _ROUTERS: Final = (
-    *(jobs_router, links_router, templates_router, batch_router),
-    *(uploads_router, webhook_router),
+    *(jobs_router, links_router, templates_router, versions_router),
+    *(batch_router, uploads_router, webhook_router),
 )
 
 

@@ -12,12 +12,11 @@ from fastapi import APIRouter, Path, Request
 from kesin.foundation.permissions import Actor
 from kesin.web.auth import GuardedRouter
 from kesin.web.dependencies import RawBody, SignedInActor, run_with_body
-from kesin.workloads.pdf.api.download import storage_down
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs.submit import fill_problem
 from kesin.workloads.pdf.schemas import TemplateVersion, TemplateVersionList
 from kesin.workloads.pdf.services import PdfServiceLoader
-from kesin.workloads.pdf.storage.base import StorageError
+from kesin.workloads.pdf.storage.base import StorageError, storage_down
 
 if TYPE_CHECKING:
     from kesin.workloads.pdf.templating.versions import TemplateChange

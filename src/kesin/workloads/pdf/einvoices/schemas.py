@@ -63,7 +63,7 @@ class EinvoiceRequest(Strict):
         if not factur_x and (self.source or self.level):
             raise ValueError("only factur-x has a level, and is made from variables")
         if factur_x and self.name not in (None, FACTUR_X):
-            raise ValueError(f"the name must be {FACTUR_X}")
+            raise ValueError("the name must be factur-x.xml")
         if self.source and self.level not in (None, "en16931"):
             raise ValueError("from variables, the level is en16931")
         return self

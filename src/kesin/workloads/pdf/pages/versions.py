@@ -62,7 +62,7 @@ def show_version(ctx: Context, name: TemplateName, version: Version) -> Response
     try:
         with changing(loader, ctx.actor, "read_versions", name) as change:
             sample = change.library.get(reference).sample_in(ctx.language)
-            return submit.preview_response(loader.services, reference, sample)
+            return submit.preview_response(loader.services, ctx.actor.name, reference, sample)
     except Problem as problem:
         headers = submit.document_headers(framed=True)
         return ctx.page("pdf/preview_error.html", headers=headers, problem=problem, version=version)
