@@ -9,6 +9,7 @@ import pytest
 from kesin.engine.results import Failed
 from kesin.engine.worker import Worker
 from kesin.lifecycle.errors import Category
+from kesin.web.bodies import SMALL_BODY_BYTES
 from kesin.web.dashboard.queues import fix
 from tests.web.dashboard.conftest import TaskQueue
 
@@ -59,6 +60,13 @@ def test_a_number_stays_a_number_and_a_text_a_text(tasks):
     [job] = fail(tasks, {"n": 1, "text": "1", "tags": ["a"]})
     send(tasks, [job], **{f"{job}|n": "2", f"{job}|text": "2", f"{job}|tags": '["b"]'})
     assert copies(tasks) == [{"n": 2, "text": "2", "tags": ["b"]}]
+
+
+def test_long_data_is_corrected_too(tasks):
+    [job] = fail(tasks, {"to": "a", "text": "x"})
+    answer = send(tasks, [job], **{f"{job}|text": "y" * SMALL_BODY_BYTES})
+    assert answer.status_code == 200
+    assert copies(tasks) == [{"to": "a", "text": "y" * SMALL_BODY_BYTES}]
 
 
 def test_what_cannot_be_read_is_marked_and_nothing_is_enqueued(tasks):

@@ -19,7 +19,7 @@ from kesin.foundation.problems import Invalid
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.failures import failure_states
 from kesin.lifecycle.model import Job
-from kesin.web.bodies import first_values, read_form
+from kesin.web.bodies import first_values, read_form, takes_large_bodies
 from kesin.web.dashboard.frame.page import Context, PageContext, page_router
 from kesin.web.dashboard.queues import actions, filters
 
@@ -59,6 +59,7 @@ def fix_path(queue: str, **where: str) -> str:
     return f"/dashboard/queues/{queue}/fix?{urlencode(chosen)}"
 
 
+@takes_large_bodies(MAX_FORM_BYTES)
 async def _read_fields(request: Request) -> dict[str, str]:
     return first_values(await read_form(request, max_bytes=MAX_FORM_BYTES, max_fields=MAX_FIELDS))
 
