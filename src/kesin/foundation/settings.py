@@ -134,6 +134,9 @@ class Settings(BaseSettings):
     pdf_body_kb: int = _env(256, "1…2048 KiB for a request for a PDF", ge=1, le=2_048)
     pdf_html_kb: int = _env(1_024, "1…5120 KiB for a request with HTML", ge=1, le=5_120)
     pdf_max_queued: int = _env(1_000, "1…1000000 waiting jobs before 429", ge=1, le=1_000_000)
+    pdf_max_queued_per_owner: int = _env(
+        1_000_000, "1…1000000 waiting jobs of one client before 429", ge=1, le=1_000_000
+    )
     pdf_webhooks: str = _env("", "patterns of URLs for webhooks, separated by spaces")
     pdf_webhook_secret: SecretStr | None = _env(
         None, "16 or more characters; each client's secret is derived from it", min_length=16

@@ -244,6 +244,19 @@ def test_back_pressure_starts_at_the_limit_and_ends_when_the_queue_is_a_fifth_sh
         assert [front.post(me).status_code for _ in range(4)] == [202, 202, 202, 429]
 
 
+def test_a_client_with_too_many_waiting_jobs_is_refused_and_others_are_not(request, tmp_path):
+    with opened_front("sqlite", tmp_path, request, pdf_max_queued_per_owner=2) as front:
+        me, first = front.owner(), order()
+        waiting = [front.submit(me, first), front.submit(me)]
+        refused = front.post(me)
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "30")
+        assert error_of(refused)["message"] == "2 of your jobs are waiting: try again later"
+        assert front.post(me, first).status_code == 200
+        assert front.post(front.owner()).status_code == 202
+        front.worker.process_job(waiting[0])
+        assert front.post(me).status_code == 202
+
+
 # Cancelling
 
 

@@ -173,7 +173,7 @@ def _find_or_create(
     """The job of a request; none while no worker renders."""
     request, services = _check(loader, actor, body), loader.services
     found = submit.find_job(services, request, ask_storage=ask_storage)
-    return found or submit.create_job(services, request, loader.context.settings.pdf_max_queued)
+    return found or submit.create_job(services, request, loader.context.settings)
 
 
 def _check(loader: PdfServiceLoader, actor: Actor, body: PdfJobRequest) -> store.RenderRequest:

@@ -18,6 +18,7 @@ from kesin.foundation.encryption import SETTING
 from kesin.foundation.messages import Message
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Invalid, Problem, Unavailable
+from kesin.foundation.settings import Settings
 from kesin.foundation.text import canonical_json, is_storable
 from kesin.lifecycle.model import Change
 from kesin.lifecycle.vocabulary import Role
@@ -242,9 +243,12 @@ def check_backpressure(queue: Queue, waiting: int, max_queued: int) -> None:
     elif was_active and not active:
         metadata.delete_metadata(*key)
     if active:
-        code, retry_s = BACKPRESSURE_ACTIVE, BACKPRESSURE_RETRY_S
-        why = "%(n)s jobs are waiting: try again later"
-        raise refusals.TooManyRequests(why, retry_after_s=retry_s, code=code, n=waiting)
+        raise _too_many(Message("%(n)s jobs are waiting: try again later", n=waiting))
+
+
+def _too_many(why: Message) -> refusals.TooManyRequests:
+    code, retry_s = BACKPRESSURE_ACTIVE, BACKPRESSURE_RETRY_S
+    return refusals.TooManyRequests(why, retry_after_s=retry_s, code=code)
 
 
 def render_unavailable() -> Unavailable:
@@ -301,10 +305,10 @@ def repeat_request(services: PdfServices, job: PdfJob, actor: Actor) -> RenderRe
     return RenderRequest(job.template_name, payload, job.owner, metadata, settles=settles)
 
 
-def submit_request(services: PdfServices, request: RenderRequest, max_queued: int) -> Submitted:
+def submit_request(services: PdfServices, request: RenderRequest, limits: Settings) -> Submitted:
     """Return the job of a request, an equal one even under back-pressure; raises Problem."""
     with suppress(StoreUnreachable):  # before or after the checks
-        if submitted := find_job(services, request) or create_job(services, request, max_queued):
+        if submitted := find_job(services, request) or create_job(services, request, limits):
             return submitted
     raise render_unavailable()
 
@@ -326,13 +330,16 @@ def find_job(
     return Submitted(existing, new=False)
 
 
-def create_job(services: PdfServices, request: RenderRequest, max_queued: int) -> Submitted | None:
+def create_job(services: PdfServices, request: RenderRequest, limits: Settings) -> Submitted | None:
     """Enqueue a request; return None while no worker renders, raises Problem."""
     queue = services.jobs.queue
     stats = queue.stats()
     if not check_worker_health(queue.store, stats.now):
         return None
-    check_backpressure(queue, stats.states["queued"], max_queued)
+    check_backpressure(queue, stats.states["queued"], limits.pdf_max_queued)
+    owned = stats.tenants.get(request.owner, {}).get("queued", 0)
+    if owned >= limits.pdf_max_queued_per_owner:
+        raise _too_many(Message("%(n)s of your jobs are waiting: try again later", n=owned))
     try:
         with queue.store.transaction():
             submitted = services.jobs.enqueue(request)

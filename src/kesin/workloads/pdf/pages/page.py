@@ -239,9 +239,9 @@ def make_pdf(ctx: Context, fields: WideForm) -> HTMLResponse:
         why = validation_message(problem.errors(include_url=False)[0])
         listed = [ValueProblem("pdf-file", ctx.say("File name"), why)]
         return _problem_list(ctx, listed, rejected=True)
-    services, most = form.workbench.services, ctx.service.settings.pdf_max_queued
+    services = form.workbench.services
     asked = submit.build_render_request(services, request, ctx.actor.name)
-    submitted = submit.submit_request(services, asked, most)
+    submitted = submit.submit_request(services, asked, ctx.service.settings)
     return ctx.page("pdf/part_jobs.html", **_job_list(ctx, form.workbench, made=submitted))
 
 
@@ -264,12 +264,12 @@ def renew_pdfs(ctx: Context, sent: FirstFields) -> HTMLResponse:
 def make_pdf_again(ctx: Context, job_id: str) -> HTMLResponse:
     """Submit the request of a failed or expired job once more, for its owner."""
     workbench = require_workbench(ctx, "create")
-    services, most = workbench.services, ctx.service.settings.pdf_max_queued
+    services = workbench.services
     job = find_owned_job(services.jobs, ctx.actor, job_id)
     if "html" in job.payload:
         require_access(ctx.workload("pdf"), ctx.actor, "html", scope="pdf:html")
     asked = submit.repeat_request(services, job, ctx.actor)
-    submitted = submit.submit_request(services, asked, most)
+    submitted = submit.submit_request(services, asked, ctx.service.settings)
     return ctx.page("pdf/part_again.html", headers={"HX-Trigger": "kesin:forget"}, made=submitted)
 
 
