@@ -101,10 +101,11 @@ def option_params(moves: tuple[Move, ...], options: frozenset[str]) -> dict[str,
     known = {guard.names[0] for move in moves for guard in move.when if guard.kind == "option"}
     unknown = sorted(options - known)
     if unknown:
+        choice = f"it takes {', '.join(sorted(known))}" if known else "it takes none"
         raise StoreError(
             "%(call)s has no option %(option)s: %(choice)s",
             call=moves[0].action,
             option=repr(unknown[0]),
-            choice=f"it takes {', '.join(sorted(known))}" if known else "it takes none",
+            choice=choice,
         )
     return {f"option_{name}": name in options for name in known}
