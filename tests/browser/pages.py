@@ -51,6 +51,7 @@ PAGES: dict[str, dict[str, Where]] = {
         "pdf": lambda _: "/dashboard/pdf?everybody=1",
         "pdf from nothing": lambda _: "/dashboard/pdf?template=cutting_plan&start=empty",
     },
+    "/dashboard/pdf/templates": {"versions": lambda _: "/dashboard/pdf/templates?name=card"},
     "/dashboard/optiplan": {"orders": lambda _: "/dashboard/optiplan"},
     "/dashboard/optiplan/new": {"new order": lambda _: "/dashboard/optiplan/new"},
     "/dashboard/optiplan/customers": {"customers": lambda _: "/dashboard/optiplan/customers"},
@@ -73,6 +74,8 @@ PARTS = {
     "/dashboard/jump",
     "/dashboard/nav",
     "/dashboard/optiplan/orders/{job_id}/{action}",
+    "/dashboard/pdf/templates/{name}/dialog",
+    "/dashboard/pdf/templates/{name}/{version}/document",
     "/dashboard/queues/{queue}/rows",
     "/dashboard/queues/{queue}/rows.csv",
     "/dashboard/queues/{queue}/runs",
@@ -146,5 +149,6 @@ OPENED = [
     Opened("conversions", _button("Pause…"), template="sheet_pause.html"),
     Opened("site", _button("Remove site…"), template="sheet_remove_site.html"),
     Opened("orders", _button("Approve"), template="optiplan/part_order_dialog.html"),
+    Opened("versions", _button("Activate…"), template="pdf/sheet_version.html"),
     Opened("failed conversion", _button("Fix data"), template="oci/part_fix.html"),
 ]

@@ -23,15 +23,18 @@ from kesin.workloads.oci.script import ack, ack_failed, export
 from kesin.workloads.oci.site import SiteContext
 from kesin.workloads.optiplan.orders.payload import read_payload
 from kesin.workloads.optiplan.pipeline.runner import Runner
+from kesin.workloads.pdf.api.versions import changing
 from kesin.workloads.pdf.engines.base import Paper, RenderedPdf
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs.worker import PdfRenderWorker, PdfWorker
 from kesin.workloads.pdf.services import (
+    PdfServiceLoader,
     load_pdf_templates,
     open_artifacts,
     open_job_store,
     render_config,
 )
+from kesin.workloads.pdf.templating.packages import write_package
 from tests.web.conftest import ROOT, World
 from tests.workloads.optiplan.order_bodies import order, part
 from tests.workloads.optiplan.orders_ready import order_service, planned_order
@@ -181,6 +184,15 @@ def pdfs(world: World, probe: str = "", owner: str = "user:ayse") -> dict[str, s
     jobs = {"done": ask("F-1", f"Demir{probe}"), "failed": ask("F-2", f"unprintable{probe}")}
     press(world)
     return {**jobs, "waiting": ask("F-3", f"Çelik{probe}")}
+
+
+def template_draft(world: World) -> None:
+    """A version of a template that is not active yet."""
+    loader = PdfServiceLoader(world.service.workload_context("pdf"))
+    page = b"<html lang='en'><head><title>Card</title></head><body>{{ name }}</body></html>"
+    files = {"template.html": page, "schema.json": b"{}", "sample.json": b'{"name": "Ali"}'}
+    with changing(loader, ROOT, "upload_version", "card") as change:
+        loader.templates.versions.add(change, write_package(files))
 
 
 def orders(world: World, probe: str = "", phone: str = "0532 000 00 01") -> dict[str, str]:

@@ -31,7 +31,7 @@ from tests.browser.checking import (
 )
 from tests.browser.conftest import NAMES
 from tests.browser.pages import CONTROL, NAMED, OPENED, PAGES, PARTS, Say
-from tests.browser.sample_data import SITE, SampleData, create_sample_data
+from tests.browser.sample_data import SITE, SampleData, create_sample_data, template_draft
 from tests.browser.served import Served
 from tests.web.conftest import ROOT, World
 from tests.web.dashboard.turkish import TEMPLATES, catalogue, template_name
@@ -61,6 +61,7 @@ def data(served: Served) -> SampleData:
     world.accounts.set_site(ROOT, SITE, name=f"North{PROBE}")
     sample = create_sample_data(world, PROBE)
     world.service.commands.pause(ROOT, "task", reason=f"a pause{PROBE}")
+    template_draft(world)
     world.accounts.note(ROOT, "job.reveal", queue="task", target=f"target{PROBE}"[:120])
     return sample
 

@@ -49,6 +49,9 @@ LARGE = {
     "POST /dashboard/pdf/document": 1_048_576,
     "POST /dashboard/pdf/preview": 1_048_576,
     "POST /dashboard/pdf/jobs": 1_048_576,
+    "POST /dashboard/pdf/templates": FILES,
+    "PUT /pdf/templates/{name}": FILES,
+    "POST /dashboard/queues/{queue}/fix": 4_000_000,
 }
 
 

@@ -1,23 +1,27 @@
 """Schedules: each tick enqueues a job under a key held for good, so none is made twice."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
 from kesin.engine.new_job import NewJob
-from kesin.engine.queue import Queue
 from kesin.engine.validation import BadInput, checked_name, json_text
 from kesin.foundation.clock import datetime_of
 from kesin.foundation.logs import Logger
 from kesin.store.contract import Store
 from kesin.store.limits import MAX_TENANT
 from kesin.store.records import Outcome, ScheduleRow
+
+if TYPE_CHECKING:
+    from kesin.engine.queue import Queue
 
 log = Logger("kesin.schedules")
 
@@ -85,7 +89,7 @@ class Schedule:
         return json.dumps(asdict(self), sort_keys=True, ensure_ascii=False)
 
     @classmethod
-    def stored(cls, row: ScheduleRow) -> "Schedule":
+    def stored(cls, row: ScheduleRow) -> Schedule:
         """The schedule of a row."""
         return cls(**json.loads(row.definition))
 

@@ -131,7 +131,7 @@ class PdfRenderWorker:
             "artifact_key": key,
             "bytes": len(rendered.pdf),
             "seconds": round(rendered.seconds, 6),
-            "warnings": list(dict.fromkeys(rendered.warnings)),
+            "warnings": list(rendered.warnings),
             "missing_glyphs": list(rendered.missing_glyphs),
             "conformance": job.payload.get("conformance", []),
             **({"reproducible": False} if "encrypt" in steps.others else {}),
