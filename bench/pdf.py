@@ -172,7 +172,7 @@ def _launches(launch: Callable[[], Any], html: str, options: dict[str, Any]) -> 
 def _drained(report: Report, bench: Bench) -> None:
     ids = bench.enqueue(DRAINED)
     seconds = bench.drain()
-    failed = sum(one.status != "succeeded" for one in bench.jobs.get_jobs(ids).values())
+    failed = sum(one.status != "succeeded" for one in map(bench.jobs.get_job, ids))
     report.say(
         f"## A burst\n\n{DRAINED} jobs were drained by one worker in {seconds:.1f} s; "
         f"{failed} of them failed."
@@ -196,7 +196,7 @@ def _killed(report: Report, bench: Bench) -> None:
     seconds = bench.drain()
     over.set()
     killer.join()
-    jobs = bench.jobs.get_jobs(ids).values()
+    jobs = list(map(bench.jobs.get_job, ids))
     failed = sum(one.status != "succeeded" for one in jobs)
     retried = sum(one.retry_count for one in jobs)
     assert bench.engine.browser_pid != pid

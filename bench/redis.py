@@ -101,7 +101,7 @@ def _pdfs(report: Report) -> None:
     for count in WORKERS:
         with RedisServer(durable=True) as server, tempfile.TemporaryDirectory() as name:
             settings = Settings(data_dir=Path(name), redis_url=server.url())
-            with closing(open_workload_stores(settings, built_in(), migrate=True)) as store:
+            with closing(open_workload_stores(settings, built_in())) as store:
                 jobs = open_job_store(house_over(settings, store))
                 with _working(settings, count):
                     _rendered(store, jobs, count * WARM)
