@@ -28,7 +28,7 @@ def check_unchanged(rules: Rules, expected_digest: str) -> None:
 
 
 def read_new_rules(body: Any) -> Rules:
-    """Validate new rules; OrderProblem without a saw blade, whose default nobody would see."""
+    """Validate new rules; OrderProblem without a saw blade: its default would not be seen."""
     rules = read_rules(body)
     if "kerf_mm" not in rules.model_fields_set:
         raise FieldProblem(("kerf_mm",), "is missing").as_problem()

@@ -1,4 +1,4 @@
-"""Signed links: whoever has one may download a PDF until it ends, without signing in.
+"""Signed links: each opens a PDF without signing in, until the link ends.
 
 The signature covers the PDF, its owner and its file name, the end of the link and the counter of
 its downloads, so none of them can be changed. It is made with the key ring, so a key that is

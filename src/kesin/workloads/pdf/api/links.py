@@ -75,7 +75,7 @@ def links_router(loader: PdfServiceLoader) -> APIRouter:
     def follow_pdf_link(
         request: Request, job_id: str, query: Annotated[links.LinkQuery, Query()]
     ) -> Response:
-        """The PDF, for whoever has the link; one with a limit gives the whole file each time."""
+        """The PDF, without signing in; a link with a limit gives the whole file each time."""
         services, only_head = loader.services, request.method == "HEAD"
         found = services.jobs.get_job(job_id) if is_id(job_id) else None
         job = services.links.require_valid(found, query)

@@ -2,7 +2,7 @@
 
 A document has until five seconds before its hard limit; the rest is for killing a browser that
 does not respond. The same document gives the same bytes, but for the class `date` in a header or
-footer, which prints today's date, and for another version of Chromium, which may lay out anew.
+footer, which prints today's date, and for another version of Chromium, whose layout may differ.
 """
 
 import asyncio

@@ -161,7 +161,7 @@ class TemplateVersions:
     ) -> Iterator[tuple[TemplateVersionList, StorageBackend]]:
         """Lock the row of a template, and store it as it is at the end."""
         storage = self._storage()
-        storage.exists(_key(name, version))  # while it is down, nobody waits for the lock
+        storage.exists(_key(name, version))  # if it is down, this fails before the lock is taken
         with self._metadata.transaction():
             key, now = (self._queue.name, "", _PREFIX + name), self._queue.now()
             row = _parse(self._metadata.lock_metadata(*key, now))
