@@ -1,5 +1,6 @@
-"""Draw the first page of every shipped template's sample, as Chromium prints it.
+"""Draw the first page of every shipped template's samples, as Chromium prints them.
 
+A name ends in `-en` for English; the others are Turkish.
 Needs the extras `pdf` and `dev`, and Chromium. The same Chromium gives the same bytes.
 """
 
@@ -17,6 +18,7 @@ from kesin.workloads.pdf.services import create_pdf_engine
 from kesin.workloads.pdf.templating.library import TemplateLibrary
 
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
+LANGUAGES = {"tr": "", "en": "-en"}
 WIDTH = 700
 EDGE = (216, 220, 226)  # white paper on a white page has none of its own
 TIMEOUT_S = 60
@@ -46,9 +48,10 @@ def main() -> None:
     engine = create_pdf_engine(load_settings(), "chromium")
     try:
         for name in book.names:
-            html = book.render_html(name, book.get(name).sample)
-            rendered = engine.render(html, Paper(), timeout_s=TIMEOUT_S)
-            first_page(rendered.pdf).save(out / f"{name}.png", optimize=True)
+            for language, ending in LANGUAGES.items():
+                html = book.render_html(name, book.get(name).sample_in(language))
+                rendered = engine.render(html, Paper(), timeout_s=TIMEOUT_S)
+                first_page(rendered.pdf).save(out / f"{name}{ending}.png", optimize=True)
     finally:
         engine.close()
 

@@ -15,8 +15,11 @@ from tests.cli.programs import Programs, wait_until
 from tests.docs.pages import blocks_of
 from tests.docs.shell import URL, follow, run
 from tests.web.serving import Served, opened, own_settings, serve
+from tests.workloads.pdf.vera import running_vera
 
 CRON_SECRET = "a secret for the cron caller"
+E_INVOICE = "pdf-api.md#from-html-to-an-archived-e-invoice-in-ten-minutes"
+OF_E_INVOICE = {"bill.pdf", "bill.zip", "received.pdf", "given.pdf"}
 # The pages, and sections of pages, that share a service; the first of a group may show the figures
 # of all sites.
 FOLLOWED = {
@@ -35,6 +38,7 @@ FOLLOWED = {
     "with a process that renders": (
         "tr/is-kollari.md#çevrimdışı-dönüşümler",
         "pdf-api.md",
+        E_INVOICE,
         "pdf-operations.md#alerts",
         "tr/is-kollari.md#pdf",
         "tr/is-kollari.md#kesim-siparişleri",
@@ -56,9 +60,12 @@ FILES = {
     "optiplan.md": {"plan.pdf", "board.svg", "solutions.zip", "import.zip"},
     "tr/is-kollari.md#kesim-siparişleri": {"plan.pdf"},
     "pdf.md": {"invoice.pdf", "letter.pdf"},
-    "pdf-api.md": {"invoice.pdf", "report.pdf", "whole.pdf", "e-invoice.pdf"},
-    "tr/is-kollari.md#pdf": {"fatura.pdf", "fatura-1.pdf"},
+    "pdf-api.md": {*OF_E_INVOICE, "invoice.pdf", "report.pdf", "whole.pdf", "note.zip"},
+    E_INVOICE: OF_E_INVOICE,
+    "tr/is-kollari.md#pdf": {"fatura.pdf", "fatura-1.pdf", "arsiv.pdf", "taslak.pdf"},
 }
+# The standards that a validator finds in the files of a page.
+CONFORMING = {E_INVOICE: {"bill.pdf": ("pdf/a-3a", "pdf/ua-1"), "given.pdf": ("pdf/a-3b",)}}
 MAGIC = {".pdf": b"%PDF-", ".svg": b"<svg", ".zip": b"PK"}
 
 
@@ -85,7 +92,7 @@ def test_the_commands_of_a_page_print_what_it_shows(group, programs, tmp_path, m
         if renders:
             wait_until(lambda: check_worker_health(store))
         for name in FOLLOWED[group]:
-            folder = tmp_path / re.sub(r"\W", "-", name)
+            folder = tmp_path / folder_of(name)
             if name in ALERTS:
                 assert programs.run("site", "add", "night").code == 0
                 check_runbook(name, served.address, monkeypatch, tmp_path)
@@ -94,6 +101,20 @@ def test_the_commands_of_a_page_print_what_it_shows(group, programs, tmp_path, m
                 check_files(folder, FILES.get(name, set()))
         if group != LONG:
             check_api(served, programs, monkeypatch, tmp_path)
+    for name in CONFORMING.keys() & FOLLOWED[group]:
+        check_standards(tmp_path, tmp_path / folder_of(name), CONFORMING[name])
+
+
+def folder_of(name: str) -> str:
+    return re.sub(r"\W", "-", name)
+
+
+def check_standards(place: Path, folder: Path, files: dict[str, tuple[str, ...]]) -> None:
+    for vera in running_vera(place):
+        for name, standards in files.items():
+            for standard in standards:
+                rules = vera.broken_rules((folder / name).read_bytes(), standard)
+                assert (name, standard, rules) == (name, standard, [])
 
 
 def check_runbook(name: str, address: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
@@ -113,7 +134,7 @@ def check_files(folder: Path, names: set[str]) -> None:
     for path in map(folder.joinpath, names):
         data = path.read_bytes()
         assert data.startswith(MAGIC[path.suffix]), data[:200]
-        assert path.suffix != ".zip" or len(zipfile.ZipFile(io.BytesIO(data)).namelist()) == 2
+        assert path.suffix != ".zip" or len(zipfile.ZipFile(io.BytesIO(data)).namelist()) > 1
 
 
 def check_api(

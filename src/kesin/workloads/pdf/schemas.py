@@ -90,6 +90,8 @@ class PdfRenderOptions(Strict, frozen=True):
             raise ValueError(f"conformance: {base.ARCHIVES_ONLY}")
         if not self.tagged and "tagged" in self.model_fields_set and TAGGED & set(standards):
             raise ValueError("conformance: pdf/a-3a and pdf/ua-1 need a tagged PDF")
+        if self.engine == "weasyprint" and not self.print_background:
+            raise ValueError("print_background: WeasyPrint always prints backgrounds")
         return self
 
     @property
@@ -114,6 +116,9 @@ class PdfRenderOptions(Strict, frozen=True):
 
 
 _PAPER_OPTIONS: Final = PdfRenderOptions.model_fields.keys() & Paper.__dataclass_fields__.keys()
+
+
+_PDF_ONLY: Final = ("source", "attachments", "einvoice", "then")
 
 
 class HtmlSource(Strict, frozen=True):
@@ -152,6 +157,9 @@ class PdfJobRequest(Strict, frozen=True):
                 raise ValueError("einvoice: HTML has no variables to make it from")
         if len({name.casefold() for name in names}) < len(names):
             raise ValueError("attachments: two files have the same name")
+        if options.fail_safe is FailSafePolicy.DEGRADE and self.pdf_only:
+            fields = ", ".join(self.pdf_only)
+            raise ValueError(f"options.fail_safe: HTML cannot replace a PDF with {fields}")
         if not options.standards:
             return self
         if names and options.engine == "weasyprint":
@@ -176,6 +184,12 @@ class PdfJobRequest(Strict, frozen=True):
         if value is None:
             return {} if info.field_name == "variables" else ""
         return validate(value)
+
+    @property
+    def pdf_only(self) -> list[str]:
+        """The fields that HTML in place of the PDF would lack; of HTML, the client has it."""
+        fields = [name for name in _PDF_ONLY if getattr(self, name)]
+        return fields + ["options.conformance"] * bool(self.options and self.options.standards)
 
     @property
     def uses_storage(self) -> bool:
@@ -323,6 +337,8 @@ class BatchRequest(Strict, frozen=True):
             raise ValueError("options.conformance: a merged file cannot conform; request a zip")
         if any(step.encrypt for step in self.then):
             raise ValueError("then: the PDFs of a batch cannot be encrypted")
+        if self.options is not None and self.options.fail_safe is FailSafePolicy.DEGRADE:
+            raise ValueError("options.fail_safe: HTML cannot replace the file of a batch")
         return self
 
 

@@ -57,6 +57,20 @@ def test_a_merged_file_is_not_promised_to_conform(bindery):
     assert "request a zip" in error_of(response)["details"]["fields"][0]["message"]
 
 
+def test_rows_are_not_promised_what_a_single_pdf_is_not(bindery):
+    """The steps of a row are refused as those of a job are; a batch has no HTML in its place."""
+    part, stamp = {"template": "letter", "variables": {}}, {"text": "A"}
+    for asked, named in (
+        ({"then": [{"append": part}], "options": {"conformance": "pdf/a-3b"}}, "then.0.append"),
+        ({"then": [{"stamp": stamp}],
+          "options": {"conformance": "pdf/a-3b", "engine": "weasyprint"}}, "then.0.stamp"),
+        ({"options": {"fail_safe": "degrade"}}, "options.fail_safe"),
+    ):  # fmt: skip
+        response = bindery.post([{"name": "a"}], **asked)
+        assert response.status_code == 422
+        assert named in error_of(response)["details"]["fields"][0]["message"]
+
+
 def test_wrong_names_and_templates_are_refused(bindery):
     for change, status, code in (
         ({"row_names": ["x", "y"]}, 422, "bad_row_names"),

@@ -67,6 +67,7 @@ def test_options_that_no_engine_supports_are_refused_by_name(front, me):
         ({"conformance": ["pdf/ua-1", "pdf/ua-1"]}, "options"),
         ({"conformance": "pdf/ua-1", "tagged": False}, "options"),
         ({"conformance": "pdf/ua-1", "engine": "weasyprint"}, "options"),
+        ({"print_background": False, "engine": "weasyprint"}, "options"),
     ):
         response = front.post(me, {**order(), "options": options})
         assert response.status_code == 422, options

@@ -82,7 +82,7 @@ def test_weasyprint_conforms_to_the_archive_that_is_named(weasyprint, vera, stan
     paper = Paper(tagged=standard == "pdf/a-3a", conformance=(standard,))
     documents = [sample("conversion_report"), HARD] if standard == "pdf/a-3a" else [HARD]
     if request.config.getoption("--long"):
-        documents += [sample("invoice"), *(RandomDocument(seed).html for seed in range(4))]
+        documents += [*map(sample, TEMPLATES), *(RandomDocument(seed).html for seed in range(4))]
     for html in documents:
         done = render(weasyprint, html, paper)
         assert vera.broken_rules(done.pdf, standard) == []

@@ -79,6 +79,39 @@ def test_a_request_may_choose_its_own_policy(lonely, lenient):
         assert (response.status_code, response.headers.get("x-pdf-fallback")) == (503, None)
 
 
+# What HTML would lack, and the names of these fields in the refusal.
+PDF_ONLY: list[tuple[dict[str, Any], str]] = [
+    ({"then": [{"stamp": {"text": "A"}}]}, "then"),
+    ({"attachments": [{"name": "a.txt", "media_type": "text/plain", "data_base64": "YQ=="}]},
+     "attachments"),
+    ({"einvoice": {"format": "other", "xml_base64": "PGEvPg=="}}, "einvoice"),
+    ({"options": {"conformance": "pdf/a-3b"}}, "options.conformance"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("asked", "named"), PDF_ONLY, ids=[named for _, named in PDF_ONLY])
+def test_html_never_takes_the_place_of_what_only_a_pdf_has(lonely, lenient, asked, named):
+    """Asked for by name, that is refused at once; the service's default does not apply to it."""
+    options = {**asked.get("options", {}), "fail_safe": "degrade"}
+    for front in (lonely, lenient):
+        response = front.post(front.owner(), order(**{**asked, "options": options}))
+        assert response.status_code == 422
+        [field] = error_of(response)["details"]["fields"]
+        why = f"options.fail_safe: HTML cannot replace a PDF with {named}"
+        assert field["message"] == f"Value error, {why}"
+        response = front.post(front.owner(), order(**asked))
+        assert (response.status_code, error_of(response)["code"]) == (503, "PDF_RENDER_UNAVAILABLE")
+
+
+def test_a_refusal_names_every_field_that_html_would_lack(own_front):
+    asked: dict[str, Any] = {}
+    for more, _ in PDF_ONLY[:3]:
+        asked |= more
+    options = {"fail_safe": "degrade", "conformance": "pdf/a-3b"}
+    response = own_front.post(own_front.owner(), order(**asked, options=options))
+    assert "attachments, einvoice, then, options.conformance" in error_of(response)["message"]
+
+
 def test_the_html_fallback_is_escaped_and_runs_nothing(lenient):
     evil = "<img src=x onerror=alert(1)>&amp;\"'"
     response = lenient.post(lenient.owner(), order(evil))

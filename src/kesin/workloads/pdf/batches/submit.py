@@ -34,11 +34,11 @@ def parse_order(
                 f"rows must be sent as application/json or text/csv, not as {media_type[:100]!r}",
                 code="unsupported_type",
             )
+        return _build_order(tools, request, csv_problems, owner)
     except ValidationError as problem:  # in the form of all routes, which do not repeat the input
         errors = problem.errors(include_url=False, include_input=False, include_context=False)
         located = [{**error, "loc": ("body", *error["loc"])} for error in errors]
         raise RequestValidationError(located) from None
-    return _build_order(tools, request, csv_problems, owner)
 
 
 def _parse_csv(

@@ -86,12 +86,13 @@ def build_render_request(services: PdfServices, body: PdfJobRequest, owner: str)
         services.links.require_absolute()
         metadata["link_ttl"] = body.link_ttl
     fail_safe = options.fail_safe if "fail_safe" in given else services.config.fail_safe_policy
+    if body.pdf_only:  # whatever the service's default
+        fail_safe = FailSafePolicy.STRICT
     titled: dict[str, Any]
     name = body.template_name
     if body.source is not None:
         titled = {"title": check_html(services.library, body.source.html)}
         payload["html"], _ = services.uploads.store(owner, body.source.html.encode(), "file")
-        fail_safe = FailSafePolicy.STRICT  # the client has the HTML
     else:
         template = check_template(services, body.template_name)
         check_variables(services, owner, body.template_name, body.variables)
@@ -358,8 +359,8 @@ def create_job(services: PdfServices, request: RenderRequest, limits: Settings) 
 
 def fallback_response(services: PdfServices, request: RenderRequest) -> Response:
     """Build the response while no worker renders, or the store is unreachable."""
-    html, has_steps = None, "then" in request.payload  # which the HTML would not have
-    if request.fail_safe is FailSafePolicy.DEGRADE and not has_steps:
+    html = None
+    if request.fail_safe is FailSafePolicy.DEGRADE:
         name = request.payload.get("version", request.template)
         html = _fill_in(services, request.owner, name, request.payload["variables"])
     return handle_unavailable(request.fail_safe, html)
