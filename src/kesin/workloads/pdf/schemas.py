@@ -118,9 +118,6 @@ class PdfRenderOptions(Strict, frozen=True):
 _PAPER_OPTIONS: Final = PdfRenderOptions.model_fields.keys() & Paper.__dataclass_fields__.keys()
 
 
-_PDF_ONLY: Final = ("source", "attachments", "einvoice", "then")
-
-
 class HtmlSource(Strict, frozen=True):
     """HTML in place of a template."""
 
@@ -157,9 +154,6 @@ class PdfJobRequest(Strict, frozen=True):
                 raise ValueError("einvoice: HTML has no variables to make it from")
         if len({name.casefold() for name in names}) < len(names):
             raise ValueError("attachments: two files have the same name")
-        if options.fail_safe is FailSafePolicy.DEGRADE and self.pdf_only:
-            fields = ", ".join(self.pdf_only)
-            raise ValueError(f"options.fail_safe: HTML cannot replace a PDF with {fields}")
         if not options.standards:
             return self
         if names and options.engine == "weasyprint":
@@ -188,8 +182,9 @@ class PdfJobRequest(Strict, frozen=True):
     @property
     def pdf_only(self) -> list[str]:
         """The fields that HTML in place of the PDF would lack; of HTML, the client has it."""
-        fields = [name for name in _PDF_ONLY if getattr(self, name)]
-        return fields + ["options.conformance"] * bool(self.options and self.options.standards)
+        names = ("source", "attachments", "einvoice", "then")
+        asked = [name for name in names if getattr(self, name)]
+        return asked + ["options.conformance"] * bool(self.options and self.options.standards)
 
     @property
     def uses_storage(self) -> bool:

@@ -31,8 +31,7 @@ _MAX_NAME_LENGTH: Final = 120
 _EMPTY_TEMPLATE: Final = "<span></span>"  # an empty template would print Chromium's default
 _BAD_PAPER_HINTS: Final = ("page range", "invalid print parameters", "scale is outside")
 _SAME_OPTIONS: Final = (  # of paper and of the browser
-    *("landscape", "scale", "page_ranges", "print_background", "prefer_css_page_size"),
-    *("tagged", "outline"),
+    *("landscape", "scale", "page_ranges", "print_background", "prefer_css_page_size", "outline"),
 )
 
 _INSPECT_SCRIPT: Final = Path(__file__).with_name("inspect.js").read_text("utf-8").strip()
@@ -243,6 +242,7 @@ def print_options(paper: Paper) -> dict[str, Any]:
     sides = ("top", "right", "bottom", "left")
     return {
         **{name: getattr(paper, name) for name in _SAME_OPTIONS},
+        "tagged": paper.tagged or paper.outline,  # an outline is made of the tags
         "width": width,
         "height": height,
         "margin": dict(zip(sides, map(_inches, paper.margin_mm), strict=True)),

@@ -61,7 +61,10 @@ def build_render_request(services: PdfServices, body: PdfJobRequest, owner: str)
 
     HTML is stored as an upload, so that the job stays small.
     """
-    options = body.options or PdfRenderOptions()
+    options, pdf_only = body.options or PdfRenderOptions(), body.pdf_only
+    if pdf_only and options.fail_safe is FailSafePolicy.DEGRADE:
+        why = Message("HTML cannot replace a PDF with %(fields)s", fields=", ".join(pdf_only))
+        raise errors.invalid_fields([("options.fail_safe", why, "fail_safe")])
     paper, given = asdict(options.paper()), options.model_fields_set
     conformance, attachments = paper.pop("conformance"), []
     del paper["finish"], paper["own_page"]
@@ -85,9 +88,8 @@ def build_render_request(services: PdfServices, body: PdfJobRequest, owner: str)
     if body.link_ttl is not None:
         services.links.require_absolute()
         metadata["link_ttl"] = body.link_ttl
-    fail_safe = options.fail_safe if "fail_safe" in given else services.config.fail_safe_policy
-    if body.pdf_only:  # whatever the service's default
-        fail_safe = FailSafePolicy.STRICT
+    own_policy = "fail_safe" in given or pdf_only
+    fail_safe = options.fail_safe if own_policy else services.config.fail_safe_policy
     titled: dict[str, Any]
     name = body.template_name
     if body.source is not None:
