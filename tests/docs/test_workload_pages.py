@@ -16,6 +16,7 @@ from kesin.workloads.pdf.templating.sandbox import Sandbox
 from kesin.workloads.pdf.templating.totals import TEMPLATE_FUNCTIONS
 from kesin.workloads.pdf.webhooks.delivery import derive_secret, signature_headers
 from tests.docs.pages import DOCS, PAGES, blocks, links, matches
+from tests.workloads.pdf.engines.test_archive import TEMPLATES
 
 PDF = DOCS / "pdf.md"
 PDF_TEXT = PDF.read_text("utf-8")
@@ -60,6 +61,14 @@ def test_every_template_has_a_picture_on_the_page_and_no_picture_is_left_over():
         assert path.stat().st_size < LARGEST_BYTES
         with Image.open(path) as picture:
             assert (picture.format, picture.width) == ("PNG", 700)
+
+
+def test_the_verdicts_of_the_validator_are_about_every_template():
+    """What the tests of archives print: `TEMPLATES` there."""
+    section = PDF_TEXT.partition("### Validation")[2]
+    verdicts = re.findall(r"^\| `(\w+)`((?: \| passes)+) \|$", section, re.MULTILINE)
+    assert {name for name, _ in verdicts} == set(TemplateLibrary.load().names) == {*TEMPLATES}
+    assert {text.count("passes") for _, text in verdicts} == {5}
 
 
 def test_the_addresses_of_storages_open_a_storage():
