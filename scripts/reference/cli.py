@@ -1,4 +1,4 @@
-"""Every command with its arguments and options, as `--help` tells them."""
+"""Every command with its arguments and options, as `--help` prints them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _KINDS = {int: "N", float: "N", str: "TEXT"}
 _OPENING = """# Commands
 
 Every `kesin` command, with the text of its `--help`. All commands read the [settings](settings.md);
-most take `--json` for scripts. Exit codes: 0 success, 1 failure or "no", 2 usage or configuration
-error.
+most have the option `--json` for scripts. Exit codes: 0 success; 1 failure, or a check that did not
+pass; 2 usage or configuration error.
 """
 
 

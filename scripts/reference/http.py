@@ -112,11 +112,11 @@ def _may(groups: set[str]) -> str:
     if not groups:
         return "everyone, with a name and a password"
     if "nobody" in groups:
-        return "anybody"
+        return "everyone"
     if groups >= {*_MAY}:
-        return "anyone who is signed in or has a key"
+        return "all signed-in users and all keys"
     if groups >= {"v", "o", "admin"} == groups:
-        return "anyone who is signed in, and keys with `read` or `operate`"
+        return "all signed-in users, and keys with `read` or `operate`"
     return ", ".join(words for name, words in _MAY.items() if name in groups)
 
 
@@ -133,7 +133,7 @@ def _section(
         (f"`{one['name']}`", one["in"], _needed(one), _kind(one["schema"]))
         for one in asked.get("parameters", ())
     ]
-    lines += table(("parameter", "in", "default", "takes"), rows)
+    lines += table(("parameter", "in", "default", "values"), rows)
     content = asked.get("requestBody", {}).get("content", {})
     if content:
         kinds = ", ".join(f"`{kind}`" for kind in content)

@@ -1,4 +1,4 @@
-"""Every setting: what it takes, its default, what it is for."""
+"""Every setting: what it accepts, its default, what it is for."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def settings_page() -> str:
             (f"`{variable(name)}`", _default(name), _takes(name), meanings[variable(name)])
             for name in mine
         ]
-        lines += [f"## {title}", "", *table(("variable", "default", "takes", "meaning"), rows)]
+        lines += [f"## {title}", "", *table(("variable", "default", "values", "meaning"), rows)]
     return page([*lines, *_rules()])
 
 
@@ -73,8 +73,8 @@ def _rules() -> list[str]:
     return [
         "## Rules of cutting orders",
         "",
-        "In `rules.json`, by the dashboard or by `PUT /config/rules`; what each does is told in",
-        "[running it](../optiplan-operations.md).",
+        "Change them in the dashboard, with `PUT /config/rules` or in the file `rules.json`.",
+        "[Rules](../optiplan-operations.md#rules) explains each key.",
         "",
         *table(("key", "default"), rows),
     ]

@@ -69,7 +69,7 @@ class MemoryQueue(Queue):
         Sweeper([self]).sweep()
 
     def drain_all(self, handler: Handler) -> Counter[str]:
-        """Run all jobs, including retries, later and rate-limited jobs, however long that takes."""
+        """Run all jobs, including retries, delayed and rate-limited ones, until all have ended."""
         reached = self.drain(handler)
         while (due_at := self._next_due()) is not None:
             self.advance((due_at - self.now()) / 1_000_000)
@@ -108,7 +108,7 @@ class MemoryQueue(Queue):
         return found[0]
 
     def assert_no_job(self, fields: Mapping[str, Any] | None = None, **more: Any) -> None:
-        """Assert that no job's payload has these fields; without any, that there is no job."""
+        """Assert that no job's payload has these fields; without fields, that there is no job."""
         __tracebackhide__ = True
         wanted = {**(fields or {}), **more}
         if found := [job for job in self.all_jobs() if _has(job.payload, wanted)]:

@@ -42,7 +42,7 @@ def test_the_command_fails_if_every_job_is_refused(kesin, done):
     assert answer.code == 1
     assert answer.lines == [
         "moved 0, already there 0, refused 2",
-        "  2 × state: no move of this name leaves the job's state",
+        "  2 × state: the action does not apply to the job's state",
     ]
 
 
@@ -99,7 +99,7 @@ def test_a_dry_run_counts_and_moves_nothing(kesin, fill):
         (("cancel", first_id_at(1), "--all-matching"), "not by both"),
         (("cancel", first_id_at(1), "--state", "ready"), "not by both"),
         (("cancle", first_id_at(1)), "did you mean 'cancel'?"),
-        (("claim", first_id_at(1)), "is not a move that an operator can make on task"),
+        (("claim", first_id_at(1)), "is not an action that an operator can take on task"),
         (("cancel", first_id_at(1), "--option", "x"), "there is no option of cancel 'x'"),
         (("cancel", first_id_at(1), "--error-category", "x"), "there is no error category 'X'"),
     ],

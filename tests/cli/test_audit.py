@@ -179,4 +179,4 @@ def test_a_log_without_matches_or_without_a_database_says_so(kesin):
     assert missing.code == 1
     assert "there is no database at" in missing.err
     kesin("migrate")
-    assert kesin("audit", "log").out == "no event matches\n"
+    assert kesin("audit", "log").out == "no line matches\n"

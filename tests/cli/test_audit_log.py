@@ -98,7 +98,7 @@ def test_a_backup_without_a_key_ring_says_so_and_is_restored_only_if_told(
 ):
     fill("task", 1)
     answer = kesin("backup", "b")
-    assert "it is not signed: a change by others would not be noticed" in answer.err
+    assert "the backup is not signed, so a later change would not be noticed" in answer.err
     monkeypatch.setenv("KESIN_DATA_DIR", str(tmp_path / "elsewhere"))
     monkeypatch.delenv("KESIN_DATABASE_URL", raising=False)
     refused = kesin("restore", "b")

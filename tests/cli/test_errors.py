@@ -45,7 +45,7 @@ def test_a_bad_setting_is_a_usage_error(kesin, monkeypatch):
     monkeypatch.setenv("KESIN_PORT", "http")
     answer = kesin("stats")
     assert answer.code == 2
-    assert answer.err == "kesin: KESIN_PORT must be a whole number in 1…65535, got 'http'\n"
+    assert answer.err == "kesin: KESIN_PORT must be a whole number from 1 to 65535, got 'http'\n"
 
 
 def test_an_unknown_queue_gets_a_suggestion(kesin):

@@ -35,13 +35,12 @@ def rated():
     return task_lifecycle("mails", rate=(100, 60))
 """
 NO_JOB = "00000000-0000-7000-8000-000000000000"
-STAY = "a stay ends within 1 d (the longest run) + 1 min (a lease) + 1 min (a sweep)"
-STARTS = "line starts after at most"
-IN_QUEUE = f"the k-th in the queue's {STARTS} ⌈k/3⌉ stays in running; {STAY}"
-IN_RATE = f"the k-th in its tenant's {STARTS} ⌈k/100⌉ times 60 s"
-IN_TENANT = (
-    f"the k-th in its tenant's {STARTS} ⌈k/3⌉ stays in running and ⌈k/100⌉ times 60 s; {STAY}"
-)
+STAY = "each stay ends within 1 d (the longest run) + 1 min (a lease) + 1 min (a sweep)"
+STARTS = "starts after at most"
+IN_QUEUE = f"the k-th waiting job of the queue {STARTS} ⌈k/3⌉ stays in running; {STAY}"
+OF_TENANT = f"the k-th waiting job of a tenant {STARTS}"
+IN_RATE = f"{OF_TENANT} ⌈k/100⌉ times 60 s"
+IN_TENANT = f"{OF_TENANT} ⌈k/3⌉ stays in running and ⌈k/100⌉ times 60 s; {STAY}"
 
 
 @pytest.fixture
@@ -208,16 +207,16 @@ def test_stats_without_slots_have_no_column_for_them(kesin, fill):
     [
         ("per_queue", [IN_QUEUE]),
         ("per_tenant", [IN_TENANT]),
-        ("both", [IN_QUEUE, f"{IN_RATE}; its slots come on top"]),
+        ("both", [IN_QUEUE, f"{IN_RATE}, plus the wait for a slot"]),
         ("rated", [IN_RATE]),
-        ("steps", ["blocked is left within a sweep (1 min) after the last parent rests"]),
+        ("steps", ["a job leaves blocked within one sweep (1 min) after its last parent rests"]),
     ],
 )
 def test_the_bounds_of_limits_are_printed_with_the_rules(kesin, rules, name, sentences, tmp_path):
     _, *bounds = kesin("lifecycle", "show", f"{rules}:{name}", "--json").json["bounds"]
     assert bounds == sentences
     own = "steps" if name == "steps" else "mails"
-    printed = "".join(f"Of {own}: {sentence}.\n" for sentence in sentences)
+    printed = "".join(f"{own}: {sentence}.\n" for sentence in sentences)
     assert printed in kesin("lifecycle", "show", f"{rules}:{name}").out
     assert printed in kesin("lifecycle", "prove", f"{rules}:{name}").out
     words = ("lifecycle", "check", f"{rules}:{name}", "--against", tmp_path / "rules.json")
@@ -228,6 +227,6 @@ def test_the_bounds_of_limits_are_printed_with_the_rules(kesin, rules, name, sen
 def test_a_lifecycle_without_limits_has_the_bound_between_tenants_alone(kesin):
     assert len(kesin("lifecycle", "show", "task", "--json").json["bounds"]) == 1
     out = kesin("lifecycle", "show", "task").out
-    assert "Between tenants: with T tenants waiting" in out
-    assert "ahead of it in the line are due, unpaused jobs of higher priority or older" in out
-    assert "Of task:" not in out
+    assert "Between tenants: while T tenants wait" in out
+    assert "a tenant's due jobs are ordered by priority, then by age" in out
+    assert "waiting job" not in out

@@ -1,4 +1,4 @@
-"""`kesin schedule`: what is enqueued by the calendar."""
+"""`kesin schedule`: schedules are listed, and a job of one is enqueued."""
 
 from kesin import Queue, Schedule, open_store, task_lifecycle
 
@@ -26,8 +26,8 @@ def test_schedules_are_listed_with_their_next_tick(kesin, database):
     }
     *table, bound = kesin("schedule", "list", "reports").out.splitlines()
     assert any(line.startswith("reports") and "nightly" in line for line in table)
-    missed = "and 1 at most for all ticks that were missed"
-    assert bound == f"Of reports: nightly: at most 1 job a tick, {missed}."
+    missed = "and at most 1 for all missed ticks"
+    assert bound == f"reports: nightly enqueues at most 1 job per tick, {missed}."
 
 
 def test_the_last_job_is_that_of_the_latest_tick(kesin, database):

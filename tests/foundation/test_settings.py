@@ -44,8 +44,8 @@ def test_a_database_is_a_file_or_a_server(monkeypatch, address, file):
 @pytest.mark.parametrize(
     ("name", "value", "takes"),
     [
-        ("KESIN_PORT", "eighty", "a whole number in 1…65535, got 'eighty'"),
-        ("KESIN_PORT", "65536", "a whole number in 1…65535, got '65536'"),
+        ("KESIN_PORT", "eighty", "a whole number from 1 to 65535, got 'eighty'"),
+        ("KESIN_PORT", "65536", "a whole number from 1 to 65535, got '65536'"),
         ("KESIN_LOG", "xml", "console or json, got 'xml'"),
         ("KESIN_REDIS_URL", "http://x", "redis://…, for the PDF workload, got 'http://x'"),
     ],

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NewJob:
-    """A job to enqueue. Times are datetimes or microseconds since 1970; no ``run_at`` is now."""
+    """A job to enqueue, due now without ``run_at``. Times are datetimes or µs since 1970."""
 
     payload: Any
     key: str | None = None
@@ -42,7 +42,7 @@ class NewJob:
     after: Sequence[str] = ()  # ids of jobs: it runs once they have succeeded
 
     def row(self, queue: "Queue", job_id: str) -> NewJobRow:
-        """The job as a store takes it; raises BadInput for a value that is not accepted."""
+        """The job in the form for a store; raises BadInput for an invalid value."""
         lifecycle = queue.lifecycle
         attempts = lifecycle.max_attempts if self.max_attempts is None else self.max_attempts
         for name in self.stamps:

@@ -49,13 +49,13 @@ class StaleClaim(RuntimeError):
 
 
 class Queue(QueueReader):
-    """A durable queue under one lifecycle. A lifecycle that is not proved to end is refused.
+    """A durable queue with one lifecycle; it refuses a lifecycle that is not proved to end.
 
     ``title`` is the name of a job in lists, a format string of payload fields: ``"{to}"``, or, for
     nested fields, ``"{order.number} · {order.city}"``. ``search`` names up to 8 payload fields
-    whose words a search finds. Both are stored with the queue. A program that declares others
-    replaces them, for lists at once and for searches with the newest 10,000 jobs; a program that
-    declares none keeps them. A field that is masked, such as an e-mail address, is refused in
+    whose words a search finds. Both are stored with the queue. A program that declares other
+    values replaces them: immediately for lists, and for searches of the newest 10,000 jobs. A
+    program that declares none keeps them. A masked field, such as an email address, is refused in
     ``search`` and masked in a title.
     """
 
@@ -122,14 +122,14 @@ class Queue(QueueReader):
     ) -> Outcome:
         """Enqueue one job: ``inserted``, or ``duplicate`` with the id of the job that has the key.
 
-        Of a tenant's due jobs, those of a higher ``priority`` come first: -1, 0, 1 or 2. With
-        ``once``, the key stays taken when the job is done, until it is pruned. ``after`` names jobs
-        of the same store: it runs once all of them have succeeded, and fails if one has not.
+        ``priority`` is -1, 0, 1 or 2; a tenant's due jobs with a higher priority run first. With
+        ``once``, the key stays taken until the job is pruned. ``after`` names jobs of the same
+        store: this job runs when all of them have succeeded, and fails if one of them fails.
 
-        ``within`` is a session or connection of yours, of psycopg, sqlite3, SQLAlchemy or Django:
-        the job is then part of its transaction, and exists when you commit.
+        ``within`` is your own session or connection of psycopg, sqlite3, SQLAlchemy or Django: the
+        job is created in its transaction and exists when you commit.
 
-        Raises BadInput for a value that is not accepted; then nothing is written.
+        Raises BadInput for an invalid value; nothing is written then.
         """
         stamps = stamps or {}
         new = NewJob(
@@ -143,7 +143,7 @@ class Queue(QueueReader):
     def enqueue_many(
         self, news: Iterable[NewJob], *, actor: str = "producer", within: Any = None
     ) -> list[Outcome | BadInput]:
-        """Enqueue a batch in one transaction; a job that is not valid gives its BadInput.
+        """Enqueue a batch in one transaction; an invalid job has a BadInput as its outcome.
 
         If a job names a parent that does not exist, the whole batch is refused.
         """
@@ -171,7 +171,7 @@ class Queue(QueueReader):
         return outcomes
 
     def row_of(self, new: NewJob) -> NewJobRow:
-        """A new job as a store takes it; raises BadInput for a value that is not accepted."""
+        """A new job in the form for a store; raises BadInput for an invalid value."""
         return new.row(self, self._ids.make(1)[0])
 
     def payload_text(self, payload: Any) -> str:
@@ -292,8 +292,8 @@ class Queue(QueueReader):
         ``max_attempts`` is stored by moves that renew the budget, ``priority`` by an action that
         is declared to set it: -1, 0, 1 or 2.
 
-        ``in_transaction`` is called for every batch, in the transaction that makes it: both happen,
-        or neither.
+        ``in_transaction`` is called for every batch, in the batch's own transaction: both take
+        effect, or neither does.
         """
         if (ids is None) == (where is None):
             raise BadInput("bad_selection", "ids", "name the jobs by ids or by a filter, not both")
@@ -355,7 +355,7 @@ class Queue(QueueReader):
         return self.store.resume(self.name, tenant=storable(tenant))
 
     def retire(self, state: str) -> None:
-        """Close an empty, ``retiring`` state for good: the next rules may leave it out."""
+        """Retire an empty ``retiring`` state: the next version of the rules may omit it."""
         declared = self.lifecycle.state.get(state)
         if declared is None or not declared.retiring:
             raise BadInput("not_retiring", "state", f"{state} is not declared with retiring=True")

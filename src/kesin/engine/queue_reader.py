@@ -39,7 +39,7 @@ class QueueReader:
         return self._typed([job])[0]
 
     def wait(self, job_id: str, timeout: Duration) -> Job:
-        """The job when it rests or has ended; raises TimeoutError after ``timeout``."""
+        """Wait until the job rests or has ended; raises TimeoutError after ``timeout``."""
         looks, pause = Looks(self, job_id, timeout), threading.Event()
         while True:
             notified = self.store.notification_count(self.name)
@@ -73,7 +73,7 @@ class QueueReader:
         return self.store.events(job_id)
 
     def notes(self, *job_ids: str) -> list[Note]:
-        """The notes on jobs, those of each oldest first."""
+        """The notes on these jobs, the oldest of each job first."""
         return self.store.notes(*job_ids)
 
     def stats(self) -> QueueStats:
@@ -89,7 +89,7 @@ class QueueReader:
         return self.store.backlog(self.name, storable(tenant), aged=aged, now=self.clock.now())
 
     def parents(self, job_id: str) -> list[Job]:
-        """The jobs that a job comes after, of any queue of the store."""
+        """The jobs that must end before this one, from any queue of the store."""
         found = page = self.store.parents(self.name, job_id, limit=MAX_PAGE)
         while len(page) == MAX_PAGE:
             page = self.store.parents(self.name, job_id, limit=MAX_PAGE, after=page[-1].id)
@@ -97,16 +97,16 @@ class QueueReader:
         return found
 
     def children(self, job_id: str, *, limit: int = 100) -> list[Job]:
-        """The first jobs that come after a job, up to ``limit``, of any queue of the store."""
+        """The first jobs that wait for this one, up to ``limit``, from any queue of the store."""
         require_positive_limit(limit)
         return self.store.children(self.name, job_id, limit=limit)
 
     def progress(self, ids: Sequence[str]) -> dict[str, Progress]:
-        """The progress of those of these jobs that are claimed and have reported it."""
+        """The progress of these jobs; jobs without a claim or a report are absent."""
         return self.store.progress(self.name, ids)
 
     def now(self) -> int:
-        """The time, for calculations; the store's clock decides which time is written."""
+        """The time for calculations; the store's clock decides which time is written."""
         now = self.clock.now()
         return wall_clock_us() if now is None else now
 

@@ -110,7 +110,7 @@ def verify(
     max_differences: int = 100,
     progress: Callable[[int], None] | None = None,
 ) -> Verification:
-    """Replay every job of a queue and compare; then compare the counters with the rows.
+    """Replay every job of a queue, compare it with its row, then compare the counters.
 
     Counters are compared only if no job moved meanwhile, because rows and counters are read one
     after the other. ``progress`` receives the number of jobs read since its last call.

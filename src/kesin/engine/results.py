@@ -261,12 +261,12 @@ class RunContext:
 
     @property
     def lost(self) -> bool:
-        """Whether the claim was lost: another worker may have the job; this result is refused."""
+        """Whether the claim was lost: another worker may have the job, and refuses this result."""
         return self._worker.leases.is_lost(self.job)
 
     @property
     def cancelled(self) -> bool:
-        """Whether the job was taken away, as by `cancel`; asks the store, at most once a second."""
+        """Whether the job was taken away, as by `cancel`; checked at most once a second."""
         now = self._queue.clock.monotonic()
         if not self._cancelled and now - self._looked_at >= CANCELLED_CHECK_S:
             self._looked_at = now
@@ -309,9 +309,9 @@ class RunContext:
 
     @contextmanager
     def transaction(self, action: str = "complete") -> Iterator[Transaction]:
-        """Your writes, jobs enqueued inside, and the end of this job: all, or none of them.
+        """Commit your writes, jobs enqueued inside and the end of this job, or none of them.
 
-        If the claim was lost, raises StaleClaim at the end of the block and rolls back all of it.
+        If the claim was lost, raises StaleClaim at the end of the block and rolls everything back.
         """
         with self._queue.store.transaction() as connection:
             transaction = Transaction(connection)

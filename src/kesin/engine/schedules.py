@@ -33,9 +33,9 @@ _INSTANT = timedelta(microseconds=1)
 
 @dataclass(frozen=True)
 class Schedule:
-    """A job for each tick of ``cron`` in ``timezone``; of missed ticks, the latest ``catch_up``.
+    """A job for each tick of ``cron`` in ``timezone``, and for up to ``catch_up`` missed ticks.
 
-    A fixed hour that daylight saving repeats ticks once; a skipped hour ticks at its end.
+    An hour that daylight saving repeats has one tick; the tick of a skipped hour is at its end.
     """
 
     name: str

@@ -67,7 +67,7 @@ class Sweeper(ForkAware):
         self.watch_forks()
 
     def after_fork_in_child(self) -> None:
-        """The threads stay with the parent."""
+        """Forget the threads, which only the parent process has."""
         self._stop, self._after_sweep_thread = threading.Event(), None
 
     def sweep(self, stages: Sequence[Stage] = STAGES) -> SweepResult:

@@ -52,9 +52,9 @@ def next_turn(after: str, jobs: Sequence[Job]) -> str:
 def turns_bound() -> str:
     """The sentence printed beside a lifecycle's own bound."""
     return (
-        "with T tenants waiting, the k-th job in its tenant's line is in the k·⌈T/b⌉-th claim of b"
-        " jobs by any one worker thread at the latest (b ≥ T: ⌈k/⌊b/T⌋⌉-th); ahead of it in the"
-        " line are due, unpaused jobs of higher priority or older; slots and rates are not counted;"
-        " where more than 1,000 tenants have ready jobs, T also counts those with later jobs, and b"
+        "while T tenants wait, each worker thread that claims b jobs at a time claims the k-th job"
+        " of a tenant in its k·⌈T/b⌉-th claim at the latest (if b ≥ T, in its ⌈k/⌊b/T⌋⌉-th); a"
+        " tenant's due jobs are ordered by priority, then by age; slots and rates are not counted;"
+        " if more than 1,000 tenants have ready jobs, T also counts tenants with later jobs, and b"
         " is at most 1,000"
     )

@@ -22,7 +22,7 @@ _TOO_LARGE = {
 class BadInput(ValueError):
     """A value that the queue does not accept; ``code`` and ``field`` say which and why.
 
-    ``values`` fill the places of its message.
+    ``values`` fill the placeholders of its message.
     """
 
     def __init__(self, code: str, field_name: str, message: str, **values: object) -> None:

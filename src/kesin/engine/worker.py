@@ -240,8 +240,8 @@ class Worker(ForkAware):
     def drain(self) -> int:
         """Work until no job is due; return how many were handled. For scripts and tests.
 
-        Nothing is swept: ``start`` and ``run`` do that.
-        One thread runs in the calling thread, several in a pool. Their exceptions are raised here.
+        Does not sweep, unlike ``start`` and ``run``. A single thread works in the calling thread,
+        several work in a pool. Their exceptions are raised here.
         """
         self.leases.start()
         try:
@@ -263,9 +263,9 @@ class Worker(ForkAware):
             self.leases.stop()
 
     def work_on(self, ids: Sequence[str]) -> Counter[str]:
-        """Claim those of these jobs that are due, and handle them in this thread.
+        """Claim the due jobs among these, and handle them in this thread.
 
-        Returns how many jobs reached each state. Leases are renewed once ``leases`` are started.
+        Returns how many jobs reached each state. Leases are renewed only if ``leases`` is started.
         """
         thread = self._new_thread()
         thread.handle_ids(ids)
@@ -273,9 +273,9 @@ class Worker(ForkAware):
 
     @contextmanager
     def time_limited(self, job: Job) -> Iterator[None]:
-        """Fail the job if the block takes longer than the time limit; what comes then is refused.
+        """Fail the job if the block takes longer than the time limit; a later result is refused.
 
-        Python cannot end the handler's thread: it can only be left alone.
+        Python cannot stop the handler's thread, which therefore continues to run.
         """
         timer = threading.Timer(self.time_limit_s or 0, self._give_up, [job])
         timer.daemon = True
@@ -296,7 +296,7 @@ class Worker(ForkAware):
             self.leases.lose(job)
 
     def release_claims(self, jobs: Sequence[Job]) -> set[str]:
-        """Release claims as far as the budget lets attempts be returned; return the released ids.
+        """Release claims, if the budget allows attempts to be returned; return the released ids.
 
         The leases of the other jobs expire.
         """

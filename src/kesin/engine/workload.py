@@ -39,7 +39,7 @@ class WorkloadContext:
 
     @property
     def vault(self) -> Vault:
-        """The sealed credentials; without a key ring, reading one says what to set."""
+        """The sealed credentials; without a key ring, the error names the setting."""
         return _vault(self.commands.accounts, self.settings)
 
 
@@ -56,7 +56,7 @@ def _vault(accounts: Accounts, settings: Settings) -> Vault:
 class Workload:
     """A workload. Only the name and the lifecycle are required.
 
-    Callables import what they need when they are called, so that a command starts at once and a
+    Callables import what they need when they are called, so that commands start quickly and a
     workload whose libraries are missing can still be listed.
     """
 

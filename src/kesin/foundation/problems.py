@@ -7,7 +7,7 @@ from kesin.foundation.messages import Message
 
 
 class Problem(Exception):  # an expected result, so the name does not end in Error
-    """A request that cannot be fulfilled; ``values`` fill the places of its message."""
+    """A request that cannot be fulfilled; ``values`` fill the placeholders of its message."""
 
     status = 400
     code = "bad_request"

@@ -29,32 +29,32 @@ class BadSettings(ValueError):
 
 
 def _env(default: Any, takes: str, **limits: Any) -> Any:
-    """A setting with its default; the message about an invalid value says what it ``takes``."""
+    """A setting with its default; the message about an invalid value says what it accepts."""
     return Field(default, description=takes, **limits)
 
 
 class Settings(BaseSettings):
-    """The configuration of a process. Empty variables count as unset."""
+    """The configuration of a process. An empty variable counts as unset."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, env_ignore_empty=True, extra="ignore", frozen=True
     )
 
-    data_dir: Path = _env(Path("kesin-data"), "a folder for everything kept on disk")
+    data_dir: Path = _env(Path("kesin-data"), "a folder for all data on disk")
     database_url: str | None = _env(
-        None, "a file, sqlite:///file or postgresql://…; a file in the folder if unset"
+        None, "a file, sqlite:///file or postgresql://…; kesin.db in the data folder if unset"
     )
     redis_url: str | None = _env(
         None, "redis://…, for the PDF workload", pattern=r"^((rediss?|unix)://|$)"
     )
     host: str = _env("127.0.0.1", "the address the server listens on")
-    port: int = _env(8000, "a whole number in 1…65535", ge=1, le=65535)
+    port: int = _env(8000, "a whole number from 1 to 65535", ge=1, le=65535)
     log: Literal["console", "json"] = _env("console", "console or json")
     cron_secret: SecretStr | None = _env(
         None, "16 or more characters, for the cron endpoints", min_length=16
     )
     secret_keys: SecretStr | None = _env(
-        None, "name:key,… from `kesin secrets new-key`; the first one seals"
+        None, "name:key,… from `kesin secrets new-key`; the first key seals"
     )
     public_url: str = _env(
         "",
@@ -69,32 +69,28 @@ class Settings(BaseSettings):
         "host names of this service, separated by commas, without ports; any if unset",
         pattern=rf"^(\s*({_HOST_NAME})?\s*(,|$))*$",
     )
-    grace_s: float = _env(30, "0…600 seconds for a stop", gt=0, le=600)
+    grace_s: float = _env(30, "0…600 seconds to stop", gt=0, le=600)
     body_limit: int = _env(10_000_000, "1000…1000000000 bytes", ge=1_000, le=1_000_000_000)
     body_timeout_s: float = _env(25, "0…600 seconds", gt=0, le=600)
     header_timeout_s: float = _env(10, "0…600 seconds", gt=0, le=600)
     connections_per_address: int = _env(
-        200, "1…100000 open connections of one address", ge=1, le=100_000
+        200, "1…100000 open connections from one address", ge=1, le=100_000
     )
     request_timeout_s: float = _env(30, "0…600 seconds", gt=0, le=600)
-    rate_per_s: float = _env(100, "requests a second, for each key", gt=0, le=1e6)
+    rate_per_s: float = _env(100, "0…1000000 requests a second, for each key", gt=0, le=1e6)
     sign_in_per_min: int = _env(10, "1…10000 attempts a minute", ge=1, le=10_000)
     sweep_s: float = _env(60, "1…3600 seconds between sweeps (cap, recover, …)", ge=1, le=3_600)
     tidy_s: float = _env(3_600, "1…86400 seconds between expire and prune passes", ge=1, le=86_400)
     audit_days: int = _env(400, "1…36500 days", ge=1, le=36_500)
-    min_free_mb: int = _env(100, "free disk space that is required, in megabytes", ge=0, le=10**7)
+    min_free_mb: int = _env(100, "0…10000000 megabytes of free disk space", ge=0, le=10**7)
     oci_max_attempts_script: int = _env(5, "1…20 claims by a script", ge=1, le=20)
     oci_max_attempts_api: int = _env(8, "1…20 attempts by Kesin's worker", ge=1, le=20)
-    oci_revive: bool = _env(default=True, takes="true or false: temporary failures are retried")
-    oci_google_url: str = _env("https://googleads.googleapis.com", "address of the Google Ads API")
-    oci_google_version: str = _env("v26", "a version of that API, v26", pattern=r"^v[1-9][0-9]?$")
-    oci_data_manager_url: str = _env(
-        "https://datamanager.googleapis.com", "the address of the Data Manager API"
-    )
-    oci_token_url: str = _env(
-        "https://oauth2.googleapis.com/token", "the address that issues access tokens"
-    )
-    oci_timeout_s: float = _env(30, "0…600 seconds for a response of Google", gt=0, le=600)
+    oci_revive: bool = _env(default=True, takes="true or false")
+    oci_google_url: str = _env("https://googleads.googleapis.com", "an https address")
+    oci_google_version: str = _env("v26", "a version such as v26", pattern=r"^v[1-9][0-9]?$")
+    oci_data_manager_url: str = _env("https://datamanager.googleapis.com", "an https address")
+    oci_token_url: str = _env("https://oauth2.googleapis.com/token", "an https address")
+    oci_timeout_s: float = _env(30, "0…600 seconds for a response from Google", gt=0, le=600)
     oci_upload_every_s: float = _env(
         60, "0…86400 seconds between uploads of a site", ge=0, le=86_400
     )
@@ -102,29 +98,29 @@ class Settings(BaseSettings):
         24, "1…720 hours without a script report before a warning", ge=1, le=720
     )
 
-    pdf_chromium: str = _env("", "the browser's program; the first on PATH if unset")
+    pdf_chromium: str = _env("", "a browser's name or path; the first on PATH if unset")
     pdf_isolation: Literal["page", "context"] = _env("page", "page or context")
     pdf_sandbox: Literal["auto", "on", "off"] = _env("auto", "auto, on or off")
-    pdf_templates: Path | None = _env(None, "a folder with templates of your own")
-    pdf_fonts: Path | None = _env(None, "a folder with further fonts")
-    pdf_font_kib: int = _env(512, "1…2048 KiB for each further font", ge=1, le=2_048)
-    pdf_all_fonts_kib: int = _env(1_024, "1…2048 KiB for all further fonts", ge=1, le=2_048)
-    pdf_max_fonts: int = _env(16, "1…200 further fonts", ge=1, le=200)
+    pdf_templates: Path | None = _env(None, "a folder with your own templates")
+    pdf_fonts: Path | None = _env(None, "a folder with additional fonts")
+    pdf_font_kib: int = _env(512, "1…2048 KiB for each additional font", ge=1, le=2_048)
+    pdf_all_fonts_kib: int = _env(1_024, "1…2048 KiB for all additional fonts", ge=1, le=2_048)
+    pdf_max_fonts: int = _env(16, "1…200 additional fonts", ge=1, le=200)
     pdf_hard_timeout_s: int = _env(60, "1…600 seconds for each document", ge=1, le=600)
-    pdf_picture_megapixels: int = _env(25, "1…1000 million pixels for each picture", ge=1, le=1_000)
+    pdf_picture_megapixels: int = _env(25, "1…1000 megapixels for each picture", ge=1, le=1_000)
     pdf_document_megapixels: int = _env(
-        60, "1…1000 million pixels for all pictures of a document", ge=1, le=1_000
+        60, "1…1000 megapixels for all pictures of a document", ge=1, le=1_000
     )
     pdf_processes: int = _env(1, "0…32 rendering processes of `kesin serve`", ge=0, le=32)
-    pdf_allowed_templates: str = _env("", "names, separated by commas; those of Kesin if unset")
+    pdf_allowed_templates: str = _env("", "names, separated by commas; the included ones if unset")
     pdf_allowed_urls: str = _env(
-        "", "patterns of URLs that a document may load, separated by spaces"
+        "", "regular expressions of URLs that a document may load, separated by spaces"
     )
     pdf_artifacts: str = _env(
         "", "a folder or s3://bucket/prefix; artifacts in the data folder if unset"
     )
     pdf_fail_safe: Literal["strict", "degrade"] = _env(
-        "strict", "strict or degrade: while nothing renders, 503 or the HTML"
+        "strict", "strict or degrade: 503 or the HTML while no worker renders"
     )
     pdf_upload_mb: int = _env(20, "1…1000 megabytes for each upload", ge=1, le=1_000)
     pdf_upload_hours: int = _env(
@@ -137,7 +133,7 @@ class Settings(BaseSettings):
     pdf_max_queued_per_owner: int = _env(
         1_000_000, "1…1000000 waiting jobs of one client before 429", ge=1, le=1_000_000
     )
-    pdf_webhooks: str = _env("", "patterns of URLs for webhooks, separated by spaces")
+    pdf_webhooks: str = _env("", "regular expressions of webhook URLs, separated by spaces")
     pdf_webhook_secret: SecretStr | None = _env(
         None, "16 or more characters; each client's secret is derived from it", min_length=16
     )
@@ -146,7 +142,7 @@ class Settings(BaseSettings):
         600, "0…86400 seconds for the optimiser", gt=0, le=86_400
     )
     optiplan_macro_command: str = _env(
-        "", "a command for mode B, with {macro} where the macro's path belongs"
+        "", "a command for mode B, with {macro} in place of the macro's path"
     )
     optiplan_xsd: Path | None = _env(None, "an XML schema (XSD) for the solutions")
 
@@ -183,7 +179,7 @@ class Settings(BaseSettings):
 
     @property
     def largest_body(self) -> int:
-        """Bytes of the largest body that any route takes."""
+        """Bytes of the largest body that any route accepts."""
         return max(self.body_limit, self.pdf_upload_mb * 1_000_000)
 
     @property

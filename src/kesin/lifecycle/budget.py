@@ -60,7 +60,7 @@ def jitter_us(jitter_s: int, count: int, salt: int) -> int:
 
 
 def doubling(first_s: int, longest_s: int, *, jitter_s: int = 0) -> Backoff:
-    """A backoff of ``min(first · 2ⁿ, longest)``; the schedule ends where it stops growing."""
+    """A backoff of ``min(first · 2ⁿ, longest)``; the longest delay is the last in the list."""
     if not 0 < first_s <= longest_s:
         raise ValueError(f"need 0 < first_s <= longest_s, got {first_s} and {longest_s}")
     delays = [first_s]

@@ -42,7 +42,7 @@ class State:
 
     @property
     def working(self) -> bool:
-        """Whether something automatic must move the job on."""
+        """Whether an automatic move must follow."""
         return not (self.terminal or self.resting)
 
     @property
@@ -52,7 +52,7 @@ class State:
 
     @property
     def per_tenant(self) -> bool:
-        """Whether each tenant has slots of its own."""
+        """Whether each tenant has its own slots."""
         return self.slots_per == "tenant"
 
 
@@ -60,7 +60,7 @@ class State:
 class Move:
     """A declared transition: sources, target, who may make it, when, and what it changes.
 
-    Moves with the same ``action`` are alternatives: the caller names the action, and the locked row
+    Moves with the same ``action`` are alternatives: the caller names the action, and the locked job
     decides which move is made. ``then`` names an action that follows in the same transaction, for
     the jobs whose guards allow it (a chain).
     """
@@ -135,7 +135,7 @@ class Move:
 
 @dataclass(frozen=True)
 class Lifecycle:
-    """The states and moves of a queue. Checked for contradictions here, proved by ``prove``."""
+    """The states and moves of a queue, checked here for contradictions and proved by ``prove``."""
 
     name: str
     states: tuple[State, ...]
@@ -227,11 +227,11 @@ class Lifecycle:
         )
 
     def sets_priority(self, action: str) -> bool:
-        """Whether the caller of the action gives jobs their priority."""
+        """Whether the caller of the action sets the priority of the jobs."""
         return any(move.priority == "input" for move in self.actions.get(action, ()))
 
     def default_error(self, action: str) -> Fixed | None:
-        """The error that an action records where its caller gives none."""
+        """The error that an action records if its caller gives none."""
         return dict(self.default_errors).get(action)
 
     def actions_of(self, role: Role) -> tuple[str, ...]:

@@ -16,10 +16,10 @@ _SOON = "; the next release removes the old name"
 
 
 class Job(NamedTuple):
-    """A job: the columns of the hot row, then those of its body row. Times are in µs since 1970.
+    """A job: the columns of its hot row, then those of its body row. Times are in µs since 1970.
 
-    It is a NamedTuple because a claim builds hundreds: that costs a tenth of a frozen dataclass.
-    Payload and result stay JSON text until they are read.
+    A claim builds hundreds of jobs, and a NamedTuple costs a tenth of a frozen dataclass. The
+    payload and the result stay JSON text until they are read.
     """
 
     id: str

@@ -1,8 +1,8 @@
 """The moves that most lifecycles share, one function for each.
 
-A function returns the `Move` of its kind with the guards and effects that the kind always has; a
-declaration states what is its own. Any field of a `Move` can be given by keyword, and replaces
-what the function would set: ``complete("running", "succeeded", name="succeed")``.
+Each function returns a `Move` with the guards and effects that all moves of this kind share. Any
+field of a `Move` can be given by keyword and replaces the value that the function would set:
+``complete("running", "succeeded", name="succeed")``.
 """
 
 from typing import Any, Literal, TypedDict, Unpack
@@ -59,7 +59,7 @@ def enqueue(to: str, **fields: Unpack[MoveFields]) -> Move:
 
 
 def enqueue_after(to: str, **fields: Unpack[MoveFields]) -> Move:
-    """A producer creates a job that comes after others: it waits in ``to`` until they end."""
+    """A producer creates a job that waits in ``to`` until its parents end."""
     return _move("enqueue_after", (), to, fields, by=("producer",), run_at="input")
 
 
@@ -67,7 +67,7 @@ def enqueue_after(to: str, **fields: Unpack[MoveFields]) -> Move:
 
 
 def claim(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move:
-    """A worker takes a due job, and an attempt is counted."""
+    """A worker claims a due job, and an attempt is counted."""
     when = (guards.due, guards.unclaimed, guards.budget_left)
     return _by_worker("claim", sources, to, fields, when=when, claim="take", attempt="count")
 
@@ -97,7 +97,7 @@ def retry_spent(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move
 
 
 def release(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move:
-    """A worker that stops gives the job and its attempt back."""
+    """A worker that stops returns the job and its attempt."""
     when = (guards.holds_claim, guards.returns_left)
     return _by_worker("release", sources, to, fields, when=when, attempt="return", run_at="now")
 
@@ -106,12 +106,12 @@ def release(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move:
 
 
 def unblock(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move:
-    """Every job that this one comes after has succeeded."""
+    """All parents of the job have succeeded."""
     return _settles("unblock", sources, to, fields, when=(guards.parents_done,), run_at="now")
 
 
 def parent_failed(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move:
-    """A job that this one comes after is at rest without success."""
+    """A parent of the job is at rest without success."""
     ends: dict[str, Any] = {"error": PARENT_FAILED, "stamp": ("finished_at",)}
     return _settles("parent_failed", sources, to, fields, when=(guards.parents_failed,), **ends)
 
@@ -123,7 +123,7 @@ def attempt_cap(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move
 
 
 def recover(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move:
-    """A worker died or lost its lease; the job is due again at once."""
+    """A worker died or lost its lease; the job is due again immediately."""
     effects: dict[str, Any] = {"claim": "drop", "run_at": "now", "stage": "recover"}
     when = (guards.lease_over, guards.budget_left)
     return _move("recover", sources, to, fields, by=("clock",), when=when, **effects)
@@ -143,7 +143,7 @@ def expire(
     since: str = "created_at",
     **fields: Unpack[MoveFields],
 ) -> Move:
-    """A job has become too old. With ``since="finished_at"`` it has finished before."""
+    """A job has become too old; with ``since="finished_at"``, too long after it finished."""
     when: tuple[Guard, ...] = (guards.age_over(since, seconds),)
     if since == "finished_at":
         return _move("expire", sources, to, fields, by=("clock",), when=when, stage="expire")

@@ -37,9 +37,9 @@ def task_lifecycle(
 ) -> Lifecycle:
     """A lifecycle for work with retries, which suits most queues.
 
-    At most ``concurrency`` jobs run at once, of the queue or of each tenant; None is any number.
-    With ``rate=(100, 60)``, at most 100 jobs of a tenant start in 60 seconds after as many at once.
-    With ``parents``, a job may come after others: ``enqueue(…, after=[…])``.
+    At most ``concurrency`` jobs of the queue, or of each tenant, run at a time; None is no limit.
+    With ``rate=(100, 60)``, at most 100 jobs of a tenant start in 60 seconds, after a burst of 100.
+    With ``parents``, jobs can wait for other jobs: ``enqueue(…, after=[…])``.
     """
     retry_backoff = backoff or doubling(15, 3_600, jitter_s=15)
     given: Any = rate

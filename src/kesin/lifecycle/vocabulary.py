@@ -58,7 +58,7 @@ class DeclarationError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """One condition of a move. Use the constants and functions below to make one."""
+    """One condition of a move. Use the constants and functions below to create one."""
 
     kind: GuardKind
     names: tuple[str, ...] = ()
@@ -138,7 +138,7 @@ def slot_free(state: str) -> Guard:
 
 
 def rate(claims: int, per_s: int) -> Guard:
-    """A tenant has claims left: ``claims`` in ``per_s`` seconds, and as many at once before."""
+    """A tenant has claims left: ``claims`` in ``per_s`` seconds, after a burst of as many."""
     return Guard("rate", number=claims, per_s=per_s)
 
 

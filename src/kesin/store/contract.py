@@ -49,9 +49,9 @@ class Store(Notified, ABC):
 
     @abstractmethod
     def open(self, queue: str, lifecycle: Lifecycle, *, virtual_time: bool = False) -> None:
-        """Declare a queue's rules to the database; declarations are only ever added.
+        """Declare a queue's rules to the database; declarations are never removed.
 
-        Raises UpgradeRefused where jobs under the newest stored rules would not fit these. With
+        Raises UpgradeRefused if jobs under the newest stored rules would not fit these rules. With
         ``virtual_time`` the caller injects the times, and the database does not check them.
         """
 
@@ -69,15 +69,15 @@ class Store(Notified, ABC):
 
     @abstractmethod
     def retire(self, queue: str, state: str, *, now: int | None = None) -> None:
-        """Close an empty state for good; raises StoreError while it holds jobs."""
+        """Retire an empty state permanently; raises StoreError if jobs are in it."""
 
     @abstractmethod
     def transaction(self) -> AbstractContextManager[Any]:
-        """Commit all calls of the caller's task inside the block together, or none of them.
+        """Commit all calls that the caller's task makes inside the block, or none of them.
 
-        It belongs to the thread and asyncio task that opened it: a child task or a thread started
-        inside is refused with StoreError. SQLite and Redis have one transaction at a time: there,
-        other tasks of the same thread are refused too while it is open. The block receives the
+        Only the thread and asyncio task that opened the transaction can use it: calls of a child
+        task or of a thread started inside raise StoreError. SQLite and Redis allow one transaction
+        at a time, so calls of other tasks of the same thread raise it too. The block receives the
         database connection, so that a program can write its own rows in the same transaction. A
         nested block that raises is rolled back alone.
         """
@@ -85,15 +85,15 @@ class Store(Notified, ABC):
     def joining(self, connection: Any) -> AbstractContextManager[None]:  # noqa: ARG002
         """Make the calls of the block in the open transaction of the caller's own connection.
 
-        Raises StoreError for one in autocommit or to another database. The transaction stays the
-        caller's: nothing is committed, repeated or translated here.
+        Raises StoreError for a connection in autocommit mode or to another database. The caller
+        controls the transaction: the store commits, repeats and translates nothing.
         """
         raise StoreError("within: this queue is not in an SQL database, which alone can do that")
 
     async def enqueue_within(
         self, queue: str, job: NewJobRow, connection: Any, *, actor: str, now: int | None = None
     ) -> Outcome:
-        """As ``joining`` and ``enqueue`` for a connection that is used by ``await``.
+        """Like ``joining`` with ``enqueue``, for an asynchronous connection.
 
         The payload has at most ``MAX_SQL_PAYLOAD_BYTES``.
         """
@@ -104,9 +104,9 @@ class Store(Notified, ABC):
     def enqueue(
         self, queue: str, jobs: Sequence[NewJobRow], *, actor: str, now: int | None = None
     ) -> list[Outcome]:
-        """Create jobs; a job whose key is held gives ``duplicate`` with the holder's id.
+        """Create jobs; for a key that is taken, the outcome is ``duplicate`` with the holder's id.
 
-        Raises UnknownParents, and creates none, if a job names a parent that is not here.
+        Raises UnknownParents and creates none if a job names a parent that is not in this store.
         """
 
     def claim(
@@ -121,11 +121,11 @@ class Store(Notified, ABC):
         after: str = "",
         now: int | None = None,
     ) -> list[Job]:
-        """Give up to ``limit`` due jobs to ``worker``, oldest due first within a tenant.
+        """Claim up to ``limit`` due jobs for ``worker``, each tenant's oldest due jobs first.
 
-        Tenants take turns by name, beginning behind ``after``; without ``tenants`` all that have
-        due jobs. Each gets an equal share of the limit, and the first ones what is left over. With
-        ``ids`` only these jobs are claimed, of any tenant: for a worker started for a certain job.
+        Tenants take turns by name, starting after ``after``; without ``tenants``, all with due
+        jobs take part. Each gets an equal share of the limit, and the first ones the remainder.
+        With ``ids`` only these jobs are claimed, of any tenant, for a worker started for one job.
         """
         params: dict[str, Any] = {"queue": queue, "worker": worker, "actor": worker, "now": now}
         params |= {"limit": min(limit, MAX_BATCH), "after": after, "lease_us": lease_us}
@@ -144,7 +144,7 @@ class Store(Notified, ABC):
         after: str = "",
         now: int | None = None,
     ) -> list[Job]:
-        """The jobs that ``claim`` would give, in its order, unchanged."""
+        """The jobs that ``claim`` would return, in the same order; nothing is claimed."""
         params: dict[str, Any] = {"queue": queue, "after": after, "now": now}
         params["limit"] = min(limit, MAX_BATCH)
         if tenants is not None:
@@ -212,11 +212,11 @@ class Store(Notified, ABC):
     def parents(
         self, queue: str, job_id: str, *, limit: int, after: str = FIRST_ID, undone: bool = False
     ) -> list[Job]:
-        """The first parents of a job, of any queue, by id; or only the ``undone``."""
+        """The first parents of a job by id, from any queue, or only the ``undone`` ones."""
 
     @abstractmethod
     def meters(self, queue: str) -> dict[str, int]:
-        """When each tenant's claims are paid off, where a rate limits them; the latest of many."""
+        """When each rate-limited tenant regains its full rate; the latest ones of many tenants."""
 
     @abstractmethod
     def children(self, queue: str, job_id: str, *, limit: int) -> list[Job]:
@@ -300,7 +300,7 @@ class Store(Notified, ABC):
 
     @abstractmethod
     def notes(self, *job_ids: str) -> list[Note]:
-        """The notes on jobs, those of each oldest first."""
+        """The notes on these jobs, the oldest of each job first."""
 
     def add_note(  # a row of six columns
         self,
@@ -339,11 +339,11 @@ class Store(Notified, ABC):
         states: Sequence[str] | None = None,
         recent_from: int = 0,
     ) -> list[FailureCount]:
-        """Jobs with an error code, at rest without success or waiting to be tried again.
+        """Count jobs with an error code that rest without success or wait for a retry.
 
-        Those that came into their state since ``recent_from`` are counted by half hours as well.
-        Counts up to ``MAX_FAILURES_READ`` of those at rest and as many of the others; the cost
-        grows with jobs that have an error, not with all jobs.
+        Jobs that entered their state since ``recent_from`` are also counted by half hour. Counts
+        up to ``MAX_FAILURES_READ`` resting jobs and as many waiting ones; the cost grows with the
+        jobs that have an error, not with all jobs.
         """
 
     @abstractmethod
@@ -364,8 +364,8 @@ class Store(Notified, ABC):
     def count_ahead(self, queue: str, job_id: str, *, limit: int) -> int | None:
         """How many ready jobs are due before this one, counted up to ``limit``.
 
-        None for a job that is not ready itself. Claims alternate between tenants, so this is the
-        position in the queue only where a single tenant has ready jobs.
+        None for a job that is not ready. Claims alternate between tenants, so this is the position
+        in the queue only if a single tenant has ready jobs.
         """
 
     @abstractmethod

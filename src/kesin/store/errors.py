@@ -8,7 +8,7 @@ from kesin.foundation.messages import Message
 class StoreError(Exception):
     """The store refused or failed; the message says what happened and what to do.
 
-    ``values`` fill the places of its message.
+    ``values`` fill the placeholders of its message.
     """
 
     def __init__(self, message: str, **values: object) -> None:
@@ -22,7 +22,7 @@ class StoreUnreachable(StoreError):
 class StoreTrouble(StoreUnreachable):
     """The disk or the file of the database has failed; nothing was written.
 
-    ``code`` is ``disk_full``, ``disk_failing``, ``read_only`` or ``damaged``: a restart fixes none.
+    ``code`` is ``disk_full``, ``disk_failing``, ``read_only`` or ``damaged``: a restart is no help.
     """
 
     def __init__(self, what: str, remedy: str, code: str) -> None:

@@ -52,9 +52,9 @@ def open_store(
 ) -> Store:
     """Open a path, ``:memory:``, ``sqlite:///path``, ``postgresql://…`` or ``redis://…``.
 
-    SQLite always brings its own schema up to date; PostgreSQL only with ``migrate``.
-    PostgreSQL is retried every second for ``wait_s``; Redis is connected to at the first call.
-    In Redis, ``keys_name_tenant`` are the queues whose job keys are unique across tenants.
+    A SQLite store always updates its schema, a PostgreSQL store only with ``migrate``. While
+    PostgreSQL is unreachable, it retries every second for ``wait_s``; Redis connects at the first
+    call. In Redis, ``keys_name_tenant`` names the queues whose job keys are unique across tenants.
     """
     text = str(address)
     if text.startswith(("postgresql://", "postgres://")):

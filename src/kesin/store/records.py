@@ -205,7 +205,7 @@ class Pause(NamedTuple):
 class Filter:
     """Which jobs to list. An empty filter matches all; every given condition must hold.
 
-    Texts are kept as the stores write them, and times in microseconds.
+    Texts are normalised as in the stores, and times are in microseconds.
     """
 
     states: tuple[str, ...] = ()

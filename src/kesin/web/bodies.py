@@ -86,7 +86,7 @@ def check_values(body: bytes) -> None:
 
 
 class LargeBodyRoute(APIRoute):
-    """A route that takes batches as JSON; it parses large ones in the pool for imports."""
+    """A route that accepts batches as JSON; large ones are parsed in the pool for imports."""
 
     max_body_bytes: ClassVar[int] = ANY_SIZE
 

@@ -60,7 +60,7 @@ Name = Annotated[str, Field(min_length=1, max_length=MAX_TENANT), Clean]
 Code = Annotated[str, Field(min_length=1, max_length=MAX_CODE), Clean]
 Key = Annotated[str, Field(min_length=1, max_length=MAX_KEY), Clean]
 JobId = Annotated[str, Field(max_length=64), Clean]
-Priority = Annotated[int, Field(ge=-1, le=2, description="-1 low, 1 high, 2 urgent; of its site")]
+Priority = Annotated[int, Field(ge=-1, le=2, description="-1 low, 1 high, 2 urgent in its site")]
 Reason = Annotated[str, Field(max_length=MAX_MESSAGE), Clean]
 Password = Annotated[str, Field(min_length=1, max_length=1_024), Clean]
 Time = Annotated[
@@ -74,7 +74,7 @@ Time = Annotated[
 
 
 class Strict(BaseModel):
-    """What comes in: nothing unknown, nothing guessed."""
+    """A request body: unknown fields are refused, and values are not converted."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -94,7 +94,7 @@ class ErrorBody(BaseModel):
 
 
 class Credentials(Strict):
-    """To sign in."""
+    """A name and a password, to sign in."""
 
     name: Annotated[str, Field(min_length=1, max_length=63), Clean]
     password: Password
@@ -125,7 +125,7 @@ class StateBody(BaseModel):
     resting: bool
     success: bool
     exclusive: bool
-    slots: int = Field(description="how many jobs may be in it at once; 0 is any number")
+    slots: int = Field(description="how many jobs may be in the state; 0 is no limit")
     slots_per: Literal["queue", "tenant"]
 
 
@@ -139,7 +139,7 @@ class QueueBody(BaseModel):
     states: list[StateBody]
     actions: list[str]
     paused: list[str]  # '' is the whole queue
-    reachable: bool = Field(default=True, description="false while its store does not answer")
+    reachable: bool = Field(default=True, description="false while its store is unreachable")
 
 
 class SiteSlotsBody(BaseModel):
@@ -156,7 +156,7 @@ class SlotsBody(BaseModel):
     slots: int
     per: Literal["queue", "tenant"]
     used: int
-    fullest: list[SiteSlotsBody] = Field(description="with slots per tenant: those that use most")
+    fullest: list[SiteSlotsBody] = Field(description="slots per tenant: sites that use most")
     more_sites: int = Field(description="sites with jobs in this state that are not listed")
 
 
@@ -168,7 +168,7 @@ class RateBody(BaseModel):
 
 
 class LimitsBody(BaseModel):
-    """What limits how many jobs run."""
+    """The limits on running jobs."""
 
     slots: list[SlotsBody]
     rate: RateBody | None
@@ -193,9 +193,9 @@ class JobBody(BaseModel):
     id: str
     queue: str
     site: str
-    title: str | None = Field(description="as lists show it, masked; null where none is declared")
+    title: str | None = Field(description="as lists show it, masked; null if none is declared")
     key: str | None
-    once: bool = Field(description="its key is held until it is pruned")
+    once: bool = Field(description="the key stays taken until the job is pruned")
     priority: int
     state: str
     claimed: bool
@@ -230,12 +230,12 @@ class EventBody(BaseModel):
     error_message: str | None
     note: Any
     traceback: str | None
-    count: int = Field(description="wake-ups without a change are one line, the last of them")
-    since: str = Field(description="the time of the first of them")
+    count: int = Field(description="how many wake-ups without a change this line stands for")
+    since: str = Field(description="the time of the first of these")
 
 
 class NoteBody(BaseModel):
-    """A note beside the history."""
+    """A note on a job, apart from its history."""
 
     at: str
     kind: str
@@ -252,7 +252,7 @@ class ProgressBody(BaseModel):
 
 
 class RelativeBody(BaseModel):
-    """A job before or after another."""
+    """A parent or child of a job."""
 
     id: str
     queue: str
@@ -265,11 +265,11 @@ class JobWhole(BaseModel):
     job: JobBody
     progress: ProgressBody | None
     parents: list[RelativeBody] = Field(
-        description="jobs that it comes after; the ones it still waits for are first"
+        description="jobs that must succeed first; unfinished ones come first"
     )
     more_parents: bool
-    hidden_parents: int = Field(description="of the first 100, those that you may not see")
-    children: list[RelativeBody] = Field(description="jobs that come after it")
+    hidden_parents: int = Field(description="how many of the first 100 you may not see")
+    children: list[RelativeBody] = Field(description="jobs that wait for this job")
     more_children: bool
     hidden_children: int
     payload: Any
@@ -379,7 +379,7 @@ class PauseBody(Strict):
 
 
 class PausesBody(BaseModel):
-    """What is paused now; '' is the whole queue."""
+    """The paused sites; '' means the whole queue."""
 
     paused: list[str]
 
@@ -389,14 +389,14 @@ class NewBody(Strict):
 
     payload: Any
     key: Key | None = None
-    once: Annotated[bool, Field(description="the key is held until the job is pruned")] = False
+    once: Annotated[bool, Field(description="keep the key until the job is pruned")] = False
     tenant: Annotated[Name, Field(alias="site")] = "default"
     priority: Priority = 0
     run_at: Time | None = None
     max_attempts: Annotated[int, Field(ge=1, le=1_000)] | None = None
     after: Annotated[
         list[JobId],
-        Field(max_length=MAX_PARENTS, description="ids of jobs that must succeed before it runs"),
+        Field(max_length=MAX_PARENTS, description="ids of jobs that must succeed first"),
     ] = []
 
 

@@ -44,12 +44,12 @@ def verify_audit(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Replay all events and compare; verify the audit log.
+    """Replay all events, compare the result with the jobs, and verify the audit log.
 
-    Rebuilds every job from its events and compares it with its row. Also compares the counters
-    with the rows, unless jobs moved meanwhile. If no queue is named, it also verifies the chain
-    of the audit log: no line was changed, and only pruned lines are missing. Exits with 1 on any
-    difference.
+    Rebuilds every job from its events and compares it with the stored job. Also compares the
+    counters with the jobs, unless jobs moved meanwhile. If no queue is named, it also verifies the
+    chain of the audit log: no line was changed, and only pruned lines are missing. Exits with 1 on
+    any difference.
     """
     if queues and backup:
         raise UsageError("--backup checks the audit log: do not name a queue")
@@ -76,9 +76,9 @@ def _known_head(backup: Path, settings: Settings) -> tuple[AuditHead, bool]:
     """The head of the audit log in a signed backup, and whether it is too young to be pruned."""
     saved = read_backup(backup)
     if check_signature(saved, key_ring(settings), allow_unsigned=True) is None:
-        warn(f"the signature of {backup} was not checked: others may have changed the backup")
+        warn(f"the signature of {backup} was not checked, so the backup may have been altered")
     if saved.audit_head is None:
-        raise CommandError(f"{backup} was made before the audit log had a chain: use a newer one")
+        raise CommandError(f"{backup} is older than the audit log's chain: use a newer backup")
     at = (saved.manifest.audit_head or {}).get("at")  # an earlier version did not say
     since = kept_since(settings.audit_days, wall_clock_us())
     return saved.audit_head, at is not None and at >= since
@@ -87,7 +87,7 @@ def _known_head(backup: Path, settings: Settings) -> tuple[AuditHead, bool]:
 def print_audit_log(log: AuditVerification) -> None:
     parts = [f"{pluralize(log.lines, 'line')} in the chain"]
     parts += [f"{log.older} from before it"] if log.older else []
-    parts += [f"those up to number {log.pruned_to} pruned"] if log.pruned_to else []
+    parts += [f"lines up to number {log.pruned_to} pruned"] if log.pruned_to else []
     outcome = "BROKEN" if log.problems else "complete"
     say(f"audit log {outcome}: {', '.join(parts)}")
     for text in log.problems[:MAX_DIFFERENCES]:
@@ -137,9 +137,9 @@ def export_audit(
 ) -> None:
     """Write every event as a line of JSON.
 
-    Job by job, from one snapshot for each queue. Columns are written as stored: times are
-    microseconds since 1970; payloads, results and notes are JSON text. Empty columns are
-    omitted.
+    The events are written job by job, from one snapshot of each queue. Columns are written as
+    stored: times are microseconds since 1970; payloads, results and notes are JSON text. Empty
+    columns are omitted.
     """
     with open_context() as context, _target(out) as file:
         names = context.readable_queues(queues)
@@ -181,16 +181,16 @@ def show_log(
         str | None, option("ACTOR", "Only this actor, such as user:ayse, key:ID or cli:root.")
     ] = None,
     action: Annotated[str | None, option("ACTION", "Only this action, such as user.add.")] = None,
-    queue: Annotated[str | None, option("QUEUE", "Only in this queue.")] = None,
-    site: Annotated[str | None, option("SITE", "Only of this site.")] = None,
-    target: Annotated[str | None, option("TARGET", "Only on this job, user or key.")] = None,
+    queue: Annotated[str | None, option("QUEUE", "Only lines of this queue.")] = None,
+    site: Annotated[str | None, option("SITE", "Only lines of this site.")] = None,
+    target: Annotated[str | None, option("TARGET", "Only this job, user or key.")] = None,
     limit: Annotated[int, option("N", "Maximum number of lines.", min=1, max=MAX_LINES)] = 50,
     as_json: AsJson = False,
 ) -> None:
     """Show who did what, newest first.
 
-    Every sign-in, every change of users, keys and sites, and every action of an operator, both
-    permitted and refused.
+    The log records every sign-in, every change of users, keys and sites, and every action of an
+    operator, including refused ones.
     """
     with open_context() as context:
         filters = {"actor": actor, "action": action, "queue": queue, "site": site, "target": target}
@@ -200,7 +200,7 @@ def show_log(
         say_json([line._asdict() | texts for line, texts in zip(lines, decoded, strict=True)])
         return
     print_table(
-        ("at", "by", "action", "answer", "queue", "site", "target", "details"),
+        ("at", "by", "action", "result", "queue", "site", "target", "details"),
         [
             [
                 *cells(line, "at", "actor", "action"),
@@ -209,5 +209,5 @@ def show_log(
             ]
             for line in lines
         ],
-        empty="no event matches",
+        empty="no line matches",
     )

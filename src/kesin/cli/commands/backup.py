@@ -30,14 +30,14 @@ DATA: Final = "data"  # in a backup, what lies below the data folder
 
 
 def backup(
-    target: Annotated[Path, argument("TARGET", "A new folder.")], as_json: AsJson = False
+    target: Annotated[Path, argument("TARGET", "The folder to create.")], as_json: AsJson = False
 ) -> None:
     """Write a backup into a new folder.
 
-    Queues keep running, and the backup shows a single point in time: jobs with their history,
-    users, keys, sites, sealed secrets, the audit log, and files of the workloads. The keys of
-    KESIN_SECRET_KEYS sign the backup but are not in it. The command lists what else is not in
-    it.
+    Queues keep running, and the backup contains the state at a single point in time: jobs with
+    their history, users, keys, sites, sealed secrets, the audit log, and files of the workloads.
+    The first key of KESIN_SECRET_KEYS signs the backup, but the backup contains no keys. The
+    command lists what else is not included.
     """
     settings = read_settings()
     check_reachable(settings)
@@ -53,12 +53,12 @@ def backup(
         return
     _print_jobs(manifest)
     for name in manifest.vanished:
-        warn(f"{visible(name)} was deleted while it was copied")
+        warn(f"{visible(name)} was deleted while it was being copied")
     for sentence in manifest.left_out:
         say(f"not included: {visible(sentence)}")
-    say(f"{target} holds {manifest.bytes} bytes in {manifest.files} files and the database")
+    say(f"{target} contains {manifest.bytes} bytes in {manifest.files} files and the database")
     if signed_with is None:
-        warn(f"it is not signed: a change by others would not be noticed; set {SETTING}")
+        warn(f"the backup is not signed, so a later change would not be noticed: set {SETTING}")
 
 
 def files_to_back_up(settings: Settings) -> tuple[list[BackupFile], list[str]]:
@@ -73,10 +73,10 @@ def files_to_back_up(settings: Settings) -> tuple[list[BackupFile], list[str]]:
                 files.append(item)
     if settings.redis_url:
         address = mask_secrets(settings.redis_url)
-        instead = "Redis' own files are their backup, or `kesin store copy --keep-source-running`"
+        instead = "back up the files of Redis, or use `kesin store copy --keep-source-running`"
         left_out.append(f"PDF jobs in {address}: {instead}")
     if settings.secret_keys:
-        left_out.append("KESIN_SECRET_KEYS: keep a copy elsewhere, since secrets need it")
+        left_out.append("KESIN_SECRET_KEYS: keep a copy elsewhere, because they open the secrets")
     return files, left_out
 
 
@@ -87,10 +87,10 @@ def _print_jobs(manifest: Manifest) -> None:
 
 
 def restore(
-    source: Annotated[Path, argument("SOURCE", "The folder of a backup.")],
+    source: Annotated[Path, argument("SOURCE", "The backup's folder.")],
     *,
     check: Annotated[bool, flag("--check", "Only check that the backup is complete.")] = False,
-    replace: Annotated[bool, flag("--replace", "Replace what the database holds now.")] = False,
+    replace: Annotated[bool, flag("--replace", "Replace the content of the database.")] = False,
     allow_unsigned: Annotated[
         bool,
         flag(
@@ -102,10 +102,11 @@ def restore(
 ) -> None:
     """Restore a backup into the configured database.
 
-    Reads the whole backup first and checks its signature with KESIN_SECRET_KEYS. Stop every
-    Kesin process of that database before. Queues stay paused, because jobs that ran after the
-    backup would run again. Ends all sessions, applies missing migrations, replays all events,
-    verifies the audit log, and exits with 1 if anything differs.
+    Stop every Kesin process that uses the database first. The command reads the whole backup and
+    checks its signature with KESIN_SECRET_KEYS before it changes anything. Queues stay paused,
+    because jobs that ran after the backup would run again. The command ends all sessions, applies
+    missing migrations, replays all events, verifies the audit log, and exits with 1 on any
+    difference.
     """
     settings = read_settings()
     backup = restoring.read_backup(source)
@@ -117,7 +118,7 @@ def restore(
         return
     if check:
         _print_jobs(manifest)
-        made = f"of {manifest.made_at} by kesin {manifest.kesin}"
+        made = f"made at {manifest.made_at} by kesin {manifest.kesin}"
         say(f"{source} is complete: {manifest.bytes} bytes, {made}")
         say(_describe_signature(backup, signed_with))
         return
@@ -145,7 +146,7 @@ def _describe_signature(backup: restoring.Backup, signed_with: str | None) -> st
     if signed_with is not None:
         return f"it is signed with the key {signed_with}, and unchanged"
     if backup.signature is None:
-        return "it is not signed: a change by others would not be noticed"
+        return "it is not signed, so a later change would not be noticed"
     key_id = signing_key_id(backup.signature)
     return f"its signature was not checked: the key {key_id} is not in {SETTING}"
 
@@ -179,4 +180,4 @@ def _print_restored(backup: restoring.Backup, closed: list[str], *, resume: bool
         warn(f"{len(closed)} secrets cannot be opened, such as {visible(closed[0])}: {remedy}")
     say(f"restored the state of {backup.manifest.made_at}; all users must sign in again")
     if not resume:
-        say("the queues are paused: `kesin resume QUEUE` if work since the backup may be repeated")
+        say("the queues are paused: `kesin resume QUEUE` if jobs since the backup may run again")

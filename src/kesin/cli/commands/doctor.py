@@ -50,13 +50,13 @@ _warned: Final = partial(DoctorCheck.result, otherwise="warning")
 
 
 def doctor(
-    show_all: Annotated[bool, flag("--all", "Also list settings that have their default.")] = False,
+    show_all: Annotated[bool, flag("--all", "Also list settings with default values.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check settings, folders, database, lifecycles and workloads.
 
-    Lists what needs attention first, each with what to do. Exits with 1 if something required
-    fails. Changes nothing.
+    Lists problems first, each with what to do. Exits with 1 if a required check fails. Changes
+    nothing.
     """
     set_up_logs()
     checks = list(run_checks())
@@ -110,7 +110,7 @@ def _unknown_variables() -> Iterator[DoctorCheck]:
         if name.upper().startswith(theirs):  # a workload's own, which it checks itself
             continue
         remedy = f"did you mean {meant}?" if meant else "unset it: Kesin does not use it"
-        yield DoctorCheck(name, "warning", "no setting of this name", remedy)
+        yield DoctorCheck(name, "warning", "no setting has this name", remedy)
 
 
 def _lifecycles() -> Iterator[DoctorCheck]:
@@ -198,7 +198,7 @@ def _file(file: Path) -> DoctorCheck:
     damage = inspection.find_damage(file.resolve(), DAMAGE_CHECK_S)
     if damage is None:
         return DoctorCheck("database file", "ok", "can be written, and no damage was found")
-    remedy = "stop kesin, keep a copy of the file and of the files beside it, and restore a backup"
+    remedy = "stop kesin, copy the file and the files next to it, then restore a backup"
     return DoctorCheck("database file", "failure", f"{file} is damaged ({damage})", remedy)
 
 
@@ -222,7 +222,7 @@ def _store(store: Store) -> Iterator[DoctorCheck]:
         yield DoctorCheck("journal", "warning", f"{wal // MEBIBYTE} MiB", remedy)
     if "oldest_snapshot_s" in health:
         age_s = int(health["oldest_snapshot_s"])
-        remedy = "end the session that holds it (pg_stat_activity): it keeps dead rows alive"
+        remedy = "end its session (see pg_stat_activity), so that vacuum can remove dead rows"
         young, age = age_s <= OLD_SNAPSHOT_S, format_duration(age_s)
         yield _warned("oldest snapshot", ok=young, found=age, remedy=remedy)
     before = wall_clock_us()

@@ -46,7 +46,7 @@ def check_key_ring(settings: Settings) -> DoctorCheck:
     except BadSettings as problem:
         return DoctorCheck("secret keys", "failure", str(problem), "correct KESIN_SECRET_KEYS")
     if keys is None:
-        remedy = "`kesin secrets new-key`, if credentials are to be stored here"
+        remedy = "run `kesin secrets new-key` if you want to store credentials here"
         return DoctorCheck("secret keys", "ok", "not set", remedy)
     return DoctorCheck("secret keys", "ok", f"new secrets are sealed with {keys.first}")
 
@@ -60,15 +60,15 @@ def check_redis(settings: Settings) -> Iterator[DoctorCheck]:
             health = store.health()
             yield DoctorCheck("redis", "ok", f"{health['version']}, {health['bytes']} bytes")
             if health["append_only"] != "yes":
-                remedy = "set appendonly yes: jobs since the last snapshot are lost in a crash"
+                remedy = "set appendonly yes: a crash loses all jobs since the last snapshot"
                 yield DoctorCheck("redis persistence", "warning", "no append-only file", remedy)
             if health["eviction"] != "noeviction":
-                remedy = "set maxmemory-policy noeviction: else Redis drops jobs when it is full"
+                remedy = "set maxmemory-policy noeviction, or Redis deletes jobs when it is full"
                 yield DoctorCheck("redis eviction", "failure", str(health["eviction"]), remedy)
             if not settings.pdf_processes:
                 yield _check_redis_workers(store)
     except StoreError as problem:
-        remedy = "start it, or correct KESIN_REDIS_URL: PDFs wait until then"
+        remedy = "start Redis, or correct KESIN_REDIS_URL: PDFs wait until then"
         yield DoctorCheck("redis", "failure", mask_secrets(str(problem)), remedy)
 
 
@@ -84,11 +84,11 @@ def _check_redis_workers(store: Store) -> DoctorCheck:
     due = {name: queue.oldest_due_at or queue.now for name, queue in stats.items()}
     late = [name for name in due if stats[name].now - due[name] > UNSERVED_S * SECOND_US]
     if late:
-        detail = f"no worker runs {' and '.join(late)}: jobs wait for more than {UNSERVED_S} s"
-        remedy = f"`kesin worker {' '.join([*pushed, *polled])} --rq`"
+        detail = f"no worker runs {' and '.join(late)}: jobs waited for more than {UNSERVED_S} s"
+        remedy = f"run `kesin worker {' '.join([*pushed, *polled])} --rq`"
         return DoctorCheck("redis workers", "warning", detail, remedy)
     names = " and ".join(polled)
-    detail = f"KESIN_PDF_PROCESSES is 0: {names} need a `kesin worker` elsewhere that names them"
+    detail = f"KESIN_PDF_PROCESSES is 0: {names} need a `kesin worker` in another process"
     return DoctorCheck("redis workers", "ok", detail)
 
 
@@ -110,7 +110,7 @@ def check_stranded_jobs(store: Store) -> Iterator[DoctorCheck]:
     """Whether jobs were left in the database when their queue moved to Redis."""
     for name, jobs in stranded_jobs(store).items():
         detail = f"{jobs} jobs wait in the database, and no worker runs them there"
-        remedy = "`kesin store copy DATABASE REDIS` moves them to Redis"
+        remedy = "move them to Redis with `kesin store copy DATABASE REDIS`"
         yield DoctorCheck(f"{name} before redis", "warning", detail, remedy)
 
 
@@ -120,7 +120,7 @@ def check_unknown_states(store: Store, queue: str) -> Iterator[DoctorCheck]:
     known = known_states(versions[-1]) if versions else frozenset(jobs)
     for state in sorted(jobs.keys() - known):
         detail = f"{jobs[state]} jobs are in {state}, which the lifecycle does not have"
-        remedy = "declare the state again, with moves out of it, and `kesin lifecycle check`"
+        remedy = "declare the state with moves out of it again, and run `kesin lifecycle check`"
         yield DoctorCheck(f"states of {queue}", "failure", detail, remedy)
 
 
@@ -133,7 +133,7 @@ def check_access(settings: Settings, store: Store) -> Iterator[DoctorCheck]:
     if accounts.has_usable_account():
         yield DoctorCheck("access", "ok", detail)
     else:
-        remedy = "`kesin user add NAME --role admin`, or let the first `kesin serve` create one"
+        remedy = "run `kesin user add NAME --role admin`, or let `kesin serve` create an admin"
         yield DoctorCheck("access", "warning", f"no user can sign in ({detail})", remedy)
     try:
         ring = key_ring(settings)

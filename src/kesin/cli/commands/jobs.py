@@ -37,8 +37,8 @@ MESSAGE_WIDTH = 80
 PRIORITIES = {-1: "-1 (low)", 1: "1 (high)", 2: "2 (urgent)"}  # that are not usual
 REFUSALS = {
     "unknown": "unknown: no such job in this queue",
-    "state": "state: no move of this name leaves the job's state",
-    "duplicate": "duplicate: another job holds the key",
+    "state": "state: the action does not apply to the job's state",
+    "duplicate": "duplicate: another job has the key",
     "busy": "busy: every slot of the target state is taken",
     "stale": "stale: the claim was lost",
 }
@@ -122,7 +122,7 @@ def show_job(
     """Show one job with its payload, history and notes.
 
     Also shows the progress of a running job, the jobs it waits for and the jobs that wait for
-    it. Repeated checks without news are one line with their number; --json has every event.
+    it. Repeated checks without a change share a line with their count; --json has every event.
     """
     if not is_id(job_id):
         raise UsageError(f"{job_id!r} is not a job id: copy all of it from `kesin jobs list`")
@@ -272,7 +272,7 @@ def act(
     ids: Annotated[Several, argument("ID", "The ids of the jobs.")] = None,
     *,
     all_matching: Annotated[
-        bool, flag("--all-matching", "Instead of ids: every job that matches the filters.")
+        bool, flag("--all-matching", "Act on every job that matches the filters.")
     ] = False,
     state: arguments.States = None,
     tenant: arguments.Tenants = None,
@@ -294,10 +294,10 @@ def act(
     dry_run: Annotated[bool, flag("--dry-run", "Only count the jobs that would move.")] = False,
     as_json: arguments.AsJson = False,
 ) -> None:
-    """Act on jobs as an operator, for example retry or cancel.
+    """Act on jobs as an operator, for example to retry or cancel them.
 
-    Name jobs by id, or use --all-matching with filters: then the command counts them and asks
-    first. Exits with 1 if no job moved and some were refused.
+    Name jobs by id, or use --all-matching with filters: the command then counts the jobs and asks
+    for confirmation. Exits with 1 if no job moved and some were refused.
     """
     # Exactly what was counted and confirmed is moved: the ids are read first, and a job that
     # matches only later is left alone.
@@ -349,8 +349,8 @@ def _check_action(rules: Lifecycle, queue: str, action: str, options: list[str])
     if action not in actions:
         near = did_you_mean(action, actions) or ":"
         raise UsageError(
-            f"{action!r} is not a move that an operator can make on {queue}{near} "
-            f"there are {', '.join(actions) or 'none'}"
+            f"{action!r} is not an action that an operator can take on {queue}{near} "
+            f"the choices are {', '.join(actions) or 'none'}"
         )
     known = sorted(rules.options_of(action))
     return frozenset(check_choice(f"option of {action}", option, known) for option in options)

@@ -36,7 +36,7 @@ def create_key(
 ) -> None:
     """Create a key and print it once.
 
-    Kesin stores only a hash of it. A key with oci:ingest or oci:script belongs to one site.
+    Kesin stores only a hash of the key. A key with oci:ingest or oci:script belongs to one site.
     """
     for word in scope:
         check_choice("scope", word, SCOPES)
@@ -46,7 +46,7 @@ def create_key(
         )
     answer({"key": key, "id": stored.id}, key, as_json=as_json)
     if not as_json:
-        warn(f"store it now, it is not shown again; `kesin key revoke {stored.id}` revokes it")
+        warn(f"store the key now: it is not shown again; `kesin key revoke {stored.id}` revokes it")
 
 
 @app.command("list")
@@ -62,7 +62,7 @@ def list_keys(as_json: AsJson = False) -> None:
     print_records(
         [key_record(key, now) for key in keys],
         ("id", "name", "scopes", "site", "state", "created_by", "used_at", "expires_at"),
-        {"created_by": "made by", "used_at": "last used", "expires_at": "expires"},
+        {"created_by": "created by", "used_at": "last used", "expires_at": "expires"},
         as_json=as_json,
         empty="there is no key yet: `kesin key create` creates one",
     )
@@ -72,7 +72,7 @@ def list_keys(as_json: AsJson = False) -> None:
 def revoke_key(
     key_id: Annotated[str, argument("ID", "The key's id, from the list.")], as_json: AsJson = False
 ) -> None:
-    """Revoke a key at once and permanently."""
+    """Revoke a key immediately and permanently."""
     with open_context(create=True) as context:
         ended = context.accounts.revoke_key(local_operator(), key_id)
     shown_id = key_id_of(key_id) or key_id

@@ -29,7 +29,7 @@ app = typer.Typer(no_args_is_help=True)
 
 _COMPLETE = {"autocompletion": arguments.complete_lifecycles}
 Name = Annotated[
-    str, argument("NAME", "A registered name, or module:attribute of your own.", **_COMPLETE)
+    str, argument("NAME", "A registered name, or your own as module:attribute.", **_COMPLETE)
 ]
 
 
@@ -51,7 +51,7 @@ def list_lifecycles(as_json: AsJson = False) -> None:
 def show_lifecycle(
     name: Name,
     file: Annotated[
-        Path | None, argument("FILE", "The file for --svg or --mermaid; printed by default.")
+        Path | None, argument("FILE", "The file for --svg or --mermaid; default standard output.")
     ] = None,
     *,
     svg: Annotated[bool, flag("--svg", "Draw it as SVG.")] = False,
@@ -63,12 +63,12 @@ def show_lifecycle(
 ) -> None:
     """Show a lifecycle: its states, its moves and a Mermaid diagram.
 
-    The drawing goes to standard output, or into a file: kesin lifecycle show task --svg task.svg
+    The drawing is printed, or written to a file, as in: kesin lifecycle show task --svg task.svg
     """
     if sum((svg, mermaid, write is not None, as_json)) > 1:
         raise UsageError("choose one of --svg, --mermaid, --write and --json")
     if file is not None and not (svg or mermaid):
-        taken = "a file goes with --svg or --mermaid"
+        taken = "only --svg and --mermaid accept a file"
         raise UsageError(f"{str(file)!r} is one argument too many: {taken}")
     lifecycle = find_lifecycle(name)
     if write is not None:
@@ -130,23 +130,22 @@ def _bounds(lifecycle: Lifecycle) -> Iterator[str]:
         in_slots = f"⌈k/{state.capacity}⌉ stays in {state.name}"
         if state.per_tenant and in_rate:
             in_slots, both = f"{in_slots} and {in_rate}", True
-        yield f"{_starts(tenant=state.per_tenant)} {in_slots}; a stay ends within {stay}"
+        yield f"{_starts(tenant=state.per_tenant)} {in_slots}; each stay ends within {stay}"
     if in_rate and not both:
-        too = "; its slots come on top" if limited else ""
+        too = ", plus the wait for a slot" if limited else ""
         yield f"{_starts(tenant=True)} {in_rate}{too}"
     span = duration(round(STAGE_INTERVALS_S["settle"]))
     for waiting in sorted(lifecycle.waiting_states):
-        yield f"{waiting} is left within a sweep ({span}) after the last parent rests"
+        yield f"a job leaves {waiting} within one sweep ({span}) after its last parent rests"
 
 
 def _starts(*, tenant: bool) -> str:
-    line = "its tenant's" if tenant else "the queue's"
-    return f"the k-th in {line} line starts after at most"
+    return f"the k-th waiting job of {'a tenant' if tenant else 'the queue'} starts after at most"
 
 
 def _print_bounds(lifecycle: Lifecycle) -> None:
     for sentence in _bounds(lifecycle):
-        say(f"Of {lifecycle.name}: {sentence}.")
+        say(f"{lifecycle.name}: {sentence}.")
 
 
 def _limits(lifecycle: Lifecycle) -> dict[str, Any]:
@@ -184,7 +183,7 @@ def prove_lifecycles(
         list[str] | None,
         argument(
             "NAME",
-            "Registered names, or module:attribute of your own; all registered by default.",
+            "Registered names, or your own as module:attribute; all registered ones by default.",
             **_COMPLETE,
         ),
     ] = None,
@@ -231,10 +230,10 @@ def check_upgrade(
         str | None, option("QUEUE", "The queue; default the queue of that name.")
     ] = None,
     against: Annotated[
-        Path | None, option("FILE", "Check against rules in a file instead of a store, for CI.")
+        Path | None, option("FILE", "Compare with the rules in a file, not in a store, for CI.")
     ] = None,
     update: Annotated[
-        bool, flag("--update", "Write the rules into the file if they pass.")
+        bool, flag("--update", "Write the rules into the file if they pass the check.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -273,7 +272,7 @@ def check_upgrade(
 def _upgrade_from_file(lifecycle: Lifecycle, file: Path, *, must_exist: bool) -> Proof | None:
     if not file.exists():
         if must_exist:
-            raise UsageError(f"there is no file {file}: --update writes it")
+            raise UsageError(f"there is no file {file}: --update creates it")
         return None
     return prove_upgrade(lifecycle_from_json(file.read_text("utf-8")), lifecycle)
 
@@ -290,13 +289,13 @@ def _upgrade_from_store(lifecycle: Lifecycle, queue: str) -> Proof | None:
 
 @app.command("retire")
 def retire_state(
-    queue: Annotated[str, argument("QUEUE", "The queue.")],
-    state: Annotated[str, argument("STATE", "A state with retiring=True.")],
+    queue: Annotated[str, argument("QUEUE", "The queue's name.")],
+    state: Annotated[str, argument("STATE", "A state that is declared with retiring=True.")],
     *,
     lifecycle: arguments.LifecycleName = None,
     yes: arguments.Yes = False,
 ) -> None:
-    """Close an empty state for good.
+    """Retire an empty state permanently.
 
     No job can enter it again, not even from a process of an older version.
     """
@@ -306,4 +305,4 @@ def retire_state(
             what = f"{state} of {queue}"
             arguments.confirm(f"Retire {what} permanently?", f"retiring {what} cannot be undone")
         opened.retire(state)
-    say(f"retired {state} of {queue}: the next version of its rules may leave it out")
+    say(f"retired {state} of {queue}: the next version of the lifecycle may omit it")

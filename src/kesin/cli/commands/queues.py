@@ -33,8 +33,8 @@ def pause(
 ) -> None:
     """Pause a queue.
 
-    With --tenant, only that tenant. Workers claim no jobs until it is resumed. Running jobs
-    and the sweeper continue.
+    With --tenant, pauses only that tenant. Workers claim no jobs until you resume it. Running
+    jobs and the sweeper continue.
     """
     with open_context(create=True) as context:
         name = context.readable_queue(queue)
@@ -48,7 +48,7 @@ def pause(
 def resume(queue: QueueName, tenant: OneTenant = None) -> None:
     """Resume a paused queue.
 
-    With --tenant, only that tenant. Prints what is still paused.
+    With --tenant, resumes only that tenant. Prints what is still paused.
     """
     with open_context() as context:
         name = context.readable_queue(queue)
@@ -70,13 +70,13 @@ def _scope(queue: str, tenant: str | None) -> str:
 
 def enqueue(
     queue: QueueName,
-    payload: Annotated[str, argument("JSON", "The payload; - reads one from each line.")],
+    payload: Annotated[str, argument("JSON", "The payload; - reads one from each input line.")],
     *,
-    key: Annotated[str | None, option("KEY", "Only one open job can have this key.")] = None,
+    key: Annotated[str | None, option("KEY", "A key; only one open job can have it.")] = None,
     once: Annotated[bool, flag("--once", "Keep the key until the job is pruned.")] = False,
     tenant: Annotated[str, option("TENANT", "The job's tenant (in oci: site).")] = "default",
-    priority: Annotated[int, option("N", "-1 low, 1 high, 2 urgent; within its tenant.")] = 0,
-    delay: Annotated[float, option("SECONDS", "Wait before the start.", min=0)] = 0,
+    priority: Annotated[int, option("N", "-1 low, 1 high, 2 urgent, within the tenant.")] = 0,
+    delay: Annotated[float, option("SECONDS", "How long the job waits first.", min=0)] = 0,
     after: Annotated[Several, option("ID", "Run after this job succeeds; repeatable.")] = None,
     lifecycle: arguments.LifecycleName = None,
     as_json: AsJson = False,
@@ -84,10 +84,10 @@ def enqueue(
     """Enqueue one job, or many.
 
     With - as the payload, each line of standard input is the payload of a job. If another open
-    job has the key, the command prints the id of that job and succeeds.
+    job already has the key, the command prints that job's id and succeeds.
     """
     if payload == "-" and key is not None:
-        raise UsageError("--key goes with one payload, not with many from standard input")
+        raise UsageError("--key is for a single payload, not for many from standard input")
     value = None if payload == "-" else _parse_payload(payload)
     with open_context(create=True) as context:
         opened = context.open_queue(queue, lifecycle)

@@ -1,4 +1,4 @@
-"""`kesin schedule`: what is enqueued by the calendar."""
+"""`kesin schedule`: list schedules, and enqueue a job of one."""
 
 from typing import Annotated, Any
 
@@ -19,7 +19,8 @@ COLUMNS = ("queue", "name", "cron", "timezone", "tenant", "catch_up", "next_at",
 def list_schedules(queues: QueueNames = None, as_json: AsJson = False) -> None:
     """List schedules with their next tick and their last job.
 
-    A schedule enqueues at most one job a tick, and after an outage up to catch_up missed ones.
+    A schedule enqueues at most one job per tick, and after an outage at most catch_up jobs for all
+    missed ticks.
     """
     with open_context() as context:
         names, now = context.readable_queues(queues), wall_clock_us()
@@ -28,11 +29,11 @@ def list_schedules(queues: QueueNames = None, as_json: AsJson = False) -> None:
             for name in names
             for listed in listed_schedules(context.store, name, now)
         ]
-    none = "there is no schedule: Queue(…, schedules=[…]) declares them"
+    none = "there is no schedule: declare schedules with Queue(…, schedules=[…])"
     print_records(records, COLUMNS, {}, as_json=as_json, empty=none)
     for record in () if as_json else records:
-        missed = f"and {record['catch_up']} at most for all ticks that were missed"
-        say(f"Of {record['queue']}: {record['name']}: at most 1 job a tick, {missed}.")
+        missed = f"and at most {record['catch_up']} for all missed ticks"
+        say(f"{record['queue']}: {record['name']} enqueues at most 1 job per tick, {missed}.")
 
 
 @app.command("run")

@@ -22,8 +22,8 @@ def new_key(
 ) -> None:
     """Create a key and print it once.
 
-    The line is an entry of KESIN_SECRET_KEYS; Kesin does not store it. Put it before the other
-    entries to seal new secrets with it, and keep the others until `kesin secrets rotate` ran.
+    The line is an entry for KESIN_SECRET_KEYS; Kesin does not store it. Put it before the other
+    entries to seal new secrets with it, and keep the others until `kesin secrets rotate` has run.
     """
     entry = encryption.new_key(name)
     terminal.answer({"name": entry.partition(":")[0], "entry": entry}, entry, as_json=as_json)
@@ -51,6 +51,6 @@ def rotate_secrets(as_json: AsJson = False) -> None:
             why = whys.get(secret.code, secret.code)
             terminal.warn(f"{terminal.visible(secret.name)} was left as it is: {why}")
         if done.busy:
-            terminal.warn(f"{done.busy} changed meanwhile: run it again")
+            terminal.warn(f"{done.busy} changed meanwhile: run the command again")
     if not done.complete:
         raise typer.Exit(FAILED)

@@ -34,7 +34,7 @@ def serve(
         option("PORT", "The port, 0 for a free one; default KESIN_PORT.", min=0, max=65_535),
     ] = None,
     workers: Annotated[
-        bool, flag("--workers/--no-workers", "Run workers and the sweeper here, or only the API.")
+        bool, flag("--workers/--no-workers", "Run workers and the sweeper too, or only the API.")
     ] = True,
     insecure: Annotated[
         bool, flag("--insecure", "Listen beyond loopback even if no user exists.")
@@ -42,9 +42,9 @@ def serve(
 ) -> None:
     """Run the API, the dashboard, the workers and the sweeper.
 
-    SIGTERM or Ctrl-C stops it: running jobs may finish within KESIN_GRACE_S, the others are
-    released; a second signal stops at once. On PostgreSQL, run `kesin migrate` first. All
-    settings are KESIN_ variables; `kesin doctor --all` lists them.
+    SIGTERM or Ctrl-C stops the service: running jobs may finish within KESIN_GRACE_S, and the
+    others are released; a second signal stops it immediately. On PostgreSQL, run `kesin migrate`
+    first. All settings are KESIN_ variables; `kesin doctor --all` lists them.
     """
     try:
         _import_fastapi()
@@ -115,7 +115,7 @@ def _ensure_admin(accounts: Accounts, settings: Settings, address: str, *, insec
         raise CommandError(
             f"no user can sign in yet, and {address} can be reached by others: add a user with "
             "`kesin user add NAME --role admin` or a key with `kesin key create`, "
-            "or start it on 127.0.0.1 first"
+            "or start the service on 127.0.0.1 first"
         )
     password = one_time_password()
     file = settings.data_dir / PASSWORD_FILE

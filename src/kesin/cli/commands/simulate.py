@@ -21,7 +21,7 @@ def simulate(
     names: Annotated[
         list[str] | None,
         argument(
-            "NAME", "Lifecycles: registered names or module:attribute; all registered by default."
+            "NAME", "Registered names, or your own as module:attribute; default all registered."
         ),
     ] = None,
     *,

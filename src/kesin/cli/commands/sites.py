@@ -81,7 +81,7 @@ def set_site(
     currency: Annotated[str | None, CURRENCY] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change a site; other settings stay as they are."""
+    """Change a site; settings that are not given stay as they are."""
     if not (name or channel or timezone or currency):
         raise UsageError("nothing to change: give --name, --channel, --timezone or --currency")
     with open_context(create=True) as context:
@@ -95,7 +95,7 @@ def set_site(
 def remove_site(site: SiteId, *, yes: Yes = False, as_json: AsJson = False) -> None:
     """Remove a site with its keys and credentials.
 
-    Refused while the site has open jobs. Its jobs and audit lines are kept.
+    A site with open jobs cannot be removed. Its jobs and audit lines are kept.
     """
     with open_context() as context:
         commands = context.workload_context(next(iter(workloads().values()))).commands
@@ -113,14 +113,14 @@ def import_sites(
     *,
     like: Annotated[str | None, option("SITE", "New sites get the settings of this site.")] = None,
     dry_run: Annotated[bool, flag("--dry-run", "Only show what would change.")] = False,
-    keys: Annotated[Path | None, option("FILE", "Write a key for each new site here.")] = None,
+    keys: Annotated[Path | None, option("FILE", "Write a key of each new site here.")] = None,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Add and change sites from a CSV file.
 
-    Its columns: id, name, channel, timezone, currency, customer_id and any oci setting by its name.
-    An empty cell changes nothing. If a line is refused, nothing is stored.
+    The columns are id, name, channel, timezone, currency, customer_id and any oci setting by its
+    name. An empty cell changes nothing. If a line is refused, nothing is stored.
     """
     rows = _read_rows(file)
     if keys and keys.exists():

@@ -39,19 +39,19 @@ def copy_store(
     *,
     queues: Annotated[Several, option("QUEUE", "Only this queue; repeatable.", "--queue")] = None,
     lifecycle: arguments.LifecycleName = None,
-    wait: Annotated[float, option("SECONDS", "How long to wait for claimed jobs.", min=0)] = 0.0,
+    wait: Annotated[float, option("SECONDS", "Time for claimed jobs to finish.", min=0)] = 0.0,
     keep_source_running: Annotated[
         bool, flag("--keep-source-running", "Only copy: the source keeps running.")
     ] = False,
     yes: arguments.Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Move queues to another store, and prove it by replay.
+    """Move queues to another store, and verify the result by replay.
 
     Jobs move with their history, notes, counters and pauses, and with the other data of their
     workload. Between SQLite and PostgreSQL, users, keys, sites, secrets and the audit log move
-    too, unless queues are named. The source is paused meanwhile and stays paused. If the copy is
-    interrupted, run it again.
+    too, unless queues are named. The source is paused during the copy and stays paused. If the
+    command is interrupted, run it again.
     """
     read_settings()
     with _open_both(source, target) as (old, new):
@@ -62,10 +62,10 @@ def copy_store(
             total += old.store.stats(name).total
         if not yes:
             listed = ", ".join(lifecycles)
-            after = "continues afterwards" if keep_source_running else "stays paused"
+            after = "continues" if keep_source_running else "stays paused"
             arguments.confirm(
-                f"copy {total} jobs of {listed} from {old.name} to {new.name}? Meanwhile no job "
-                f"of the source is claimed, and {after}.",
+                f"Copy {total} jobs of {listed} from {old.name} to {new.name}? The source is "
+                f"paused during the copy and then {after}.",
                 f"copying {total} jobs of {listed} needs a confirmation",
             )
         stores, names = (old.store, new.store), list(lifecycles)
@@ -85,12 +85,12 @@ def copy_store(
         return
     fields = ("queue", "jobs", "events", "notes", "passes")
     rows = [[*cells(copy, *fields), copy.digest[:16]] for copy in copied]
-    columns = ("queue", "jobs", "events", "remarks", "passes", "digest of both sides")
+    columns = ("queue", "jobs", "events", "notes", "passes", "digest of both sides")
     print_table(columns, rows, empty="nothing was copied")
     if keep_source_running:
         say(f"{old.name} continues; the copy in {new.name} is paused")
     else:
-        say(f"{new.name} is in use now; {old.name} is paused: `kesin resume` there undoes it")
+        say(f"{new.name} is active now; {old.name} is paused: `kesin resume` there undoes the move")
 
 
 @contextmanager

@@ -23,7 +23,7 @@ def sweep(
     queues: QueueNames = None,
     *,
     every: Annotated[
-        float | None, option("SECONDS", "Repeat with this pause until stopped.", min=0.01)
+        float | None, option("SECONDS", "Repeat after this pause until stopped.", min=0.01)
     ] = None,
     stage: Annotated[
         list[str] | None, option("STAGE", f"Only this stage: {', '.join(STAGES)}; repeatable.")
@@ -34,15 +34,15 @@ def sweep(
 ) -> None:
     """Run scheduled moves: recover, expire, prune.
 
-    In this order: settle, cap, recover, expire, revive, time out and prune. `kesin serve` and
-    `kesin worker` do this too; without any of them, jobs of dead workers are not recovered. Safe
-    on several machines.
+    The stages run in this order: settle, cap, recover, expire, revive, timeout and prune. `kesin
+    serve` and `kesin worker` sweep too; if none of these runs, jobs of dead workers are not
+    recovered. Several machines can sweep at the same time.
     """
     for name in stage or ():
         check_choice("stage", name, STAGES)
     stages = tuple(name for name in STAGES if not stage or name in stage)
     if lifecycle is not None and not queues:
-        raise UsageError("--lifecycle needs the queues it is for")
+        raise UsageError("--lifecycle needs queues: name those that use the lifecycle")
     once = every is None
     wait_s = 0.0 if once else OPEN_WAIT_S
     with open_context(create=True, level="warning" if once else "info", wait_s=wait_s) as context:
@@ -95,7 +95,7 @@ def _add_workload_calls(context: CommandContext, sweeper: Sweeper, *, quiet: boo
         missing = ", ".join(workload.missing_libraries)
         if missing and workload.after_sweep and not quiet:
             name = workload.name
-            warn(f"{name} is not cleaned up here without {missing}: `kesin doctor` shows more")
+            warn(f"{name} is not cleaned up, because {missing} is missing: see `kesin doctor`")
         if missing or not (workload.after_sweep or workload.periodic):
             continue
         given = context.workload_context(workload)

@@ -17,9 +17,9 @@ from kesin.store.directory import User
 app = typer.Typer(no_args_is_help=True)
 
 Name = Annotated[str, argument("NAME", "The user's name.")]
-Sites = Annotated[Several, option("SITE", "May see and change this site; repeatable.", "--site")]
-AllSites = Annotated[bool, flag("--all-sites", "All sites, also future ones.")]
-Queues = Annotated[Several, option("QUEUE", "Only in this queue; repeatable.", "--queue")]
+Sites = Annotated[Several, option("SITE", "A site the user may access; repeatable.", "--site")]
+AllSites = Annotated[bool, flag("--all-sites", "All sites, including future ones.")]
+Queues = Annotated[Several, option("QUEUE", "Only this queue; repeatable.", "--queue")]
 PasswordStdin = Annotated[bool, flag("--password-stdin", "Read the password from standard input.")]
 
 
@@ -36,8 +36,8 @@ def add_user(
 ) -> None:
     """Add a user.
 
-    The password is asked for twice on a terminal, or read from standard input. A viewer or an
-    operator without a site and a queue sees nothing; an admin sees everything.
+    The command asks for the password twice on a terminal, or reads it from standard input. A
+    viewer or operator with neither a site nor a queue sees nothing; an admin sees everything.
     """
     _check_access(role, site, queue, all_sites=all_sites)
     with open_context(create=True) as context:
@@ -95,7 +95,7 @@ def set_user(
     all_sites: AllSites = False,
     no_sites: Annotated[bool, flag("--no-sites", "Remove all sites.")] = False,
     queue: Queues = None,
-    no_queues: Annotated[bool, flag("--no-queues", "Remove the limit to queues.")] = False,
+    no_queues: Annotated[bool, flag("--no-queues", "Remove the restriction to queues.")] = False,
     disabled: Annotated[
         bool | None, flag("--disable/--enable", "Disable or enable the account.")
     ] = None,
@@ -126,7 +126,7 @@ def set_user(
 def read_password(*, from_stdin: bool) -> str:
     """Read a line of standard input, or what is typed twice on a terminal without being shown."""
     if not from_stdin and not sys.stdin.isatty():
-        raise UsageError("there is no terminal to ask for the password on: add --password-stdin")
+        raise UsageError("without a terminal the password cannot be typed: use --password-stdin")
     if not from_stdin:
         return str(typer.prompt("Password", hide_input=True, confirmation_prompt="Again", err=True))
     raw = sys.stdin.buffer.read(4 * MAX_PASSWORD_LENGTH + 2)  # the longest there can be, in bytes
@@ -148,7 +148,7 @@ def _check_access(
         raise UsageError("--site, --all-sites and --no-sites cannot be combined")
     if role == "admin" and (site or queue):
         option = "--site" if site else "--queue"
-        raise UsageError(f"an admin sees everything: leave out {option}")
+        raise UsageError(f"an admin sees everything: omit {option}")
 
 
 def _print_user(person: User, done: str, *, as_json: bool) -> None:

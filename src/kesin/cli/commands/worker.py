@@ -37,11 +37,11 @@ def worker(
         str | None,
         option(
             "MODULE:FUNCTION",
-            "The function to call with each job, searched from the current folder first.",
+            "The function to call for each job; the current folder is searched first.",
         ),
     ] = None,
     batch_handler: Annotated[
-        bool, flag("--batch-handler", "The handler takes a list of jobs.")
+        bool, flag("--batch-handler", "The handler accepts a list of jobs.")
     ] = False,
     lifecycle: arguments.LifecycleName = None,
     threads: Annotated[
@@ -56,37 +56,35 @@ def worker(
     processes: Annotated[int, option("N", "Processes to start.", min=1, max=256)] = 1,
     batch: Annotated[
         int | None,
-        option(
-            "N", "Most jobs per claim; default 500, or the workload's default.", min=1, max=10_000
-        ),
+        option("N", "Most jobs per claim; default 500, or the workload's.", min=1, max=10_000),
     ] = None,
-    tenant: Annotated[Several, option("TENANT", "This tenant (oci: site); repeatable.")] = None,
+    tenant: Annotated[Several, option("TENANT", "Only this tenant; repeatable.")] = None,
     grace: Annotated[
         float | None,
-        option("SECONDS", "Time for running jobs at a stop; default KESIN_GRACE_S.", min=0),
+        option("SECONDS", "Time for jobs to finish at a stop; default KESIN_GRACE_S.", min=0),
     ] = None,
     until_idle: Annotated[bool, flag("--until-idle", "Stop when no job is due.")] = False,
     rq: Annotated[bool, flag("--rq", "Wait for RQ to push jobs; for PDFs in Redis.")] = False,
     sweep: Annotated[
-        bool, flag("--sweep/--no-sweep", "Also sweep these queues, or leave that to `kesin sweep`.")
+        bool, flag("--sweep/--no-sweep", "Sweep these queues, or leave that to other processes.")
     ] = True,
     child: Annotated[bool, typer.Option("--child", hidden=True)] = False,
 ) -> None:
-    """Run the jobs of queues.
+    """Run a worker for one or more queues.
 
-    Without --handler, it runs one of oci, oci_adjustments, pdf, pdf_batches, pdf_webhooks or
-    optiplan.
+    Without --handler, each queue must be one of oci, oci_adjustments, pdf, pdf_batches,
+    pdf_webhooks or optiplan.
 
-    After SIGTERM or Ctrl-C, it claims no more jobs; running jobs may finish within the grace
-    period, the others are released. A second signal releases everything at once. Jobs of a
-    process that dies are recovered by another worker of the queue or by a sweeper.
+    After SIGTERM or Ctrl-C, the worker claims no more jobs; running jobs may finish within the
+    grace period, and the others are released. A second signal releases all jobs immediately. If a
+    process dies, another worker of the queue or a sweeper recovers its jobs.
     """
     if len(set(queues)) < len(queues):
         raise UsageError("a queue is named twice")
     if rq and (handler is not None or tenant):
         raise UsageError("--rq runs the jobs that RQ pushes: omit --handler and --tenant")
     if handler is None and batch_handler:
-        raise UsageError("--batch-handler says how --handler is called: give both")
+        raise UsageError("--batch-handler needs --handler: give both")
     function = None if handler is None else load_handler(handler, batch=batch_handler)
     if grace is None:
         grace = load_settings().grace_s
@@ -96,7 +94,7 @@ def worker(
         if function is None:
             workers = [_workload_worker(context, queue, options, push=rq) for queue in opened]
             if rq and not any(workloads()[queue].push_worker for queue in queues):
-                raise UsageError("RQ pushes no jobs of these queues: leave out --rq")
+                raise UsageError("RQ pushes no jobs of these queues: omit --rq")
         else:
             options["batch_handler" if batch_handler else "handler"] = function
             workers = [Worker(queue, **options) for queue in opened]
@@ -124,7 +122,7 @@ def _sizes(function: Handler, threads: int | None, batch: int | None) -> dict[st
     """How many jobs at a time, as far as it was said."""
     awaited = is_async(function)
     if awaited and batch is not None:
-        raise UsageError("--batch is for plain handlers: an async one gets --threads jobs at once")
+        raise UsageError("--batch is for plain handlers: async ones run --threads jobs at a time")
     sizes = {"concurrency" if awaited else "threads": threads, "batch": batch}
     return {name: size for name, size in sizes.items() if size is not None}
 

@@ -115,13 +115,13 @@ def _show(  # noqa: PLR0917  # it is the whole demonstration
             show(counts)
             lasted = time.monotonic() - begin
             if not running.alive:
-                raise CommandError(f"the service ended by itself: {demo.TRY_AGAIN}")
+                raise CommandError(f"the service stopped unexpectedly: {demo.TRY_AGAIN}")
             if stop.requested or (seconds is not None and lasted >= seconds):
                 break
             if not context.pace.goes_on:
                 if counts.at_rest:
                     break
                 if lasted > PATIENCE_S:
-                    raise CommandError(f"not all jobs ended within {PATIENCE_S:g} s")
+                    raise CommandError(f"some jobs did not end within {PATIENCE_S:g} s")
             stop.wait(TICK_S)
-    say("\nstopping: running jobs may finish, the others are released")
+    say("\nstopping: running jobs may finish, and the others are released")

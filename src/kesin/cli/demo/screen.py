@@ -43,8 +43,8 @@ def print_tour(context: DemoContext, parts: Iterable[DemoPart], pids: list[int])
     stops += chain.from_iterable(part.tour(pages) for part in parts)
     if pids:
         text = f"In another terminal: kill -9 {pids[0]}   Another process takes its place."
-        stops.append(TourStop("A worker that is killed", f"{pages}/workers", text))
-    text = "As admin: every sign-in and every action of yours is listed."
+        stops.append(TourStop("Kill a worker", f"{pages}/workers", text))
+    text = "As admin: the page lists every sign-in and everything that you did."
     stops.append(TourStop("Who did what", f"{pages}/audit", text))
     for number, stop in enumerate(stops, 1):
         terminal.say(f"  {number}. {stop.title}\n     {stop.page}\n     {stop.text}")

@@ -33,23 +33,23 @@ LifecycleName = Annotated[
     str | None,
     option(
         "NAME",
-        "The queue's lifecycle: a registered name, or module:attribute of your own.",
+        "The queue's lifecycle: a registered name, or your own as module:attribute.",
         "--lifecycle",
         autocompletion=complete_lifecycles,
     ),
 ]
 Several = list[str] | None  # the values of an option that may be given several times
-States = Annotated[Several, option("STATE", "Only in this state; repeatable.")]
-Tenants = Annotated[Several, option("TENANT", "Of this tenant (oci: site); repeatable.")]
-Codes = Annotated[Several, option("CODE", "Only with this last error code; repeatable.")]
+States = Annotated[Several, option("STATE", "Only jobs in this state; repeatable.")]
+Tenants = Annotated[Several, option("TENANT", "Only jobs of this tenant (oci: site); repeatable.")]
+Codes = Annotated[Several, option("CODE", "Only jobs with this last error code; repeatable.")]
 Categories = Annotated[
-    Several, option("CATEGORY", "Only with a last error of this category; repeatable.")
+    Several, option("CATEGORY", "Only jobs with a last error of this category; repeatable.")
 ]
 TextPart = Annotated[
     str | None,
-    option("TEXT", "An id, a key, a searched field, a title or part of an error message."),
+    option("TEXT", "Search for an id, key, searched field, title or part of an error message."),
 ]
-Key = Annotated[str | None, option("KEY", "Only with exactly this key.")]
+Key = Annotated[str | None, option("KEY", "Only jobs with exactly this key.")]
 
 
 class FilterOptions(NamedTuple):

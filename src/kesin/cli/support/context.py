@@ -84,13 +84,13 @@ class CommandContext:
             if [state.name for state in registered.states] == list(stored.states):
                 return registered
         raise UsageError(
-            f"the queue {name!r} has a lifecycle of your own, {stored.lifecycle!r}: "
+            f"the queue {name!r} uses your own lifecycle {stored.lifecycle!r}: "
             "name the object that declares it with --lifecycle module:attribute"
         )
 
     def _unknown_queue(self, name: str) -> UsageError:
         known = sorted({*self.store.queues(), *lifecycles()})
-        meant = did_you_mean(name, known) or f": there are {', '.join(known)}"
+        meant = did_you_mean(name, known) or f": the queues are {', '.join(known)}"
         return UsageError(
             f"there is no queue {name!r}{meant} "
             "(a new queue is created by `kesin enqueue` or `kesin worker` with --lifecycle)"
@@ -173,7 +173,7 @@ def find_lifecycle(name: str) -> Lifecycle:
     if ":" not in name:
         raise UsageError(
             f"there is no lifecycle {name!r}{did_you_mean(name, known) or ':'} "
-            f"there are {', '.join(known)}, and your own as module:attribute"
+            f"the choices are {', '.join(known)}, or your own as module:attribute"
         )
     loaded = load_object(name)
     if callable(loaded) and not isinstance(loaded, Lifecycle):

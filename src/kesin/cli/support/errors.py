@@ -15,7 +15,7 @@ class CommandError(Exception):
 
 
 class UsageError(Exception):
-    """The command line asks for something that does not exist or does not fit together."""
+    """The command line names something that does not exist, or options that exclude each other."""
 
 
 def explain(problem: BaseException) -> ErrorReport | None:
@@ -31,7 +31,7 @@ def explain(problem: BaseException) -> ErrorReport | None:
         if need is None:
             return None
         how = f"install it with `{install_command(need[1])}`"
-        return f"this needs {need[0]}: {how}", FAILED
+        return f"this command needs {need[0]}: {how}", FAILED
     return _explain_kesin(problem) or _explain_system(problem)
 
 
@@ -66,12 +66,12 @@ def _explain_system(problem: BaseException) -> ErrorReport | None:
 
     first_line = (str(problem).strip().splitlines() or [type(problem).__name__])[0]
     if type(problem).__module__.split(".")[0] in ("psycopg", "psycopg_pool"):
-        sentence = f"PostgreSQL answered: {first_line}"
+        sentence = f"PostgreSQL reported: {first_line}"
         if type(problem).__name__ in ("UndefinedTable", "InvalidSchemaName", "UndefinedColumn"):
             sentence = "the database has no kesin tables yet: run `kesin migrate` first"
         return sentence, FAILED
     if isinstance(problem, sqlite3.Error):
-        return f"SQLite answered: {first_line}", FAILED
+        return f"SQLite reported: {first_line}", FAILED
     if isinstance(problem, OSError) and problem.strerror:
         where = f": {problem.filename}" if problem.filename else ""
         return f"{problem.strerror}{where}", FAILED
@@ -89,5 +89,5 @@ def check_choice(what: str, word: str, choices: Iterable[str]) -> str:
     known = list(choices)
     if word not in known:
         meant, listed = did_you_mean(word, known) or ":", ", ".join(known) or "none"
-        raise UsageError(f"there is no {what} {word!r}{meant} it is one of {listed}")
+        raise UsageError(f"there is no {what} {word!r}{meant} the choices are {listed}")
     return word

@@ -76,7 +76,7 @@ SMALL_ATTEMPT_CAPS: Final = (1, 2)
 
 
 def prove(lifecycle: Lifecycle) -> Proof:
-    """Check all rules. A pure function; takes a second or two for the largest lifecycles.
+    """Check all rules. This pure function needs a second or two for the largest lifecycles.
 
     A job may have its own cap on attempts, so the walk is repeated with caps of one and two: under
     the first, the first claim spends the budget; under the second it does not. Where retries are

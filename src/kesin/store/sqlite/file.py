@@ -29,7 +29,7 @@ _SENTENCES: Final = {
     ),
     "damaged": (
         "the database {path} is damaged ({problem})",
-        "stop kesin, keep a copy of the file and of the files beside it, and restore a backup",
+        "stop kesin, keep copies of the file and of the files next to it, and restore a backup",
     ),
 }
 _CODES: Final = {

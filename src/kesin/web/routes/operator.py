@@ -131,7 +131,7 @@ def list_queues(request: Request, actor: SignedInActor) -> list[schemas.QueueBod
 def queue_stats(
     request: Request, actor: SignedInActor, queue: QueueName, site: Site = None
 ) -> Response:
-    """Count jobs by state and site, and slots in use.
+    """Count jobs by state and site, and the slots in use.
 
     The cost does not grow with the number of jobs.
     """
@@ -150,7 +150,7 @@ def list_jobs(
     """A page of jobs, newest first.
 
     ``text`` is an id, a key, the beginning of a word in a searchable field or in a title, or part
-    of an error message: the first of these that finds a job. Personal data is masked, and not
+    of an error message; they are tried in this order. Personal data is masked, and not
     searched, unless you may reveal it.
     """
     commands, limit, cursor = _commands(request), wanted.limit, wanted.cursor
@@ -168,7 +168,7 @@ def list_jobs(
 async def enqueue_jobs(
     request: Request, actor: SignedInActor, queue: QueueName, new: schemas.NewJobs
 ) -> Response:
-    """Enqueue jobs, for admins. Producers use the API of their workload.
+    """Enqueue jobs. Only admins may; producers use the API of their workload.
 
     If a job names a parent that does not exist, the whole request is refused.
     """
@@ -232,9 +232,9 @@ def show_job(
     job_id: JobId,
     fold: Annotated[bool, Query(description="false: every event is a separate line")] = True,  # noqa: FBT002
 ) -> schemas.JobWhole:
-    """A job with its history, its notes, what its error means and the actions that you may take.
+    """A job with its history, its notes, advice on its error, and the actions you may take.
 
-    Also the progress of a running job, its parents and its children.
+    The response also has the progress of a running job, its parents and its children.
     Personal data is masked unless you may reveal it; each reveal is recorded in the audit log.
     """
     service = service_of(request)
@@ -296,7 +296,7 @@ def resume(
     responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
 )
 async def watch(request: Request, actor: SignedInActor, queue: QueueName) -> StreamingResponse:
-    """Live counts as server-sent events: one when they change, a comment every 15 s."""
+    """Live counts as server-sent events: an event per change, a comment every 15 s."""
     service = service_of(request)
     await run_in_threadpool(service.commands.queue, actor, queue)
     watching = service.live.watch(queue, actor.name)

@@ -46,7 +46,7 @@ class Swept(BaseModel):
 
 @router.get("/health/live", openapi_extra=PUBLIC_ROUTE)
 async def live() -> Alive:
-    """The process responds. Nothing else is checked."""
+    """Whether the process responds; nothing else is checked."""
     return Alive(status="ok")
 
 
@@ -56,7 +56,7 @@ async def live() -> Alive:
     openapi_extra=PUBLIC_ROUTE,
 )
 async def ready(request: Request, response: Response) -> Ready:
-    """The store responds, workers and sweeper run, and the disk has free space.
+    """Whether the store responds, workers and sweeper run, and the disk has free space.
 
     Waits until pages and routes are loaded. Redis is optional: only PDFs need it.
     """
@@ -87,7 +87,7 @@ def sweep(
     queue: Annotated[str | None, Query(max_length=63)] = None,
     stage: Annotated[list[Stage] | None, Query(max_length=len(STAGES))] = None,
 ) -> Swept:
-    """Run the scheduled moves now, of one queue or all; needs the cron secret."""
+    """Run the scheduled moves of one queue, or of all, now; needs the cron secret."""
     service = service_of(request)
     actor = request.state.actor
     if not actor.has("cron"):

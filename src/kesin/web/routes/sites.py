@@ -20,7 +20,7 @@ from kesin.web.schemas import Name, Strict, Text
 
 router = GuardedRouter(prefix="/api", tags=["sites"])
 Id = Annotated[str, Path(min_length=1, max_length=MAX_TENANT)]
-Confirmation = Annotated[str, Query(max_length=MAX_TENANT, description="the id again")]
+Confirmation = Annotated[str, Query(max_length=MAX_TENANT, description="the site's id again")]
 
 
 class SiteBody(BaseModel):
@@ -36,7 +36,7 @@ class SiteBody(BaseModel):
 
 
 class SiteChange(Strict):
-    """The fields to change; omitted fields stay."""
+    """The fields to change; omitted fields do not change."""
 
     name: Name | None = None
     channel: Text | None = None
@@ -56,7 +56,7 @@ class NewKey(Strict):
 
     name: Name
     scopes: Annotated[list[Scope], Field(min_length=1, max_length=20)]
-    days: int | None = Field(default=None, ge=1, le=3_650, description="if omitted, no expiry")
+    days: int | None = Field(default=None, ge=1, le=3_650, description="never expires if omitted")
 
 
 class SiteKey(BaseModel):
@@ -68,12 +68,12 @@ class SiteKey(BaseModel):
     used_at: str | None
     expires_at: str | None
     revoked_at: str | None
-    key: str | None = Field(default=None, description="only where it is created")
+    key: str | None = Field(default=None, description="only in the response that creates it")
 
 
 @router.get("/sites", response_model_exclude_none=True)
 def list_sites(request: Request, actor: SignedInActor) -> list[SiteBody]:
-    """Your sites."""
+    """The sites that you may see."""
     sites = service_of(request).accounts.sites(actor)
     return [_site(site._replace(settings="null")) for site in sites]
 
@@ -98,7 +98,7 @@ def show_site(request: Request, actor: SignedInActor, site_id: Id) -> SiteBody:
 
 @router.patch("/sites/{site_id}")
 def patch_site(request: Request, actor: SignedInActor, site_id: Id, body: SiteChange) -> SiteBody:
-    """Change name, channel, time zone or currency."""
+    """Change a site's name, channel, time zone or currency."""
     return _site(service_of(request).accounts.set_site(actor, site_id, **body.model_dump()))
 
 
@@ -112,7 +112,7 @@ def show_removal(request: Request, actor: SignedInActor, site_id: Id) -> Removal
 def delete_site(
     request: Request, actor: SignedInActor, site_id: Id, confirm: Confirmation = ""
 ) -> RemovalPreview:
-    """Remove a site, its keys and its credentials; refused while it has open jobs."""
+    """Remove a site with its keys and credentials; refused while it has open jobs."""
     return site_changes.remove_site(service_of(request).commands, actor, site_id, confirm)
 
 

@@ -45,8 +45,8 @@ def render(
 ) -> None:
     """Make a PDF from a template and its variables, without a queue.
 
-    The same template, variables and machine give the same bytes. Exits with 2 if the variables do
-    not fit the template, and with 1 if no PDF could be made.
+    On the same machine, the same template and variables give the same bytes. Exits with 2 if the
+    variables do not fit the template, and with 1 if the PDF could not be created.
     """
     from kesin.workloads.pdf.engines.base import Paper
     from kesin.workloads.pdf.services import create_pdf_engine, load_pdf_templates
@@ -76,7 +76,7 @@ def render(
     "templates", epilog=format_examples("kesin pdf templates", "kesin pdf templates invoice")
 )
 def templates(
-    name: Annotated[str | None, argument("NAME", "Show its schema and sample.")] = None,
+    name: Annotated[str | None, argument("NAME", "The template to show.")] = None,
     *,
     lang: Annotated[str, option("LANG", "The language of the sample, such as en.")] = "",
     as_json: JsonOption = False,
@@ -113,7 +113,7 @@ def templates(
 def doctor(*, engine: EngineName = None, as_json: JsonOption = False) -> None:
     """Check what PDFs need, and render a test page.
 
-    Templates, browser, fonts, storage and workers. Exits with 1 if a check fails.
+    Checks templates, browser, fonts, storage and workers. Exits with 1 if a check fails.
     """
     from kesin.workloads.pdf.doctor import run_checks
 
@@ -129,7 +129,7 @@ def _read_variables(data: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as problem:
         raise Invalid(f"{data} is not JSON: {problem}") from None
     if not isinstance(variables, dict):
-        raise Invalid(f"{data} must contain an object: variables by name")
+        raise Invalid(f"{data} must contain a JSON object with the variables")
     return variables
 
 

@@ -56,12 +56,12 @@ def run_checks(settings: Settings, engine: str | None = None) -> Iterator[Doctor
 def _check_browser(settings: Settings, engine: str | None) -> Iterator[DoctorCheck]:
     executable = find_chromium(settings.pdf_chromium)
     usable = is_chromium_available(settings.pdf_chromium)
-    detail = str(executable) if executable and usable else "none, so WeasyPrint draws"
+    detail = str(executable) if executable and usable else "none, so WeasyPrint is used"
     yield DoctorCheck.result("browser", ok=usable or engine != "chromium", found=detail)
     if not usable:
         return
     refused = settings.pdf_sandbox == "on" and os.getuid() == 0
-    off = "off: a page that breaks out has the rights of this process; run as another user"
+    off = "off: a page that escapes has the permissions of this process; run as another user"
     detail = "on" if chromium_settings(settings).sandboxed else off
     if refused:
         detail = "on, which Chromium refuses as root: run as another user, or set it to auto"

@@ -32,15 +32,15 @@ Margin = Annotated[float, Field(ge=0, le=MAX_SIZE_MM, allow_inf_nan=False)]
 
 
 class PdfRenderOptions(Strict, frozen=True):
-    """How a PDF is rendered. Options that are left out take the service's defaults."""
+    """How a PDF is rendered. Omitted options have the service's defaults."""
 
     timeout: int = Field(60, ge=1, le=600, description="seconds; the service's default if omitted")
     fail_safe: FailSafePolicy = Field(
         FailSafePolicy.STRICT,
-        description="while nothing renders: 503, or the HTML; the service's default if omitted",
+        description="while no worker renders: 503, or the HTML; the service's default if omitted",
     )
     engine: Literal["chromium", "weasyprint"] | None = None
-    format: Format | None = Field(None, description="A4 if neither this nor a size is given")
+    format: Format | None = Field(None, description="A4 if neither a format nor a size is given")
     width_mm: Size | None = None
     height_mm: Size | None = None
     landscape: bool = False
@@ -54,10 +54,10 @@ class PdfRenderOptions(Strict, frozen=True):
     tagged: bool = False
     outline: bool = False
     conformance: Conformance | list[Conformance] = Field(
-        [], description="one standard or several; a PDF that breaks a rule of one is not delivered"
+        [], description="one or more standards; a PDF that breaks a rule of one is not delivered"
     )
     missing_glyphs: Literal["warn", "fail"] = Field(
-        "warn", description="a character that no font has: a warning, or a failed job"
+        "warn", description="for a character that no font has: a warning, or a failed job"
     )
 
     @pydantic.field_validator("page_ranges")
@@ -119,16 +119,16 @@ _PAPER_OPTIONS: Final = PdfRenderOptions.model_fields.keys() & Paper.__dataclass
 
 
 class HtmlSource(Strict, frozen=True):
-    """HTML in place of a template."""
+    """HTML instead of a template."""
 
     html: Annotated[Text, StringConstraints(min_length=1)]
 
 
 class PdfJobRequest(Strict, frozen=True):
-    """A request for a PDF: of a template with its variables, or of HTML."""
+    """A request for a PDF from a template with its variables, or from HTML."""
 
     source: HtmlSource | None = Field(
-        None, description="in place of a template; needs the scope `pdf:html` as well"
+        None, description="instead of a template; needs also the scope `pdf:html`"
     )
     template_name: TemplateName = Field(None, validate_default=True)
     variables: dict[str, Any] = Field(None, validate_default=True)
@@ -140,7 +140,7 @@ class PdfJobRequest(Strict, frozen=True):
     file_name: FileName | None = Field(None, description="the name under which it is saved")
     attachments: Attachments = Field([])
     einvoice: EinvoiceRequest | None = None
-    then: Steps = Field([], description="what is done with the PDF, in a fixed order")
+    then: Steps = Field([], description="steps applied to the PDF, in a fixed order")
 
     @pydantic.model_validator(mode="after")
     def _check_steps(self) -> Self:
@@ -201,7 +201,7 @@ class PdfJobRequest(Strict, frozen=True):
 
 
 class PdfJobResponse(BaseModel):
-    """The job that serves a request."""
+    """The job of a request."""
 
     job_id: str
     status: PdfJobStatus
@@ -214,7 +214,7 @@ class PdfJobBody(PdfJobResponse):
     started_at: str | None = None
     finished_at: str | None = None
     error_code: PdfErrorCode | None = None
-    download_url: str | None = Field(None, description="of a job that succeeded")
+    download_url: str | None = Field(None, description="only for a job that succeeded")
     retry_count: int
     template_name: str = ""
     template_version: str | None = Field(None, description="the name that pins its version")
@@ -226,14 +226,14 @@ class PdfJobBody(PdfJobResponse):
     warnings: list[str] = []
     missing_glyphs: list[str] = Field([], description="characters that no font has")
     conformance: list[str] = Field([], description="the standards that the file conforms to")
-    reproducible: bool = Field(default=True, description="always the same bytes; encrypted: not")
+    reproducible: bool = Field(default=True, description="same bytes on every run")
     error_message: str | None = None
 
 
 class PdfJobStatusResponse(PdfJobBody):
     """A job with its result and its position in the queue."""
 
-    position: int | None = Field(None, description="of a waiting job; 1 is next")
+    position: int | None = Field(None, description="only for a waiting job; 1 is next")
 
 
 class PdfJobPage(BaseModel):
@@ -248,21 +248,21 @@ class UploadBody(BaseModel):
 
     upload_id: str
     media_type: str
-    bytes: int = Field(description="as it is stored: of a PDF, without what was removed")
+    bytes: int = Field(description="the stored size; of a PDF, without the removed parts")
     sha256: str
-    pages: int | None = Field(None, description="of a PDF")
-    expires_at: str = Field(description="until when requests may name it")
+    pages: int | None = Field(None, description="only for a PDF")
+    expires_at: str = Field(description="requests can name it until then")
 
 
 class TemplateLine(BaseModel):
-    """A template that may be used, in a list."""
+    """A template in a list."""
 
     name: str
     title: str
     description: str
     content_hash: str
-    version: str = Field(description="the active version; empty for one of the folder")
-    problem: str | None = Field(description="why it, or its last change, cannot be used")
+    version: str = Field(description="the active version; empty if the folder's template is active")
+    problem: str | None = Field(description="why the template, or its last change, cannot be used")
 
 
 class TemplateBody(TemplateLine):
@@ -273,7 +273,7 @@ class TemplateBody(TemplateLine):
 
 
 class TemplateVersion(BaseModel):
-    """A version of a template, and who added and activated it last; it is stored as it is here."""
+    """A version of a template, and who added and last activated it."""
 
     name: str
     version: str
@@ -285,7 +285,7 @@ class TemplateVersion(BaseModel):
 
 
 class TemplateVersionList(BaseModel):
-    """The versions of a template, newest first; if none is active, the one of the folder is."""
+    """The versions of a template, newest first; without an active one, the folder's is used."""
 
     versions: list[TemplateVersion] = []
 
@@ -324,7 +324,7 @@ class BatchRequest(Strict, frozen=True):
     name_field: FieldName | None = Field(
         None, description="the variable that names a row's file, such as buyer.name"
     )
-    then: Steps = Field([], description="what is done with each row's PDF; not encrypted")
+    then: Steps = Field([], description="steps applied to each row's PDF, without encryption")
 
     @pydantic.model_validator(mode="after")
     def _check_merged(self) -> Self:
@@ -338,7 +338,7 @@ class BatchRequest(Strict, frozen=True):
 
 
 class CsvQuery(BaseModel):
-    """The options of a batch from a CSV file; a JSON body carries them itself."""
+    """The options of a batch from a CSV file; a JSON body contains them."""
 
     template_name: TemplateName | None = Field(None, description="of a CSV file")
     output: Output = Field("zip", description="of a CSV file")
@@ -348,7 +348,7 @@ class CsvQuery(BaseModel):
 
 
 class BatchResponse(BaseModel):
-    """The batch that serves a request."""
+    """The batch of a request."""
 
     batch_id: str
     status: BatchStatus
@@ -361,7 +361,7 @@ class BatchBody(BatchResponse):
 
     template_name: str
     output: str
-    made: int = Field(description="rows that have their PDF")
+    made: int = Field(description="rows with a finished PDF")
     failed: int
     waiting: int = Field(description="rows that have not ended")
     started_at: str | None = None
@@ -387,12 +387,12 @@ class BatchRowBody(BaseModel):
     pages: int | None = None
     bytes: int | None = None
     sha256: str | None = None
-    file: str | None = Field(None, description="its name in the zip")
+    file: str | None = Field(None, description="the file's name in the zip")
 
 
 class BatchWhole(BatchBody):
     """A batch with a page of its rows."""
 
     results: list[BatchRowBody] | None = Field(
-        description="some rows in their order; null while the storage does not answer"
+        description="a page of rows in order; null if the storage is unavailable"
     )

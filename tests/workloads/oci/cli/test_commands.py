@@ -191,7 +191,7 @@ def test_credentials_are_kept_tried_and_dropped(oci, kesin, tmp_path, monkeypatc
         assert "the-client-secret" not in answer.out + answer.err
     assert oci(*words, "--drop").out == "deleted the credentials of north\n"
     gone = oci(*words, "--drop")
-    assert (gone.code, gone.err) == (1, "kesin: there are no credentials of north\n")
+    assert (gone.code, gone.err) == (1, "kesin: no credentials are stored for north\n")
 
 
 def test_no_secret_is_repeated_whatever_is_wrong_with_it(oci, monkeypatch):

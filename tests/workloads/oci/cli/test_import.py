@@ -49,7 +49,7 @@ def test_duplicates_that_were_not_taken_are_counted(database, oci, tmp_path):  #
     twice = [row(1), {**row(1), "conversionValue": 7}]
     (tmp_path / "a.json").write_text(json.dumps(twice))
     answer = oci("import", "a.json", "--site", "north")
-    assert "1 duplicates differ from the stored rows, which stay" in answer.err
+    assert "1 duplicates differ from the stored rows, which do not change" in answer.err
     assert answer.out == "2 rows for north: queued 1, duplicate 1, corrected 0, rejected 0\n"
 
 

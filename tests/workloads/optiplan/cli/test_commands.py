@@ -85,7 +85,7 @@ def test_an_order_as_json_is_brought(optiplan: Kesin, tmp_path: Path):
     assert (body["new"], body["pieces"]) == (True, 4)
     other = optiplan("import", file, "--order-id", "S-2")
     assert other.code != 0
-    assert "is the order 'S-1', and --order-id says 'S-2'" in other.err
+    assert "has the order 'S-1', but --order-id is 'S-2'" in other.err
 
 
 def test_every_bad_row_is_reported_and_nothing_is_created(optiplan: Kesin, tmp_path: Path):

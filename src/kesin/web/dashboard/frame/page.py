@@ -201,7 +201,7 @@ class PageContext:
         return self.commands.visible_stats(self.actor, read[queue.name], site=site or None)
 
     def totals(self, queue: Queue, *, oldest: bool = False) -> QueueStats:
-        """The same without tenants, at less cost; a user of some sites gets the counts of those."""
+        """The same without tenants, at less cost; a user with some sites gets their counts."""
         read: dict[str, QueueStats] = self.request.scope.setdefault("kesin.stats", {})
         if queue.name in read or not self.sees_all(queue):
             return self.stats(queue)
@@ -227,7 +227,7 @@ class PageContext:
         return titles_of(self.commands, job.queue)(job)
 
     def job_names(self, queue: str, ids: Sequence[str]) -> dict[str, str]:
-        """Titles or keys of those of these jobs that the user may see, masked; in one query."""
+        """Masked titles or keys of these jobs, if the user may see them; in one query."""
         named = dict[str, str]()
         if queue in self.commands.queues and ids:
             with suppress(StoreUnreachable):  # their ids are shown
@@ -253,8 +253,8 @@ class PageContext:
     ) -> HTMLResponse:
         """The template, filled in; every value is escaped. A ``problem`` sets the status.
 
-        A form's outcome: ``problem`` with what was ``given``, a ``secret``, or ``done``. Its
-        ``errors`` are at their fields.
+        The outcome of a form is ``problem`` with what was ``given``, a ``secret``, or ``done``;
+        ``errors`` are shown at their fields.
         """
         problem: Problem | None = values.get("problem")
         no_outcome: dict[str, Any] = {"problem": None, "given": {}, "secret": None, "done": False}

@@ -85,8 +85,8 @@ def add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
     def manager_sites(actor: SignedInActor, *, starts: bool = False) -> list[schemas.ManagedSite]:
         """The sites for a manager script: at most 50, the least recently served first.
 
-        Those of the script channel with a customer_id that the key may serve. With ``starts`` they
-        come last in the next run, even if this run ends before it serves them.
+        These are sites of the channel script with a customer_id that the key may serve. With
+        ``starts``, they come last in the next run, even if this run ends before it serves them.
         """
         context.commands.accounts.require(actor, "oci:script", "oci.manager", queue="oci")
         made, sites = schemas.ManagedSite, script.managed_sites(context, actor, starts=starts)
@@ -103,7 +103,7 @@ def add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
         limit: Annotated[int, Query(ge=1, le=MAX_PAGE_ROWS)] = 100,
         cursor: Cursor = None,
     ) -> schemas.RowPage:
-        """A page of rows, newest first; filtered by state, code or category, or found by an id.
+        """A page of rows, newest first, filtered by state, code or category, or found by id.
 
         A search by click id needs permission to reveal click ids.
         """
@@ -141,7 +141,7 @@ def add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
 def add_action_routes(router: APIRouter, batch_router: APIRouter, context: WorkloadContext) -> None:
     @batch_router.post("/api/oci/queue-actions", response_model_exclude_none=True)
     def queue_actions(actor: SignedInActor, body: schemas.QueueActionBody) -> schemas.Acted:
-        """An operator's action on rows of a site, by ids or by filter."""
+        """Apply an operator's action to rows of a site, by ids or by filter."""
         action = f"queue.{body.action[:40]}"
         site = require_site(context, actor, body.site_id, "operate", action=action)
         if body.action not in ACTIONS:
@@ -178,7 +178,7 @@ def add_action_routes(router: APIRouter, batch_router: APIRouter, context: Workl
 
     @router.post("/api/oci/actions")
     def post_actions(actor: SignedInActor, body: schemas.ActionsBody) -> dict[str, list[str]]:
-        """The conversion actions of a script's account; returns the names of what changed."""
+        """Store the conversion actions of a script's account; returns the names that changed."""
         site = require_site(context, actor, body.site_id, "oci:script", action="oci.actions")
         script.require_channel(site)
         listed = [(each.pop("status"), each) for each in body.model_dump()["actions"]]
@@ -191,7 +191,7 @@ def add_action_routes(router: APIRouter, batch_router: APIRouter, context: Workl
 def add_site_routes(router: APIRouter, context: WorkloadContext) -> None:
     @router.put("/api/oci/credentials")
     def put_credentials(actor: SignedInActor, body: schemas.CredentialsBody) -> schemas.Ok:
-        """Seal a site's credentials, which are never returned. The breaker closes."""
+        """Seal a site's credentials, which are never returned, and close the breaker."""
         site = require_site(context, actor, body.site_id, "admin", action="oci.credentials")
         seal_credentials(site, actor, body.credentials)
         return schemas.Ok()
@@ -200,14 +200,14 @@ def add_site_routes(router: APIRouter, context: WorkloadContext) -> None:
     def put_site_credentials(
         actor: SignedInActor, site_id: PathId, body: Document
     ) -> dict[str, list[str]]:
-        """The same, with the document as the body; returns the names of the fields it set."""
+        """Seal credentials that are the body itself; returns the names of its fields."""
         site = require_site(context, actor, site_id, "admin", action="oci.credentials")
         seal_credentials(site, actor, body)
         return {"set": sorted(name for name, value in body.items() if value not in {None, ""})}
 
     @router.patch("/api/oci/sites/{site_id}/settings")
     def patch_settings(actor: SignedInActor, site_id: PathId, body: Settings) -> dict[str, Any]:
-        """Change settings of a site; null removes a setting. Returns all that are set."""
+        """Change a site's settings; null removes one. Returns all settings that are set."""
         site = require_site(context, actor, site_id, "admin", action="site.set")
         store = context.commands.accounts.set_site_settings
         return store(actor, site.id, site.queue.name, validate_settings(body))
@@ -221,7 +221,7 @@ def add_site_routes(router: APIRouter, context: WorkloadContext) -> None:
 
     @router.post("/api/oci/credentials/check")
     def check_credentials(actor: SignedInActor, site_id: SiteId = None) -> schemas.Checked:
-        """Test token, account and action; nothing is recorded. If all pass, the breaker closes."""
+        """Test token, account and action without an upload. If all pass, the breaker closes."""
         site = require_site(context, actor, site_id, "operate", action="oci.check")
         findings = check_site(site, channels_of(context.settings))
         site.note(actor, "oci.check")

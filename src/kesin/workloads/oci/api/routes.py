@@ -133,7 +133,7 @@ def _add_adjustment_routes(router: APIRouter, batches: APIRouter, context: Workl
 
     @router.get("/api/oci/adjustments.csv", **CSV_FILE)
     def adjustments_csv(actor: SignedInActor, site_id: SiteId = None) -> StreamingResponse:
-        """The adjustments to upload, as Google's file; then close them with MARK_SENT."""
+        """The adjustments to upload, in Google's file format; close them with MARK_SENT."""
         site = require_site(context, actor, site_id, "read", action="oci.adjustments_file")
         return csv_response(f"adjustments-{site.id}", _adjustment_lines(site))
 
@@ -195,13 +195,13 @@ def _add_script_routes(  # noqa: C901  # one function a route
 
     @batches.post("/api/oci/ack")
     def post_ack(actor: SignedInActor, body: schemas.AckBody) -> schemas.Acked:
-        """Google has these rows. Late and repeated reports are accepted."""
+        """Report rows that Google accepted. Late and repeated reports are allowed."""
         site = require_site(context, actor, body.site_id, "oci:script", action="oci.ack")
         return _acked_body(script.ack(site, body.queue_ids, actor=actor.name))
 
     @batches.post("/api/oci/ack-failed")
     def post_ack_failed(actor: SignedInActor, body: schemas.AckFailedBody) -> schemas.Acked:
-        """These rows failed in the script: they become FAILED with the reason."""
+        """Report rows that failed in the script: they become FAILED with the reason."""
         site = require_site(context, actor, body.site_id, "oci:script", action="oci.ack_failed")
         error = {"code": body.error_code, "message": body.error_message}
         error["category"] = body.error_category
@@ -209,7 +209,7 @@ def _add_script_routes(  # noqa: C901  # one function a route
 
     @router.post("/api/oci/script-heartbeat")
     def script_heartbeat(actor: SignedInActor, body: schemas.HeartbeatBody) -> schemas.Ok:
-        """Report a script run; the site warns if no run is reported for long."""
+        """Report a run of the script; the site shows a warning if reports stop."""
         site = require_site(context, actor, body.site_id, "oci:script", action="oci.heartbeat")
         heartbeat = body.model_dump(exclude={"site_id"}, exclude_none=True)
         at, before = ("tried_at", site.read_metadata(HEARTBEAT)) if body.error else ("at", None)
@@ -218,7 +218,7 @@ def _add_script_routes(  # noqa: C901  # one function a route
 
     @batches.post("/api/oci/reconciliation")
     def post_reconciliation(actor: SignedInActor, body: schemas.ReconciliationBody) -> schemas.Ok:
-        """Google's figures of a script's account: its uploads and its conversions, by day."""
+        """Report Google's daily figures of a script's account: uploads and conversions."""
         site = require_site(context, actor, body.site_id, "oci:script", action="oci.reconciliation")
         script.require_channel(site)
         copy = reconciliation.GoogleFigures({}, {})

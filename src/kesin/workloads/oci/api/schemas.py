@@ -43,7 +43,7 @@ class OciSiteBody(CamelCaseBody):
 
 
 class Ok(CamelCaseModel):
-    """Done."""
+    """The request succeeded."""
 
     ok: bool = True
 
@@ -61,7 +61,7 @@ class IngestRow(CamelCaseModel):
     differs: list[str] = []  # of a duplicate: fields that the stored row has otherwise
     adjustment_id: str | None = None
     outcome: str | None = Field(
-        default=None, description="of an adjustment: corrected, retracted, waits, ready, rejected"
+        default=None, description="adjustments only: corrected, retracted, waits, ready, rejected"
     )
 
 
@@ -79,7 +79,7 @@ _ADJUSTMENT: Final[dict[str, Any]] = {  # rows are checked one by one: a bad one
 
 
 class AdjustmentsBody(OciSiteBody):
-    """Sales that were returned, or whose value changed."""
+    """Sales that were returned or whose value changed."""
 
     adjustments: Annotated[
         list[Annotated[dict[str, Any], WithJsonSchema(_ADJUSTMENT)]], Field(max_length=MAX_IDS)
@@ -93,7 +93,7 @@ class Ingested(CamelCaseModel):
 
 
 class Item(CamelCaseModel):
-    """A conversion as a script gets it."""
+    """A conversion as a script receives it."""
 
     id: str
     order_id: str
@@ -111,12 +111,12 @@ class Item(CamelCaseModel):
 
 
 class Counts(CamelCaseModel):
-    """How many rows would be exported, and how many not."""
+    """How many rows would be exported, and how many would be skipped."""
 
     queued: int
     skipped: int
     at_least: bool = Field(
-        default=False, description="more rows wait than one export takes; left out if not"
+        default=False, description="more rows wait than fit in one export; omitted if false"
     )
 
 
@@ -130,13 +130,13 @@ class PreviewBody(CamelCaseModel):
 
 
 class AckBody(OciSiteBody):
-    """Rows that Google has."""
+    """Rows that Google accepted."""
 
     queue_ids: Annotated[list[str], Field(max_length=MAX_IDS)]
 
 
 class AckFailedBody(AckBody):
-    """Rows that failed at the script, and why."""
+    """Rows that failed in the script, and why."""
 
     error_code: str | None = None  # any length: it is stored cut
     error_message: str | None = None
@@ -151,7 +151,7 @@ class RefusedRow(CamelCaseModel):
 
 
 class Acked(Ok):
-    """What a report changed; the three add up to the rows it named."""
+    """What a report changed; the three counts add up to the rows in the report."""
 
     updated: int
     already: int  # reported before
@@ -165,7 +165,7 @@ class SiteTotals(CamelCaseModel):
     totals: dict[str, int]
     stuck_processing: int
     failed_share: float
-    withheld: int = Field(default=0, description="FAILED as consent is denied; left out if none")
+    withheld: int = Field(default=0, description="FAILED without consent; omitted if 0")
     oldest_queued_at: str | None
     expiring_soon: int
     last_updated_at: str | None
@@ -200,7 +200,7 @@ class ConversionRowBody(BaseModel):
 
 
 class RowPage(CamelCaseModel):
-    """Some rows, newest first."""
+    """A page of rows, newest first."""
 
     site_id: str
     rows: list[ConversionRowBody]
@@ -262,7 +262,7 @@ class HeartbeatBody(OciSiteBody):
     exported: Count | None = None
     acked: Count | None = None
     failed: Count | None = None
-    error: Text | None = Field(default=None, description="why it could not serve the site")
+    error: Text | None = Field(default=None, description="why the script could not serve the site")
 
 
 class ManagedSite(CamelCaseModel):
@@ -283,7 +283,7 @@ class ListedActionBody(CamelCaseBody):
 
 
 class ActionsBody(OciSiteBody):
-    """The conversion actions that a script finds in its account."""
+    """The conversion actions that a script found in its account."""
 
     actions: Annotated[list[ListedActionBody], Field(max_length=500)]
 
@@ -308,7 +308,7 @@ class AttributedBody(CamelCaseBody):
 
 
 class ReconciliationBody(OciSiteBody):
-    """Counts of uploads and conversions that a script reads, in the account's time zone."""
+    """Counts of uploads and conversions from a script, in the account's time zone."""
 
     zone: ShortText
     uploads: Annotated[list[UploadCountBody], Field(max_length=MAX_COUNTS)]
@@ -324,19 +324,19 @@ class Verified(BaseModel):
 
 
 class Recovered(Ok):
-    """Rows whose claim had expired."""
+    """How many rows with an expired claim were recovered."""
 
     recovered: int
 
 
 class Capped(Ok):
-    """Rows whose budget was spent."""
+    """How many rows failed because their attempts were used up."""
 
     affected: int
 
 
 class Processed(Ok):
-    """What a run of the upload worker did."""
+    """The results of a run of the upload workers."""
 
     processed: int
     completed: int
@@ -345,13 +345,13 @@ class Processed(Ok):
 
 
 class CredentialsBody(OciSiteBody):
-    """A site's credentials; they are never sent back."""
+    """A site's credentials; they are never returned."""
 
     credentials: dict[str, Any]
 
 
 class FindingBody(CamelCaseModel):
-    """One line of a check."""
+    """One result of a check."""
 
     name: str
     ok: bool
@@ -360,7 +360,7 @@ class FindingBody(CamelCaseModel):
 
 
 class Checked(CamelCaseModel):
-    """Whether a site could upload now."""
+    """Whether a site can upload now."""
 
     ok: bool
     findings: list[FindingBody]

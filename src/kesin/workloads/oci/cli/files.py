@@ -29,8 +29,8 @@ FIX_ROWS: Final = 1_000  # fixed together; each is looked up by itself
 MAX_LISTED_REJECTS: Final = 20  # rejected rows listed on the terminal
 RESULTS: Final[tuple[IngestOutcome, ...]] = ("queued", "duplicate", "corrected", "rejected")
 REJECT_FIELDS: Final = ("external_id", "code", "field", "message")  # of a rejected row, as JSON
-_RERUN_HINT: Final = "fix the file and run it again; rows that are already done stay as they are"
-_NO_RERUN_HINT: Final = "fix the file and remove the rows that are done, or they are sent again"
+_RERUN_HINT: Final = "fix the file and run the command again; finished rows stay as they are"
+_NO_RERUN_HINT: Final = "fix the file and remove the finished rows, or they are sent again"
 
 FileArgument = Annotated[str, argument("FILE", "A CSV, NDJSON or JSON file; - for standard input.")]
 FormatOption = Annotated[
@@ -58,11 +58,11 @@ def import_conversions(
     The file can have any size; it is read 10,000 rows at a time. Importing it again changes
     nothing, except that a row that failed because of its data is corrected if the data changed.
     Columns or fields: externalId, gclid (or wbraid, gbraid), conversionName, conversionTime,
-    conversionValue, conversionCurrency; or the names of Google's template. On a terminal, it
-    first shows how the file is read and what would change, and asks, unless --yes is there. A bad
-    row does not stop the others. Exits with 1 if any row was rejected. A CSV with other columns is
-    refused unless --ignore-columns names them. JSON, and CSV from standard input, are read into
-    memory: for millions of rows use a CSV file or NDJSON.
+    conversionValue, conversionCurrency; or the names of Google's template. On a terminal, the
+    command first shows how it reads the file and what would change, and asks for confirmation
+    unless you add --yes. A rejected row does not stop the others. Exits with 1 if any row was
+    rejected. A CSV with other columns is refused unless --ignore-columns names them. JSON, and CSV
+    from standard input, are read into memory: for millions of rows use a CSV file or NDJSON.
     """
     with parsing.open_source(file, file_format) as source, open_site(site, "oci.import") as found:
         read = partial(_process_file, found, source, ignored=column_names(ignore_columns))
@@ -105,7 +105,7 @@ def enqueue_fix(
     ignore_columns: IgnoreColumnsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Correct conversions from a file, also uploaded ones.
+    """Correct conversions from a file, including uploaded ones.
 
     Each row has its externalId and the fields to change. A COMPLETED row, or one that Google
     refused later, is sent as a new revision with its own orderId, and the old row is kept. A row
@@ -154,7 +154,7 @@ def _process_file(
         while batch := _next_batch(batches, summary, hint):
             of = site.context.commands.accounts.find_site(source.site) if source.site else site
             if of is None or of.id != site.id:
-                why = f"the file is for the site {source.site!r}, and --site says {site.id!r}"
+                why = f"the file is for the site {source.site!r}, but --site is {site.id!r}"
                 raise Invalid(why)
             results = process(site, [row for _, row in batch])
             for (line, _), result in zip(batch, results, strict=True):
@@ -202,7 +202,7 @@ def _print_summary(
     else:
         _print_rejected(summary)
         if summary.differing:
-            warn(f"{summary.differing} duplicates differ from the stored rows, which stay")
+            warn(f"{summary.differing} duplicates differ from the stored rows, which do not change")
         rows, when = terminal.pluralize(summary.rows, "row"), ", once imported" if more else ""
         say(f"{rows} for {site_id}{when}: {_format_counts(counts)}")
     if summary.results["rejected"] and not goes_on:
@@ -238,9 +238,9 @@ def export_dead_letters(
 ) -> None:
     """Write a site's FAILED conversions as CSV.
 
-    Each row has advice. Correct the file and import it again to queue the rows. No cell is read
-    as a formula by a spreadsheet. With --json, rows are written as JSON, one a line; with -o
-    too, the CSV goes into the file and the summary is JSON.
+    Each row includes advice. Correct the file and import it again to queue the rows. Spreadsheets
+    do not read any cell as a formula. With --json, rows are written as JSON, one per line; with
+    both --json and -o, the file contains CSV and the printed summary is JSON.
     """
     with open_site(site, "oci.dead_letters") as found:
         found.note(local_operator(), "oci.dead_letters", {"revealed": True})

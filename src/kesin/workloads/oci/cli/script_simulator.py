@@ -34,7 +34,7 @@ MAX_PAGES: Final = 10_000  # of a run, so that every loop ends
 MAX_RUNS: Final = 1_000
 _OK: Final = 200
 _MAX_KEY_BYTES: Final = 1_000
-_HARM: Final = "it acknowledges rows that were never sent to Google: they then count as delivered"
+_HARM: Final = "would count as delivered although Google never received them"
 _FAULTS: Final = {
     "MISSING_CLICK_ID": "simulated: gclid, wbraid and gbraid are missing",
     "INVALID_CLICK_ID_FORMAT": "simulated: this is not a click id",
@@ -47,7 +47,7 @@ _HINTS: Final = {
     401: "the key is wrong, expired or revoked",
     403: "the key needs the scope oci:script for this site",
     404: "is this the address of `kesin serve`, and is the site's name right?",
-    429: "wait a little: KESIN_RATE_PER_S is the limit",
+    429: "KESIN_RATE_PER_S limits requests: wait a little",
 }
 
 
@@ -164,12 +164,12 @@ class ScriptSimulator:
         message = error.get("message", "") if isinstance(error, dict) else ""
         answer = f"{response.status}: {message}" if message else str(response.status)
         hint = f" ({_HINTS[response.status]})" if response.status in _HINTS else ""
-        raise Problem(f"{path.partition('?')[0]} answered {answer}{hint}", code="script_refused")
+        raise Problem(f"{path.partition('?')[0]} returned {answer}{hint}", code="script_refused")
 
 
 _KEY_FILE: Final = "A file with an API key for oci:script."
-_KEY_ENV: Final = "The environment variable that holds the key."
-_CRASH: Final = "Crash there; repeatable: the first value is for the first run, and so on."
+_KEY_ENV: Final = "The environment variable that contains the key."
+_CRASH: Final = "Where a run crashes; repeatable: the first value is for the first run, and so on."
 _share: Final = partial(option, "SHARE", min=0, max=1)
 
 
@@ -185,7 +185,7 @@ def simulate_script(
     upload_error_share: Annotated[float, _share("The share of uploads that fail.")] = 0.0,
     seed: Annotated[int, option("N", "The same seed gives the same runs.")] = 1,
     limit: Annotated[
-        int, option("N", "Rows in an export.", min=1, max=MAX_EXPORT_ROWS)
+        int, option("N", "Rows per export.", min=1, max=MAX_EXPORT_ROWS)
     ] = MAX_EXPORT_ROWS,
     yes: Yes = False,
     yes_really: Annotated[bool, flag("--yes-really", "Allow a server on another machine.")] = False,
@@ -193,20 +193,20 @@ def simulate_script(
 ) -> None:
     """Simulate the Google Ads script, for tests only.
 
-    It exports rows of a running server over HTTP and acknowledges them without an upload, so
-    Google never receives them. It fails and crashes as its options say; rows of a crashed run
-    return when their claim ends. It refuses servers on other machines.
+    It exports rows from a running server over HTTP and acknowledges them without an upload, so
+    Google never receives them. Options make it fail or crash; rows of a crashed run return to the
+    queue when their claims expire. Servers on other machines need --yes-really.
     """
     base = checked_url(url)
     if not is_loopback(base) and not yes_really:
-        raise Invalid(f"{base} is another machine, and {_HARM}; --yes-really allows it")
+        raise Invalid(f"{base} is another machine: its rows {_HARM}; --yes-really allows it")
     crashes = crash or []
     if len(crashes) > runs:
-        raise Invalid(f"{len(crashes)} crashes need as many runs: --runs {len(crashes)}")
+        raise Invalid(f"{len(crashes)} crashes need as many runs: add --runs {len(crashes)}")
     key = _read_key(key_file, key_env)
     if not (yes or yes_really):
-        what = f"the rows that wait on the site {site} at {base}"
-        confirm(f"Take and acknowledge {what}? This uploads nothing: {_HARM}.", f"{what}: {_HARM}")
+        where = f"the waiting rows of the site {site} at {base}"
+        confirm(f"Export and acknowledge {where}? They {_HARM}.", f"{where} {_HARM}")
     script = ScriptSimulator(over_http(base, key), site, rng=random.Random(seed), limit=limit)
     script.fail_share, script.upload_error_share = fail_share, upload_error_share
     completed = [script.run(crashes[n] if n < len(crashes) else None) for n in range(runs)]
@@ -220,15 +220,15 @@ def simulate_script(
         rows.append((number, run.exported, run.acked, run.failed, run.refused, end))
     print_table(("run", "exported", "acked", "failed", "refused", "end"), rows)
     say(
-        f"{len(script.uploaded)} conversions would be at Google, {script.repeated} of them sent "
-        "more than once under the same orderId, which Google counts once"
+        f"{len(script.uploaded)} conversions would be uploaded, {script.repeated} of them more "
+        "than once with the same orderId, which Google counts once"
     )
 
 
 def _read_key(file: Path | None, variable: str | None) -> str:
     if (file is None) == (variable is None):
         raise Invalid(
-            "name the key with --key-file or --key-env; "
+            "give a key with either --key-file or --key-env; "
             "`kesin key create --scope oci:script --site SITE` creates one"
         )
     if file is not None:

@@ -46,10 +46,10 @@ def open_site(name: str, action: str) -> Iterator[SiteContext]:
 def doctor(site: SiteArgument, *, lang: LanguageOption = "en", as_json: JsonOption = False) -> None:
     """Check whether a site can upload.
 
-    Shows its settings, counts, warnings and why rows failed recently; then tests token, account
-    and conversion action at Google (validateOnly: nothing is recorded), or checks when the
-    script last reported. If every check passes, uploads that stopped after wrong credentials
-    start again. Exits with 1 on a failed check or a warning.
+    Shows the site's settings, counts, warnings and why rows failed recently; then tests the token,
+    the account and the conversion action with Google (validateOnly: nothing is recorded), or
+    checks when the script last reported. If every check passes, uploads that stopped because of
+    wrong credentials resume. Exits with 1 on a failed check or a warning.
     """
     with open_site(site, "oci.check") as found:
         stats = site_stats(found)
@@ -127,24 +127,25 @@ def credentials(
 ) -> None:
     """Store a site's Google credentials, sealed.
 
-    A JSON document with customer_id, client_id, client_secret, refresh_token,
-    conversion_action_resource_name and maybe developer_token and login_customer_id, from a file
-    or standard input, as other users can see a command line. It replaces the stored credentials
-    and is never shown again. Needs KESIN_SECRET_KEYS; `kesin oci doctor` tests it at Google.
+    The credentials are a JSON document with customer_id, client_id, client_secret, refresh_token,
+    conversion_action_resource_name, and optionally developer_token and login_customer_id. They are
+    read from a file or standard input, because other users can see a command line. They replace
+    the stored credentials and are never shown again. The command needs KESIN_SECRET_KEYS; `kesin
+    oci doctor` tests the credentials with Google.
     """
     if ctx.args or not _SITE_PATTERN.fullmatch(site):
         raise Invalid(
-            "credentials come from --file or standard input, not from the command line; nothing "
-            "was stored, and if that was a secret, others may have seen it"
+            "credentials are read from --file or standard input, not from the command line; "
+            "nothing was stored, and if the argument was a secret, others may have seen it"
         )
     if drop and file:
-        raise Invalid("--drop deletes credentials and --file stores them: give one of them")
+        raise Invalid("--drop deletes credentials and --file stores them: give only one of them")
     with open_site(site, "oci.credentials") as found:
         if drop:
             try:
                 found.context.vault.drop(local_operator(), vault_name(found.id))
             except NotFound:
-                raise NotFound(f"there are no credentials of {found.id}") from None
+                raise NotFound(f"no credentials are stored for {found.id}") from None
         else:
             found.context.vault.keys()  # fails here if there is no key, before the input is read
             seal_credentials(found, local_operator(), _read_document(file))
@@ -154,7 +155,7 @@ def credentials(
     say(f"{'deleted' if drop else 'stored'} the credentials of {found.id}")
     if not drop and found.channel == "script":
         command = f"kesin site set {found.id} --channel api"
-        warn(f"they are used after `{command}`: it uses a script now")
+        warn(f"the site uses a script: run `{command}` to use the credentials")
     elif not drop:
         warn(f"`kesin oci doctor {found.id}` tests them with Google")
 

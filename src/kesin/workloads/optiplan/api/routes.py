@@ -90,7 +90,7 @@ def _add_order_routes(router: APIRouter, service: OrderService) -> None:
     async def create_order(
         request: Request, actor: SignedInActor, body: RawBody, kind: MediaType
     ) -> Response:
-        """Send an order: 201 with a new job, or 200 with the job of the same order."""
+        """Create an order: 201 with a new job, or 200 with the existing job of the order."""
 
         def create() -> Response:
             service.require_create(actor)
@@ -113,7 +113,7 @@ def _add_order_routes(router: APIRouter, service: OrderService) -> None:
         thickness_mm: Annotated[Decimal | None, Query(ge=Decimal("0.1"), le=1_000)] = None,
         part_type: PartType = "GOVDE",
     ) -> Response:
-        """Send an order as JSON, or as the shop's XLSX or CSV list.
+        """Create an order from JSON, or from the shop's XLSX or CSV list.
 
         A list needs `customer_phone`; the other query parameters apply where the list has no
         value. If a row is invalid, nothing is created.
@@ -158,7 +158,7 @@ def _add_read_routes(router: APIRouter, service: OrderService) -> None:
         limit: Annotated[int, Query(ge=1, le=MAX_PAGE_JOBS)] = 100,
         cursor: Cursor = None,
     ) -> Response:
-        """Jobs, newest first."""
+        """A page of jobs, newest first."""
         page = service.jobs(actor, state=state, order_id=order_id, limit=limit, cursor=cursor)
         bodies: list[schemas.OrderJob] = []
         next_cursor, size = page.cursor, 0
@@ -188,7 +188,7 @@ def _add_operator_routes(router: APIRouter, service: OrderService) -> None:
     def approve_order(
         actor: SignedInActor, job_id: str, body: schemas.Approval | None = None
     ) -> Response:
-        """Approve a held order; one that waits for its XML and is not ready needs `confirm`."""
+        """Approve a held order; `confirm` approves one whose XML is not ready."""
         confirmed = body is not None and body.confirm
         return moved(actor, service.approve(actor, job_id, confirmed=confirmed))
 
@@ -210,7 +210,7 @@ def _add_operator_routes(router: APIRouter, service: OrderService) -> None:
 
     @router.post("/jobs/{job_id}/cancel", response_model=schemas.Cancelled, responses={202: stops})
     def cancel_order(actor: SignedInActor, job_id: str) -> Response:
-        """Stop an order; 409 once the machine has it."""
+        """Cancel an order; 409 if the machine already has it."""
         job = service.shown(actor, service.cancel(actor, job_id))
         body = schemas.Cancelled.model_construct(
             success=True, job=schemas.job_body(service, job), cancelled=job.state == "FAILED"
@@ -233,15 +233,15 @@ def _add_customer_routes(router: APIRouter, service: OrderService) -> None:
         limit: Annotated[int, Query(ge=1, le=MAX_PAGE_CUSTOMERS)] = 100,
         cursor: Annotated[str | None, Query(max_length=payloads.MAX_PHONE)] = None,
     ) -> Response:
-        """All customers, by phone."""
+        """A page of customers, ordered by phone number."""
         customers, next_cursor = service.customer_page(actor, limit=limit, cursor=cursor)
         return json_response(schemas.CustomerList(customers=customers, next_cursor=next_cursor))
 
-    renamed = "The phone number already existed; it has this name now"
+    renamed = "The phone number already existed; the customer has the new name"
 
     @router.post("/customers", **_creates(schemas.OneCustomer, renamed, "A new customer"))
     def add_customer(actor: SignedInActor, body: schemas.CustomerGiven) -> Response:
-        """Add a customer: 201, or 200 if the phone was known; its name is updated."""
+        """Add a customer: 201, or 200 with an updated name if the phone number exists."""
         customer, new = service.add_customer(actor, body.name, body.phone)
         return json_response(schemas.OneCustomer(customer=customer), 201 if new else 200)
 
@@ -262,7 +262,7 @@ def _add_file_routes(router: APIRouter, service: OrderService) -> None:
 
     @router.get("/jobs/{job_id}/xml", **_sends("The XML, or an archive of several", XML, ZIP))
     def job_xml(actor: SignedInActor, job_id: str) -> Response:
-        """The solution as sent to the saw; an archive if the order has several."""
+        """The solution as sent to the saw; an archive if there are several."""
         files = artifacts_of(actor, job_id).read_xml_files()
         if len(files) > 1:
             return _file_response(pack_zip(files), f"{job_id}-xml.zip", ZIP)
@@ -282,14 +282,14 @@ def _add_file_routes(router: APIRouter, service: OrderService) -> None:
         board: Annotated[int | None, Query(ge=1, le=MAX_BOARD_NUMBER)] = None,
         language: InLanguage = "en",
     ) -> Response:
-        """The cutting plan, every board or one of them."""
+        """The cutting plan with all boards, or with one of them."""
         plans = artifacts_of(actor, job_id).read_plans()
         drawing = artifacts.draw_plans(plans, board, language)
         return Response(drawing, headers=dict(PRIVATE_HEADERS), media_type=SVG)
 
     @router.get("/jobs/{job_id}/plan.pdf", **_sends("The plan as a PDF", PDF))
     def job_plan_pdf(actor: SignedInActor, job_id: str, language: InLanguage = "en") -> Response:
-        """The cutting plan to print: a summary, the boards, and the cut list."""
+        """The cutting plan for printing: a summary, the boards, and the cut list."""
         plans = artifacts_of(actor, job_id).read_plans()
         artifacts.check_board_count(plans)
         data = print_plans(plans, language)
@@ -308,7 +308,7 @@ def _file_response(
 def _add_config_routes(router: APIRouter, service: OrderService) -> None:
     @router.get("/config/rules", response_model=schemas.RulesTold)
     def get_rules(actor: SignedInActor) -> Response:
-        """Trims, backs, bands, grain, deadlines, retries."""
+        """The rules: trims, backs, bands, grain, deadlines and retries."""
         service.context.commands.queue(actor, QUEUE)
         return json_response(schemas.RulesTold(**_rules_body(service.workshop.rules())))
 
@@ -316,7 +316,7 @@ def _add_config_routes(router: APIRouter, service: OrderService) -> None:
         "/config/rules", response_model=schemas.RulesChanged, openapi_extra=schemas.RULES_BODY
     )
     def put_rules(actor: SignedInActor, body: RawBody, kind: MediaType) -> Response:
-        """Replace the rules, all of them at once.
+        """Replace all rules.
 
         Orders use them in their next step; deadlines and retries apply from the next start.
         """
@@ -328,7 +328,7 @@ def _add_config_routes(router: APIRouter, service: OrderService) -> None:
 
     @router.get("/config/paths", response_model=schemas.PathsTold)
     def get_paths(actor: SignedInActor) -> Response:
-        """The paths of OptiPlanning, its folders and the machine; only paths.json changes them."""
+        """The paths of OptiPlanning, its folders and the machine, as paths.json sets them."""
         service.context.commands.queue(actor, QUEUE)
         return json_response(schemas.PathsTold(paths=paths_json(service.workshop.paths())))
 

@@ -87,13 +87,13 @@ class OrderJob(BaseModel):
     retry_count: int
     opti_mode: OptiMode | None
     revision: int
-    next_run_at: str | None = Field(description="when it is checked next; null while it rests")
+    next_run_at: str | None = Field(description="the time of the next check; null while it rests")
     manual_trigger_approved: Literal[0, 1]
     created_at: str
     updated_at: str
     payload: dict[str, Any] | None
-    waiting_for: WaitingFor | None = Field(description="null while a runner has it, or at its end")
-    ready_to_approve: bool = Field(description="it waits for its XML, and a well-formed XML exists")
+    waiting_for: WaitingFor | None = Field(description="null during processing and at the end")
+    ready_to_approve: bool = Field(description="whether its XML exists and is well-formed")
     advice: dict[str, dict[str, str]] | None = Field(
         description="what the error means and what to do, by language"
     )
@@ -106,7 +106,7 @@ class OneJob(BaseModel):
 
 
 class JobList(BaseModel):
-    """Some jobs, newest first."""
+    """A page of jobs, newest first."""
 
     jobs: list[OrderJob]
     next_cursor: str | None
@@ -136,19 +136,19 @@ class Approval(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
     confirm: bool = Field(
-        default=False, description="approve it even though it waits for its XML and is not ready"
+        default=False, description="approve the order even if its XML is not ready"
     )
 
 
 class Moved(BaseModel):
-    """The action succeeded; the job as it is now."""
+    """The action succeeded; this is the job now."""
 
     success: bool = True
     job: OrderJob
 
 
 class Cancelled(Moved):
-    """The order is FAILED now, or a runner works on it and will stop at its next step."""
+    """The order is FAILED, or a runner will stop work on it at its next step."""
 
     cancelled: bool
 
@@ -185,7 +185,7 @@ class CustomerFound(BaseModel):
 
 
 class CustomerList(BaseModel):
-    """Some customers, by phone."""
+    """A page of customers, ordered by phone number."""
 
     customers: list[Customer]
     next_cursor: str | None
@@ -195,7 +195,7 @@ class RulesTold(BaseModel):
     """The current rules, as in the file."""
 
     rules: dict[str, Any]
-    warnings: list[str] = Field(description="values that are allowed, but probably a mistake")
+    warnings: list[str] = Field(description="values that are allowed but probably wrong")
 
 
 class RulesChanged(RulesTold):
@@ -204,7 +204,7 @@ class RulesChanged(RulesTold):
     success: bool = True
     changed: list[str]
     from_next_start: list[str] = Field(
-        description="those of `changed` that take effect at the next start"
+        description="the changed rules that take effect at the next start"
     )
 
 

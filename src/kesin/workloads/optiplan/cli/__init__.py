@@ -29,12 +29,12 @@ app.add_typer(customers, name="customers")
 def saw_simulator(
     *,
     every: Annotated[float, option("SECONDS", LOOKS, min=0.1, max=3_600)] = 2.0,
-    once: Annotated[bool, flag("--once", "Check once and end.")] = False,
+    once: Annotated[bool, flag("--once", "Check once and exit.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Simulate the machine that takes files from its inbox.
+    """Simulate the saw, which takes files from its inbox.
 
-    It acknowledges them as a real machine does. Do not run it on the folder of a real saw.
+    It acknowledges files as a real saw does. Do not run it on the folder of a real saw.
     """
     folder = Workshop(read_settings()).paths().machine_drop_folder
     saw, report = SawSimulator(folder), partial(_report_moved, as_json=as_json)
@@ -58,7 +58,7 @@ def _report_moved(moved: int, *, as_json: bool) -> None:
 def doctor(*, as_json: JsonOption = False) -> None:
     """Check what cutting orders need.
 
-    Rules, folders, template, optimiser, the machine's share, and orders that are blocked. Exits
-    with 1 if a check fails.
+    Checks rules, folders, template, optimiser and the machine's share, and lists blocked orders.
+    Exits with 1 if a check fails.
     """
     report_checks([*run_checks(Workshop(read_settings())), *check_orders()], as_json=as_json)

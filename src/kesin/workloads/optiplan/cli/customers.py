@@ -19,7 +19,7 @@ from kesin.workloads.optiplan.service import QUEUE, OrderService
 
 app = typer.Typer(help="Manage the workshop's customers, by phone number.", no_args_is_help=True)
 
-Phone = Annotated[str, argument("PHONE", "In any notation; Turkish unless it starts with +.")]
+Phone = Annotated[str, argument("PHONE", "The number, Turkish unless it starts with +.")]
 
 
 @app.command("list", epilog=format_examples("kesin optiplan customers list"))

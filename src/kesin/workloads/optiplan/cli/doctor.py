@@ -65,7 +65,7 @@ def check_orders() -> Iterator[DoctorCheck]:
         found = f"{job.id} waits in {job.state}: {job.error_code}, {job.error_message}"
         yield DoctorCheck.result("orders", ok=False, found=visible(found))
     if not blocked:
-        yield DoctorCheck.result("orders", ok=True, found="none is blocked")
+        yield DoctorCheck.result("orders", ok=True, found="no order is blocked")
 
 
 def _check(name: str, found: object, work: Callable[[], object]) -> DoctorCheck:
@@ -94,7 +94,7 @@ def _check_optimiser(workshop: Workshop, paths: Paths, mode: OptiMode) -> Iterat
     if mode == "C" and (paths.exe is None or paths.exe.is_file()):
         return
     if mode != "C" and not hasattr(os, "pidfd_open"):
-        problem_text = "programs are started on Linux only: set optiModeDefault to C"
+        problem_text = "Kesin starts programs only on Linux: set optiModeDefault to C"
         yield DoctorCheck.result("optimiser", ok=False, found=problem_text)
         return
     macro = workshop.settings.optiplan_macro_command

@@ -81,10 +81,10 @@ def _read_json_order(file: Path, data: bytes, order_id: str | None, phone: str |
     except (ValueError, RecursionError) as problem:
         raise Invalid(f"{file} is not JSON: {problem}") from None
     if not isinstance(body, dict):
-        raise Invalid(f"{file} must contain an object: an order")
+        raise Invalid(f"{file} must contain a JSON object with an order")
     body = {"order_id": order_id or file.stem, **body}
     if order_id is not None and body["order_id"] != order_id:
-        raise Invalid(f"{file} is the order {body['order_id']!r}, and --order-id says {order_id!r}")
+        raise Invalid(f"{file} has the order {body['order_id']!r}, but --order-id is {order_id!r}")
     return read_payload({**body, "customer_phone": phone} if phone else body)
 
 
@@ -102,7 +102,7 @@ def plan_files(
                 batches: dict[str, list[CuttingPlan]] = {}
                 for batch in _import_files(file, Path(folder), workshop, rules, color):
                     if batch.stem in stems:  # the second would replace the first
-                        raise Invalid(f"{file}: another file of this name was given too")
+                        raise Invalid(f"{file}: another given file has the same name")
                     stems.add(batch.stem)
                     batches[batch.stem] = list(map(optimise, read_batch(batch, plan_defaults)))
                 for stem, plans in batches.items():
@@ -146,7 +146,7 @@ def _import_files(
 
 ListFile = Annotated[Path, argument("FILE", "The order: a list as XLSX or CSV, or JSON.")]
 Files = Annotated[list[Path], argument("FILE", "Import files for OptiPlanning, or orders.")]
-Color = Annotated[str | None, option("NAME", "The colour of parts without one in the list.")]
+Color = Annotated[str | None, option("NAME", "The colour of parts whose row names none.")]
 Lang = Annotated[Language, option("en|tr", "The language of drawings and advice.")]
 
 
@@ -154,14 +154,14 @@ def import_order(
     file: ListFile,
     *,
     order_id: Annotated[str, option("ID", "The order number of the shop.")],
-    phone: Annotated[str | None, option("PHONE", "The phone; JSON has its own.")] = None,
+    phone: Annotated[str | None, option("PHONE", "The phone; optional for JSON.")] = None,
     mode: Annotated[OptiMode | None, option("A|B|C", "Who starts the optimiser.")] = None,
     color: Color = None,
     as_json: JsonOption = False,
 ) -> None:
     """Enqueue an order from a file.
 
-    If a row is wrong, nothing is enqueued. If the order has a job already, that job is shown.
+    If a row is wrong, nothing is enqueued. If the order already has a job, that job is shown.
     """
     with open_workload(QUEUE) as context:
         service = OrderService(context)
@@ -187,7 +187,7 @@ def optimize(
     lang: Lang = "en",
     as_json: JsonOption = False,
 ) -> None:
-    """Make cutting plans without a queue.
+    """Create cutting plans without a queue.
 
     Prints boards and yield, and writes an XML, an SVG and a PDF for each batch.
     """

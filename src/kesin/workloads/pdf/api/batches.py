@@ -52,9 +52,9 @@ def batch_router(loader: PdfServiceLoader) -> APIRouter:
     async def create_pdf_batch(
         request: Request, actor: SignedInActor, body: RawBody, query: Annotated[CsvQuery, Query()]
     ) -> Response:
-        """One template with many rows, as JSON or CSV, to a zip or one PDF.
+        """Render one template for many rows of JSON or CSV, as a zip or as one PDF.
 
-        202 and a new batch, or 200 and the equal one that has the file or will.
+        Returns 202 with a new batch, or 200 with the existing batch of an equal request.
         """
         return await run_with_body(request, body, create, request, actor, body, query)
 
@@ -78,7 +78,7 @@ def batch_router(loader: PdfServiceLoader) -> APIRouter:
 
     @router.delete("/pdf/batches/{batch_id}", response_model=BatchBody)
     def cancel_pdf_batch(actor: SignedInActor, batch_id: str) -> Response:
-        """Want a batch no more: at once if it waits, soon if it runs; again is the same."""
+        """Cancel a batch: a waiting one immediately, a running one soon; you can repeat it."""
         require_access(context, actor, "cancel_batch", target=batch_id)
         batches = loader.services.batches
         batch = _find_owned(batches, actor, batch_id)
@@ -98,7 +98,7 @@ def batch_router(loader: PdfServiceLoader) -> APIRouter:
         offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
         limit: Annotated[int, Query(ge=0, le=1_000)] = 100,
     ) -> Response:
-        """How a batch stands, and what came of some of its rows."""
+        """The state of a batch, and the results of a page of its rows."""
         require_access(context, actor, "read_batch", target=batch_id)
         batches = loader.services.batches
         batch = _find_owned(batches, actor, batch_id)
@@ -111,7 +111,7 @@ def batch_router(loader: PdfServiceLoader) -> APIRouter:
     @router.head("/pdf/batches/{batch_id}/download", **_DOWNLOAD, name="look_at_pdf_batch")
     @router.get("/pdf/batches/{batch_id}/download", **_DOWNLOAD, name="download_pdf_batch")
     def download_batch(request: Request, actor: SignedInActor, batch_id: str) -> Response:
-        """The file, whole or in part; 202 while there is none yet."""
+        """The file, or a range of it; 202 until it is ready."""
         require_access(context, actor, "download_batch", target=batch_id)
         services = loader.services
         batch = _find_owned(services.batches, actor, batch_id)

@@ -30,10 +30,10 @@ def download_responses(kind: str, media_types: Iterable[str], waiting: type) -> 
     content = dict.fromkeys(media_types, file)
     responses = {
         200: {"content": content, "description": f"The {kind}"},
-        202: {"model": waiting, "description": "Not ready yet; Retry-After says when to ask again"},
+        202: {"model": waiting, "description": "Not ready; Retry-After says when to try again"},
         206: {"content": content, "description": "The requested range"},
         304: {"description": "Not modified: your copy is current"},
-        410: {"description": "It no longer exists"},
+        410: {"description": "The file no longer exists"},
         416: {"description": "The range is outside the file"},
     }
     return {"response_class": Response, "responses": responses}

@@ -45,10 +45,10 @@ _CREATE_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "model": PdfJobResponse,
         "content": _DOWNLOAD["responses"][200]["content"] | _HTML,
-        "description": "The existing job; with `wait` its PDF, or the HTML instead",
+        "description": "The existing job, or with `wait` its PDF (or the HTML instead)",
     },
-    202: {"model": PdfJobResponse, "description": "A new job, or one that is not ready in time"},
-    410: {"description": "It ended during the wait"},
+    202: {"model": PdfJobResponse, "description": "A new job, or one that was not ready in time"},
+    410: {"description": "The job ended without a PDF during the wait"},
 }
 
 
@@ -67,9 +67,9 @@ def jobs_router(loader: PdfServiceLoader) -> APIRouter:
         body: PdfJobRequest,
         wait: Annotated[float | None, Query(gt=0, le=MAX_WAIT_S, allow_inf_nan=False)] = None,
     ) -> Response:
-        """Ask for a PDF: 202 and a new job, or 200 and the one that has it or will.
+        """Request a PDF: 202 with a new job, or 200 with the existing job of an equal request.
 
-        With `wait`, the PDF itself if it is ready within so many seconds.
+        With `wait`, returns the PDF itself if it is ready within that many seconds.
         """
         _check_size(request, body, settings)
         submitted = await _submit(loader, request, actor, body)
@@ -88,7 +88,7 @@ def jobs_router(loader: PdfServiceLoader) -> APIRouter:
         job_id: str,
         reason: Annotated[Text | None, Query(min_length=1, max_length=500)] = None,
     ) -> Response:
-        """Want a waiting job no more; again is the same."""
+        """Cancel a waiting job; repeating the request changes nothing."""
         require_access(context, actor, "cancel", target=job_id)
         jobs = loader.services.jobs
         job = find_owned_job(jobs, actor, job_id)
@@ -102,7 +102,7 @@ def jobs_router(loader: PdfServiceLoader) -> APIRouter:
         cursor: Cursor = None,
         limit: Annotated[int, Query(ge=1, le=MAX_PAGE_JOBS)] = 50,
     ) -> Response:
-        """Your jobs, newest first; an admin's list has everybody's."""
+        """Your jobs, newest first; an admin gets the jobs of all users."""
         require_access(context, actor, "list")
         queue, owner = loader.services.jobs.queue, None if actor.is_admin else actor.name
         page = common.read_page(queue, owner, status=status, limit=limit, cursor=cursor)
@@ -112,7 +112,7 @@ def jobs_router(loader: PdfServiceLoader) -> APIRouter:
 
     @router.get("/jobs/{job_id}", response_model=PdfJobStatusResponse)
     def get_pdf_job_status(actor: SignedInActor, job_id: str) -> Response:
-        """How a job stands, and its place in line."""
+        """The state of a job, and its position in the queue."""
         require_access(context, actor, "read", target=job_id)
         jobs = loader.services.jobs
         return json_response(status_body(jobs, find_owned_job(jobs, actor, job_id)))
@@ -120,7 +120,7 @@ def jobs_router(loader: PdfServiceLoader) -> APIRouter:
     @router.head("/jobs/{job_id}/download", **_DOWNLOAD, name="look_at_pdf")
     @router.get("/jobs/{job_id}/download", **_DOWNLOAD)
     def download_pdf(request: Request, actor: SignedInActor, job_id: str) -> Response:
-        """The PDF, whole or in part; 202 while there is none yet."""
+        """The PDF, or a range of it; 202 until it is ready."""
         require_access(context, actor, "download", target=job_id)
         services = loader.services
         job = find_owned_job(services.jobs, actor, job_id)

@@ -22,8 +22,8 @@ from kesin.workloads.pdf.services import PdfServiceLoader
 _FILE: Final = {"application/pdf": {"schema": {"type": "string", "format": "binary"}}}
 _FOLLOWED: Final[dict[int | str, dict[str, Any]]] = {
     200: {"content": _FILE, "description": "The PDF"},
-    302: {"description": "To an address of the bucket, which holds the PDF, for a minute"},
-    410: {"description": "The link or its PDF has expired, or the link has been used up"},
+    302: {"description": "To the PDF in its bucket; the address is valid for a minute"},
+    410: {"description": "The link or its PDF has expired, or the link has no downloads left"},
 }
 
 
@@ -34,15 +34,15 @@ class LinkRequest(Strict, frozen=True):
         links.DEFAULT_LINK_S, ge=1, le=links.MAX_LINK_S, description="seconds, at most a week"
     )
     max_downloads: int | None = Field(
-        None, ge=1, le=1_000_000, description="how often it may be used; without it, any"
+        None, ge=1, le=1_000_000, description="how often the link may be used; unlimited if omitted"
     )
 
 
 class LinkBody(BaseModel):
     """A link to a PDF."""
 
-    url: str = Field(description="absolute if KESIN_PUBLIC_URL is set, else a path")
-    expires_at: str = Field(description="not after the PDF itself")
+    url: str = Field(description="absolute if KESIN_PUBLIC_URL is set, otherwise a path")
+    expires_at: str = Field(description="not later than the PDF itself expires")
     max_downloads: int | None
 
 
@@ -51,7 +51,7 @@ def links_router(loader: PdfServiceLoader) -> APIRouter:
 
     @router.post("/pdf/jobs/{job_id}/links", status_code=201, response_model=LinkBody)
     def create_pdf_link(actor: SignedInActor, job_id: str, body: LinkRequest) -> Response:
-        """A link with which anybody may download the PDF of a job for a while."""
+        """Create a temporary link that gives anyone who has it the PDF of a job."""
         require_access(context, actor, "link", target=job_id)
         services = loader.services
         job = find_owned_job(services.jobs, actor, job_id)
@@ -75,7 +75,7 @@ def links_router(loader: PdfServiceLoader) -> APIRouter:
     def follow_pdf_link(
         request: Request, job_id: str, query: Annotated[links.LinkQuery, Query()]
     ) -> Response:
-        """The PDF, without signing in; a link with a limit gives the whole file each time."""
+        """The PDF, without signing in; a link with a limit always returns the whole file."""
         services, only_head = loader.services, request.method == "HEAD"
         found = services.jobs.get_job(job_id) if is_id(job_id) else None
         job = services.links.require_valid(found, query)

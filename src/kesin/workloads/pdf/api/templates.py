@@ -21,7 +21,7 @@ def templates_router(loader: PdfServiceLoader) -> APIRouter:
 
     @router.get("/templates")
     def list_templates(actor: SignedInActor) -> list[TemplateLine]:
-        """The templates you may use."""
+        """The templates that you may use."""
         require_access(loader.context, actor, "templates")
         services = loader.services
         allowed = services.config.template_allowlist
@@ -30,7 +30,7 @@ def templates_router(loader: PdfServiceLoader) -> APIRouter:
 
     @router.get("/templates/{name}", response_model=TemplateBody)
     def show_template(actor: SignedInActor, name: TemplateName, lang: str = "") -> Response:
-        """What a template takes: the JSON Schema of its variables, and a sample in `lang`."""
+        """The JSON Schema of a template's variables, and a sample of them in `lang`."""
         require_access(loader.context, actor, "templates")
         template = submit.require_template(loader.services, name)
         line = _template_line(loader, name).model_dump()
@@ -45,7 +45,7 @@ def templates_router(loader: PdfServiceLoader) -> APIRouter:
     def preview_template(
         actor: SignedInActor, name: TemplateName, body: PreviewRequest
     ) -> Response:
-        """The document that would be printed, as HTML that runs and loads nothing."""
+        """The document that would be printed, as HTML without scripts and external resources."""
         require_access(loader.context, actor, "preview")
         services = loader.services
         submit.require_template(services, name)

@@ -31,9 +31,9 @@ def uploads_router(loader: PdfServiceLoader) -> APIRouter:
         media_type: MediaType,
         data: Annotated[bytes, Depends(read_file)],
     ) -> Response:
-        """Send a file that jobs may name by the id in the response, until it expires.
+        """Upload a file that requests can name by the id in the response, until it expires.
 
-        A PDF is checked and loses scripts, forms of XFA, attachments and links to the outside.
+        A PDF is checked; scripts, XFA forms, attachments and external links are removed.
         """
         return await service_of(request).imports.run(upload, actor, data, media_type)
 

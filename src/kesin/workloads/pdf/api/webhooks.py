@@ -28,15 +28,15 @@ class SecretBody(BaseModel):
 
 
 class DeliveryBody(BaseModel):
-    """A webhook, promised, sent or given up."""
+    """A webhook that is queued, sent or given up."""
 
     id: str = Field(description="the webhook-id that the receiver sees on every attempt")
     kind: str | None
     subject: str | None = Field(description="the job or batch that it reports")
-    host: str | None = Field(description="of the address; the rest of it may be a secret")
+    host: str | None = Field(description="the host of the URL, whose path may be secret")
     state: str
     attempts: int
-    next_at: str | None = Field(description="of one that is retried")
+    next_at: str | None = Field(description="of a webhook that is retried")
     error: str | None
     error_message: str | None
 
@@ -55,7 +55,7 @@ def webhook_router(loader: PdfServiceLoader) -> APIRouter:
 
     @router.get("/pdf/webhooks/secret", response_model=SecretBody)
     def webhook_secret(actor: SignedInActor) -> Response:
-        """What your webhooks are signed with; nobody else's are."""
+        """The secret that signs your webhooks; every owner has a different one."""
         require_access(context, actor, "webhook_secret")
         secret = webhook_service.secret(actor.name)
         accounts.note(actor, "pdf.webhook_secret", queue=QUEUE)
@@ -70,7 +70,7 @@ def webhook_router(loader: PdfServiceLoader) -> APIRouter:
 
     @router.post("/pdf/webhooks/{webhook_id}/resend")
     def resend_webhook(actor: SignedInActor, webhook_id: str) -> DeliveryBody:
-        """Try one again that was given up."""
+        """Send a webhook again that Kesin has given up."""
         require_access(context, actor, "webhook_resend", target=webhook_id)
         queue, by = webhook_service.queue, actor.name
         find_owned(queue, actor, webhook_id, "webhook")

@@ -32,7 +32,7 @@ log = Logger("kesin.pdf")
 
 
 class BatchStatus(StrEnum):
-    """Where a batch is."""
+    """The state of a batch."""
 
     QUEUED = "queued"
     RUNNING = "running"

@@ -26,7 +26,7 @@ Base64 = Annotated[
 
 
 class AttachmentRequest(Strict):
-    """A file that the PDF carries: an upload, or its bytes."""
+    """A file to attach to the PDF: an upload, or its bytes."""
 
     name: AttachedName
     media_type: MediaType
@@ -45,10 +45,10 @@ Attachments = Annotated[list[AttachmentRequest], Field(max_length=MAX_ATTACHMENT
 
 
 class EinvoiceRequest(Strict):
-    """An e-invoice that the PDF carries: XML that is given, or Factur-X from the variables."""
+    """An e-invoice in the PDF: the given XML, or Factur-X from the variables."""
 
     format: Literal["factur-x", "ubl", "ubl-tr", "other"]
-    level: Level | None = Field(None, description="of Factur-X; by default what the XML says")
+    level: Level | None = Field(None, description="Factur-X only; by default as in the XML")
     xml_base64: Base64 | None = None
     upload: Annotated[str, StringConstraints(pattern=FILE_ID_PATTERN)] | None = None
     source: Literal["variables"] | None = Field(None, alias="from")

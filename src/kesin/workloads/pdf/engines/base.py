@@ -75,7 +75,7 @@ class Paper:
 
     @property
     def page_mm(self) -> tuple[float, float]:
-        """Width and height as the page is turned."""
+        """Width and height in the page's orientation."""
         width, height = self.size_mm
         return (height, width) if self.landscape else (width, height)
 

@@ -38,14 +38,14 @@ class UploadedPart(Strict):
 
 
 class TemplatePart(Strict):
-    """A document of another template."""
+    """A document from another template."""
 
     template: TemplateName
     variables: dict[str, Any]
 
 
 class StampStep(Strict):
-    """A text across every page."""
+    """A text across each page."""
 
     text: StampText
     opacity: float = Field(0.15, gt=0, le=1)
@@ -53,7 +53,7 @@ class StampStep(Strict):
 
 
 class MetadataStep(Strict):
-    """What the PDF says of itself."""
+    """The metadata of the PDF."""
 
     title: Property | None = None
     author: Property | None = None
@@ -62,10 +62,10 @@ class MetadataStep(Strict):
 
 
 class EncryptStep(Strict):
-    """AES-256. Passwords are not kept with the job, and deleted when it ends."""
+    """Encryption with AES-256. The passwords are stored apart from the job until it ends."""
 
-    user_password: Password | None = Field(None, description="to open it")
-    owner_password: Password | None = Field(None, description="to do what is not allowed")
+    user_password: Password | None = Field(None, description="opens the PDF")
+    owner_password: Password | None = Field(None, description="removes the restrictions of `allow`")
     allow: list[Permission] | None = Field(None, description="everything if omitted")
 
     @model_validator(mode="after")
@@ -84,7 +84,7 @@ class EncryptStep(Strict):
 
 
 class Step(Strict):
-    """One step: exactly one of these."""
+    """A step with exactly one of these fields."""
 
     append: UploadedPart | TemplatePart | None = None
     prepend: UploadedPart | TemplatePart | None = None

@@ -101,7 +101,7 @@ class TemplateVersions:
         raise refusal
 
     def add(self, change: TemplateChange, package: bytes) -> TemplateVersion:
-        """Check an upload with its samples, and store it as a draft; again is the same."""
+        """Check an upload with its samples, and store it as a draft; repeating it is safe."""
         name, files = change.name, read_package(package)
         version, stored = version_of(name, files), write_package(files)
         _check(change, version, files)
@@ -128,7 +128,7 @@ class TemplateVersions:
         return draft
 
     def activate(self, change: TemplateChange, version: str) -> TemplateVersionList:
-        """Make a version, or what the folders have, the active one; again is the same."""
+        """Make a version, or the folders' template, the active one; repeating it is safe."""
         known = self.list(change.name)
         if version != IN_FOLDER:
             _require(known, version)
