@@ -51,7 +51,7 @@ _REST: Final = "Workloads, pages and settings"
 _OPENING: Final = """# Python
 
 Everything that `kesin` and `kesin.testing` export. Other modules inside the package are private.
-[Stability](../stability.md) says what may change when.
+[Stability](../stability.md) explains what may change, and when.
 """
 _HIDDEN: Final = ("self", "cls", "beside")  # the last is an old name
 _OLD: Final = "The old name of"

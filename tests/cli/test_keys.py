@@ -100,7 +100,7 @@ BAD = {
     "a scope": (
         (*CREATE, "oci"),
         2,
-        "it is one of oci:ingest, oci:script, pdf, pdf:html, optiplan, read, operate,",
+        "the choices are oci:ingest, oci:script, pdf, pdf:html, optiplan, read, operate,",
     ),
     "no scope": (("create", "--name", "n"), 2, "--scope"),
     "an unknown id": (("revoke", "abcd2345"), 1, "there is no key 'abcd2345'"),

@@ -130,7 +130,7 @@ def test_disabling_ends_all_sessions(kesin, add, accounts):
 
 
 BAD = {
-    "a role": (("add", "can", "--role", "boss"), 2, "it is one of viewer, operator, admin"),
+    "a role": (("add", "can", "--role", "boss"), 2, "the choices are viewer, operator, admin"),
     "no role": (("add", "can"), 2, "--role"),
     "a queue": (("add", "can", "--role", "viewer", "--queue", "ocj"), 2, "did you mean 'oci'?"),
     "a site and all": (
@@ -143,7 +143,7 @@ BAD = {
         1,
         "the user 'ayse' already exists",
     ),
-    "no terminal": (("add", "can", "--role", "viewer"), 2, "add --password-stdin"),
+    "no terminal": (("add", "can", "--role", "viewer"), 2, "use --password-stdin"),
     "a password of no user": (("passwd", "can"), 1, "there is no user 'can'"),
     "no change": (("set", "ayse"), 2, "nothing to change"),
     "sites and none": (("set", "ayse", "--site", "s", "--no-sites"), 2, "cannot be combined"),

@@ -19,7 +19,7 @@ SAMPLES = {
     "docs/reference/settings.md": "| `KESIN_PDF_PROCESSES` | `1` |",
     "docs/reference/errors.md": "### E_OSI_ACK_TIMEOUT\n",
     "docs/tr/hatalar.md": "- **Türü:** PERMANENT, başarısız kalır.\n",
-    "docs/limits.md": "| response of a receiver | 10 s | `workloads.pdf.",
+    "docs/limits.md": "| response from a receiver | 10 s | `workloads.pdf.",
     "scripts/google-ads-oci/ManagerScript.js": "executeInParallel('serveAccount', 'allServed'",
     "README.md": "| `make chaos ARGS=--write` |\n",
 }

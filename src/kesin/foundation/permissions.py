@@ -56,7 +56,7 @@ class Actor:
     by_token: bool = False  # authenticated by a short-lived token, so it gets no further token
 
     def has(self, permission: Permission) -> bool:
-        """Whether any of its grants gives the permission, for some site."""
+        """Whether any of its grants gives the permission, for any site."""
         # A grant that this version does not know allows nothing.
         return any(permission in PERMISSIONS.get(grant, ()) for grant in self.grants)
 
@@ -68,7 +68,7 @@ class Actor:
     def sites_in(self, queue: str, *, sited: bool = True) -> frozenset[str] | None:
         """The sites whose jobs of this queue it may see; None means all, the empty set none.
 
-        A queue whose tenants are no sites (``sited=False``) is visible as a whole or not at all.
+        A queue whose tenants are not sites (``sited=False``) is visible as a whole or not at all.
         """
         if self.is_admin:
             return None

@@ -51,7 +51,7 @@ def task_lifecycle(
     blocked = (State("blocked", resting=True, holds_key=True),) if parents else ()
     return Lifecycle(
         name=name,
-        doc="A handler that may fail and is retried with growing pauses.",
+        doc="A handler that may fail and is retried with increasing delays.",
         max_attempts=max_attempts,
         lease_seconds=lease_seconds,
         states=(

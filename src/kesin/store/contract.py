@@ -356,7 +356,7 @@ class Store(Notified, ABC):
         """
 
     def aging(self, queue: str, aged: AgedSince) -> dict[str, int]:
-        """Tenant → the ``aging`` of its ``backlog``, if any; in SQL also by the fourth stamp."""
+        """Tenant → how many of its jobs are ``aging``; SQL stores use the fourth stamp too."""
         counts = {t: self.backlog(queue, t, aged=aged).aging for t in self.stats(queue).tenants}
         return {tenant: n for tenant, n in counts.items() if n}
 

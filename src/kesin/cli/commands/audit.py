@@ -44,7 +44,7 @@ def verify_audit(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Replay all events, compare the result with the jobs, and verify the audit log.
+    """Verify all jobs by replaying their events, and the audit log.
 
     Rebuilds every job from its events and compares it with the stored job. Also compares the
     counters with the jobs, unless jobs moved meanwhile. If no queue is named, it also verifies the

@@ -211,7 +211,7 @@ def print_relatives(title: str, jobs: list[Job]) -> None:
     rows = [[*records.cells(job, *names), (job.result_json or "")[:MESSAGE_WIDTH]] for job in shown]
     print_table(columns, rows, title=title)
     if len(jobs) > MAX_RELATIVES:
-        say(f"and more: the first {MAX_RELATIVES} are listed")
+        say(f"only the first {MAX_RELATIVES} are listed")
 
 
 def print_history(events: list[Event], names: Definition | None) -> None:

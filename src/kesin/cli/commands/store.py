@@ -90,7 +90,7 @@ def copy_store(
     if keep_source_running:
         say(f"{old.name} continues; the copy in {new.name} is paused")
     else:
-        say(f"{new.name} is active now; {old.name} is paused: `kesin resume` there undoes the move")
+        say(f"{new.name} is in use now; {old.name} is paused: `kesin resume` there reverses this")
 
 
 @contextmanager

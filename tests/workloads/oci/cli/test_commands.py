@@ -240,7 +240,7 @@ def test_the_simulated_script_takes_nothing_before_it_is_confirmed(kesin, server
     refused = kesin("oci", "simulate-script", *site, "--key-env", "SCRIPT_KEY")
     assert refused.code == 2
     assert f"the site {server.site_id} at {server.base_url}" in refused.err
-    assert "never sent to Google" in refused.err
+    assert "although Google never received them" in refused.err
     assert "add --yes" in refused.err
     assert server.states() == {"QUEUED": 3}
 
@@ -251,7 +251,7 @@ def test_what_would_harm_or_makes_no_sense_is_refused(oci, tmp_path):
     here = (*base, "--url", "http://127.0.0.1:9")
     other = oci(*base, "--url", "https://kesin.example.com", "--key-file", "key")
     assert other.code == 2
-    assert "never sent to Google" in other.err
+    assert "although Google never received them" in other.err
     for words, message in (
         (here, "--key-file or --key-env"),
         ((*here, "--key-file", "key", "--key-env", "X"), "--key-file or --key-env"),

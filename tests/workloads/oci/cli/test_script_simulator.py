@@ -116,11 +116,11 @@ def test_a_paused_site_hands_out_nothing(server):
 
 def test_refusals_of_the_server_say_what_to_do(server, service):
     stranger = service()
-    with pytest.raises(Problem, match=r"answered 401: .*wrong, expired or revoked"):
+    with pytest.raises(Problem, match=r"returned 401: .*wrong, expired or revoked"):
         ScriptSimulator(
             over_http(server.base_url, "no-key"), server.site_id, rng=random.Random(1)
         ).run()
-    with pytest.raises(Problem, match=r"answered 403: .*oci:script for this site"):
+    with pytest.raises(Problem, match=r"returned 403: .*oci:script for this site"):
         ScriptSimulator(
             over_http(server.base_url, server.key), stranger.site_id, rng=random.Random(1)
         ).run()
@@ -136,7 +136,7 @@ def test_a_server_that_is_none_is_told_apart(server):
     with pytest.raises(Problem, match="the export is not a list"):
         other.run()
     moved = ScriptSimulator(lambda *_: ApiResponse(302, {}, None), "s", rng=random.Random(1))
-    with pytest.raises(Problem, match="answered 302"):
+    with pytest.raises(Problem, match="returned 302"):
         moved.run()
 
 

@@ -174,7 +174,7 @@ def test_two_orders_of_one_name_are_not_taken_for_one(optiplan: Kesin, tmp_path:
         file.parent.mkdir()
         file.write_text(json.dumps(order(part(quantity=quantity))))
     answer = optiplan("optimize", *files, "--out", tmp_path / "out")
-    assert (answer.code, "another file of this name" in answer.err) == (2, True)
+    assert (answer.code, "another given file has the same name" in answer.err) == (2, True)
 
 
 # Customers

@@ -55,7 +55,7 @@ def add_cron_routes(router: APIRouter, context: WorkloadContext) -> None:
     def cron_process(
         request: Request, limit: Annotated[int, Query(ge=1, le=MAX_ROWS)] = 50
     ) -> schemas.Processed:
-        """Run the upload workers once, with fair turns for sites and conversions first."""
+        """Run the upload workers once: sites take turns, and conversions are sent first."""
         actor = _require_cron(context, request)
         channels, adjusting = channels_of(context.settings), context.commands.queues[QUEUE]
         ended = build_worker(context, channels, limit=limit, threads=1).run_once()

@@ -105,7 +105,7 @@ def enqueue_fix(
     ignore_columns: IgnoreColumnsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Correct conversions from a file, including uploaded ones.
+    """Correct conversions from a file, even uploaded ones.
 
     Each row has its externalId and the fields to change. A COMPLETED row, or one that Google
     refused later, is sent as a new revision with its own orderId, and the old row is kept. A row

@@ -188,7 +188,7 @@ def _add_operator_routes(router: APIRouter, service: OrderService) -> None:
     def approve_order(
         actor: SignedInActor, job_id: str, body: schemas.Approval | None = None
     ) -> Response:
-        """Approve a held order; `confirm` approves one whose XML is not ready."""
+        """Approve a held order; with `confirm` also an order whose XML is not ready."""
         confirmed = body is not None and body.confirm
         return moved(actor, service.approve(actor, job_id, confirmed=confirmed))
 

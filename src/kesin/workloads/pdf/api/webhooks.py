@@ -24,7 +24,7 @@ PAGE_SIZE: Final = 100
 class SecretBody(BaseModel):
     """What an owner's webhooks are signed with."""
 
-    secret: str = Field(description="whsec_ and base64, as Standard Webhooks has it")
+    secret: str = Field(description="whsec_ and base64, as in Standard Webhooks")
 
 
 class DeliveryBody(BaseModel):
