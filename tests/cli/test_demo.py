@@ -80,7 +80,7 @@ def test_without_a_terminal_the_demo_ends_and_can_be_served(programs, temporary,
     for part in (
         "4. A cutting order that waits for you",
         "kill -9",
-        "500 phone sales: 500 queued, 40 were sent twice, 6 more rejected",
+        "500 phone sales: 500 queued, 40 of them sent twice; 6 others rejected",
         "conversions: ",
         "stopping",
         "the history and the jobs agree",

@@ -90,7 +90,7 @@ def test_overdue_batches_and_webhooks_are_a_warning(kesin, server, monkeypatch):
     with closing(open_redis(server.url())) as store:
         queue = Queue("pdf_webhooks", webhook_lifecycle(), store)
         queue.enqueue({}, run_at=queue.stats().now - 61_000_000)
-    assert workers() == ("warning", "no worker runs pdf_webhooks: jobs waited for more than 60 s")
+    assert workers() == ("warning", "no worker runs pdf_webhooks: jobs have waited over 60 s")
 
 
 def test_rq_is_refused_for_other_queues_and_options(kesin):

@@ -247,7 +247,7 @@ class Queue(QueueReader):
     ) -> Outcome:
         """Take an action while the job is being handled, under its claim.
 
-        Raises StaleClaim when the claim was lost; if the slot is taken, the outcome is ``busy``.
+        Raises StaleClaim if the claim was lost; if the slot is taken, the outcome is ``busy``.
         """
         limit = self.max_payload_bytes
         change = Change(

@@ -261,7 +261,7 @@ class RunContext:
 
     @property
     def lost(self) -> bool:
-        """Whether the claim was lost: another worker may have the job, and refuses this result."""
+        """Whether the claim was lost: another worker may have the job; a result is refused."""
         return self._worker.leases.is_lost(self.job)
 
     @property

@@ -91,7 +91,7 @@ class Job(NamedTuple):
 
     @property
     def token(self) -> int:
-        """The fence: a finish must carry it to prove that it still holds the claim."""
+        """The fence: a worker passes it to prove that it still holds the claim."""
         return self.claim_seq
 
 

@@ -220,7 +220,7 @@ class Store(Notified, ABC):
 
     @abstractmethod
     def children(self, queue: str, job_id: str, *, limit: int) -> list[Job]:
-        """The first jobs, of any queue, that come after a job of the queue, up to ``limit``."""
+        """The first jobs, from any queue, that wait for a job of the queue, up to ``limit``."""
 
     def report_progress(
         self,
@@ -289,9 +289,9 @@ class Store(Notified, ABC):
     ) -> dict[tuple[str, str], int]:
         """(state, reason) → how many of the matching jobs; '' is the reason of those that move.
 
-        Predicts what ``apply`` would return for all of them now, without a token: the other reasons
-        are those of its refusals, or ``already`` and ``busy``. When several jobs need the same key
-        or slot, the oldest gets it. With ``ids`` only the matching jobs among these are counted.
+        Predicts what ``apply`` would return for these jobs now, without a token. The other reasons
+        are those of refusals, ``already`` and ``busy``. When several jobs need the same key or
+        slot, the oldest gets it. With ``ids`` only the matching jobs among these are counted.
         """
 
     @abstractmethod
@@ -401,7 +401,7 @@ class Store(Notified, ABC):
     def schedules(self, queue: str, *, lock: Sequence[str] = ()) -> list[ScheduleRow]:
         """The queue's schedules by name.
 
-        With ``lock``, those of these names that no other transaction has, until this one ends.
+        With ``lock``, locks and returns those of these names that no other transaction has locked.
         """
 
     @abstractmethod
@@ -416,7 +416,7 @@ class Store(Notified, ABC):
 
     @abstractmethod
     def write_listing(self, queue: str, listing: Listing) -> None:
-        """Store how jobs are listed; the newest that are there become searchable by it too."""
+        """Store how jobs are listed; the newest existing jobs become searchable too."""
 
     @abstractmethod
     def scan(self, queue: str) -> Iterator[tuple[Job, list[Event]]]:

@@ -22,7 +22,8 @@ class StoreUnreachable(StoreError):
 class StoreTrouble(StoreUnreachable):
     """The disk or the file of the database has failed; nothing was written.
 
-    ``code`` is ``disk_full``, ``disk_failing``, ``read_only`` or ``damaged``: a restart is no help.
+    A restart does not help. ``code`` is ``disk_full``, ``disk_failing``, ``read_only`` or
+    ``damaged``.
     """
 
     def __init__(self, what: str, remedy: str, code: str) -> None:

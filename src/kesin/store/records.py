@@ -49,7 +49,7 @@ class Outcome(NamedTuple):
 
     @property
     def done(self) -> bool:
-        """Whether the job is where the caller wants it, moved now or earlier."""
+        """Whether the request took effect, now or earlier."""
         return self.result in ("inserted", "duplicate", "moved", "already")
 
 

@@ -84,7 +84,7 @@ def _check_redis_workers(store: Store) -> DoctorCheck:
     due = {name: queue.oldest_due_at or queue.now for name, queue in stats.items()}
     late = [name for name in due if stats[name].now - due[name] > UNSERVED_S * SECOND_US]
     if late:
-        detail = f"no worker runs {' and '.join(late)}: jobs waited for more than {UNSERVED_S} s"
+        detail = f"no worker runs {' and '.join(late)}: jobs have waited over {UNSERVED_S} s"
         remedy = f"run `kesin worker {' '.join([*pushed, *polled])} --rq`"
         return DoctorCheck("redis workers", "warning", detail, remedy)
     names = " and ".join(polled)

@@ -113,7 +113,7 @@ def import_sites(
     *,
     like: Annotated[str | None, option("SITE", "New sites get the settings of this site.")] = None,
     dry_run: Annotated[bool, flag("--dry-run", "Only show what would change.")] = False,
-    keys: Annotated[Path | None, option("FILE", "Write a key of each new site here.")] = None,
+    keys: Annotated[Path | None, option("FILE", "Write a key for each new site here.")] = None,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:

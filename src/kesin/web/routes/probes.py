@@ -87,7 +87,7 @@ def sweep(
     queue: Annotated[str | None, Query(max_length=63)] = None,
     stage: Annotated[list[Stage] | None, Query(max_length=len(STAGES))] = None,
 ) -> Swept:
-    """Run the scheduled moves of one queue, or of all, now; needs the cron secret."""
+    """Run the scheduled moves of one queue, or of all queues, now; needs the cron secret."""
     service = service_of(request)
     actor = request.state.actor
     if not actor.has("cron"):

@@ -158,8 +158,8 @@ class OciDemo(demo.DemoPart):
         script, quiet_script = (Script(each, site, pace) for site, each in sends.items())
         results = sales.post(SALES, duplicates=DUPLICATES, without_click=WITHOUT_CLICK)
         say(
-            f"  {SALES} phone sales: {results['queued']} queued, {results['duplicate']} were sent "
-            f"twice, {results['rejected']} more rejected, without a click id"
+            f"  {SALES} phone sales: {results['queued']} queued, {results['duplicate']} of them sent "
+            f"twice; {results['rejected']} others rejected, because they have no click id"
         )
         quiet_sales.post(QUIET_SALES)
         context.background.every(pace.every_s, script.run)
@@ -172,8 +172,8 @@ class OciDemo(demo.DemoPart):
         yield demo.TourStop(
             "OCI Control of a site",
             f"{pages}/site/{SITE}/oci-control",
-            "500 phone sales on their way to Google Ads. The script that claims them crashes at "
-            "times.",
+            "500 phone sales on their way to Google Ads. The script that claims them sometimes "
+            "crashes.",
         )
         yield demo.TourStop(
             "Conversions that failed",

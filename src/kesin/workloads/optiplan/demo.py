@@ -80,7 +80,7 @@ class OptiplanDemo(demo.DemoPart):
         known = ORDERS[context.pace]
         for _ in range(known):
             orders.order()
-        say(f"  {known + 1} cutting orders, one of them of an unknown customer")
+        say(f"  {known + 1} cutting orders, one of them from an unknown customer")
         context.background.run(orders.saw)
         context.background.every(ORDER_EVERY_S if context.pace.goes_on else None, orders.order)
 
@@ -95,7 +95,7 @@ class OptiplanDemo(demo.DemoPart):
         yield demo.TourStop(
             "The same order as a job",
             f"{pages}/jobs/{self._held_job}",
-            "Its timeline, what happens next, and the drawn plan once it is approved.",
+            "Its timeline, what happens next, and the cutting plan after it is approved.",
         )
 
     def clean_up(self) -> None:

@@ -83,7 +83,7 @@ class PdfDemo(demo.DemoPart):
             if not reasons:
                 return demo.Readiness()
             os.environ["KESIN_PDF_CHROMIUM"] = "no-chromium"  # so that WeasyPrint does the work
-            return demo.Readiness(note=f"{reasons[0]}: WeasyPrint draws the PDFs instead")
+            return demo.Readiness(note=f"{reasons[0]}: WeasyPrint renders the PDFs instead")
         return demo.Readiness(ready=False, note=f"no PDFs: {'; '.join(reasons)}")
 
     def begin(self, context: demo.DemoContext) -> None:
@@ -115,7 +115,7 @@ class PdfDemo(demo.DemoPart):
             yield demo.TourStop(
                 "An invoice as a PDF",
                 f"{pages}/jobs/{self._first_job}",
-                "The PDF is shown below the timeline. As admin, make one of your own at"
+                "The PDF is shown below the timeline. As admin, you can make your own at"
                 f" {pages}/pdf",
             )
 

@@ -99,7 +99,7 @@ class QueueWarning(NamedTuple):
 class WorkloadPages:
     """A workload's part of the dashboard. Every field is optional.
 
-    ``package`` holds its ``templates/``, which are named ``<workload>/<file>``, and its catalogues,
+    ``package`` has its ``templates/``, which are named ``<workload>/<file>``, and its catalogues,
     ``locale/<language>/*.po``.
     """
 
@@ -185,7 +185,7 @@ class PageContext:
         return self.frame.pages.get(queue, _NO_PAGES)
 
     def sees_all(self, queue: Queue) -> bool:
-        """Whether the user may see all jobs of a queue, and so figures about all of them."""
+        """Whether the user may see all jobs of a queue, and therefore figures about all of them."""
         return self.commands.visible_sites(self.actor, queue.name) is None
 
     def say(self, sentence: str, **values: Any) -> str:

@@ -129,7 +129,7 @@ def add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
     ) -> StreamingResponse:
         """The FAILED rows, or those with these codes, as a file to correct and post again.
 
-        It has the columns with click ids if you may reveal them.
+        It includes the click ids if you may reveal them.
         """
         site = require_site(context, actor, site_id, "read", action="oci.dead_letters")
         site.note(actor, "oci.dead_letters", {"revealed": actor.has("reveal")})
@@ -221,7 +221,7 @@ def add_site_routes(router: APIRouter, context: WorkloadContext) -> None:
 
     @router.post("/api/oci/credentials/check")
     def check_credentials(actor: SignedInActor, site_id: SiteId = None) -> schemas.Checked:
-        """Test token, account and action without an upload. If all pass, the breaker closes."""
+        """Test the credentials, the account and the action; if all pass, the breaker closes."""
         site = require_site(context, actor, site_id, "operate", action="oci.check")
         findings = check_site(site, channels_of(context.settings))
         site.note(actor, "oci.check")

@@ -171,7 +171,7 @@ def _add_script_routes(  # noqa: C901  # one function a route
         mark_as_exported: Annotated[bool, Query(alias="markAsExported")] = False,  # noqa: FBT002
         limit: Annotated[int, Query(ge=1, le=script.MAX_EXPORT_ROWS)] = script.MAX_EXPORT_ROWS,
     ) -> Response:
-        """Claim rows for a script and return exactly those, or only preview an export.
+        """Claim rows for a script and return exactly these rows, or only preview an export.
 
         A preview shows click ids only to scripts and to callers who may reveal them.
         """
@@ -218,7 +218,7 @@ def _add_script_routes(  # noqa: C901  # one function a route
 
     @batches.post("/api/oci/reconciliation")
     def post_reconciliation(actor: SignedInActor, body: schemas.ReconciliationBody) -> schemas.Ok:
-        """Report Google's daily figures of a script's account: uploads and conversions."""
+        """Report Google's daily figures for a script's account: uploads and conversions."""
         site = require_site(context, actor, body.site_id, "oci:script", action="oci.reconciliation")
         script.require_channel(site)
         copy = reconciliation.GoogleFigures({}, {})

@@ -289,7 +289,7 @@ class ActionsBody(OciSiteBody):
 
 
 class UploadCountBody(CamelCaseBody):
-    """Google's count of the uploads of an action by a client on a day."""
+    """Google's count of a client's uploads for an action on one day."""
 
     action: Id
     client: ShortText
@@ -300,7 +300,7 @@ class UploadCountBody(CamelCaseBody):
 
 
 class AttributedBody(CamelCaseBody):
-    """Google's count of the conversions of an action on the day of the sale."""
+    """Google's count of an action's conversions, by the day of the sale."""
 
     action: Id
     day: date

@@ -318,7 +318,7 @@ def _add_config_routes(router: APIRouter, service: OrderService) -> None:
     def put_rules(actor: SignedInActor, body: RawBody, kind: MediaType) -> Response:
         """Replace all rules.
 
-        Orders use them in their next step; deadlines and retries apply from the next start.
+        Orders use the new rules in their next step; deadlines and retries apply at the next start.
         """
         service.context.commands.queue(actor, QUEUE, "operate", "rules")
         rules, changed = change_rules(service, actor, parse_json(body, kind))

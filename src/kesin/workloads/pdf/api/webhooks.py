@@ -22,7 +22,7 @@ PAGE_SIZE: Final = 100
 
 
 class SecretBody(BaseModel):
-    """What an owner's webhooks are signed with."""
+    """The secret that signs an owner's webhooks."""
 
     secret: str = Field(description="whsec_ and base64, as in Standard Webhooks")
 
@@ -36,13 +36,13 @@ class DeliveryBody(BaseModel):
     host: str | None = Field(description="the host of the URL, whose path may be secret")
     state: str
     attempts: int
-    next_at: str | None = Field(description="of a webhook that is retried")
+    next_at: str | None = Field(description="only for a webhook that is retried")
     error: str | None
     error_message: str | None
 
 
 class DeliveryPage(BaseModel):
-    """Some deliveries, newest first."""
+    """A page of deliveries, newest first."""
 
     webhooks: list[DeliveryBody]
     cursor: str | None
