@@ -167,7 +167,7 @@ def test_without_a_working_chromium_weasyprint_renders(monkeypatch):
     monkeypatch.setenv("KESIN_PDF_CHROMIUM", "/bin/false")
     readiness = PdfDemo().check_machine()
     assert "false did not start: " in readiness.note
-    assert "WeasyPrint draws the PDFs instead" in readiness.note
+    assert "WeasyPrint renders the PDFs instead" in readiness.note
     assert readiness.ready
 
 
@@ -182,7 +182,7 @@ def test_without_a_working_playwright_weasyprint_renders(monkeypatch):
     monkeypatch.setenv("PLAYWRIGHT_NODEJS_PATH", "/bin/false")
     readiness = PdfDemo().check_machine()
     assert "did not start: Playwright, which drives it, does not run here" in readiness.note
-    assert "WeasyPrint draws the PDFs instead" in readiness.note
+    assert "WeasyPrint renders the PDFs instead" in readiness.note
     assert readiness.ready
 
 

@@ -158,8 +158,8 @@ class OciDemo(demo.DemoPart):
         script, quiet_script = (Script(each, site, pace) for site, each in sends.items())
         results = sales.post(SALES, duplicates=DUPLICATES, without_click=WITHOUT_CLICK)
         say(
-            f"  {SALES} phone sales: {results['queued']} queued, {results['duplicate']} of them sent "
-            f"twice; {results['rejected']} others rejected, because they have no click id"
+            f"  {SALES} phone sales: {results['queued']} queued, {results['duplicate']} of them "
+            f"sent twice; {results['rejected']} others rejected, because they have no click id"
         )
         quiet_sales.post(QUIET_SALES)
         context.background.every(pace.every_s, script.run)
