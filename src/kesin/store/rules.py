@@ -19,7 +19,7 @@ log = Logger("kesin.store")
 
 
 class UpgradeRefused(StoreError):
-    """The declared rules cannot follow the stored ones; the message lists why."""
+    """The declared rules do not fit the stored ones; the message lists the reasons."""
 
     def __init__(self, queue: str, broken: Sequence[BrokenRule]) -> None:
         reasons = "\n".join(map(str, broken))

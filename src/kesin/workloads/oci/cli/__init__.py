@@ -11,7 +11,7 @@ from kesin.workloads.oci.cli.script_simulator import simulate_script
 COMMANDS: Final[dict[str, tuple[Callable[..., None], str]]] = {  # with an example
     "import": (files.import_conversions, "sales.csv --site ankara"),
     "export-dead-letters": (files.export_dead_letters, "--site ankara -o failed.csv --lang tr"),
-    "enqueue-fix": (files.enqueue_fix, "mended.csv --site ankara --reason 'wrong currency'"),
+    "enqueue-fix": (files.enqueue_fix, "corrected.csv --site ankara --reason 'wrong currency'"),
     "doctor": (site.doctor, "ankara"),
     "credentials": (site.credentials, "ankara --file google.json"),
     "simulate-script": (simulate_script, "--site s1 --url http://localhost:8000 --key-env K"),
