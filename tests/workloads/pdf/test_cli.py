@@ -85,7 +85,7 @@ def test_a_wrong_template_or_file_is_one_sentence_and_nothing_is_written(pdf: Pd
         ("invoice", "-", '{"number": 7}', "/buyer: is missing"),
         ("nope", "-", "{}", "no template"),
         ("invoice", "-", "[", "not JSON"),
-        ("invoice", "-", "[]", "must contain an object"),
+        ("invoice", "-", "[]", "must contain a JSON object"),
         ("invoice", "no.json", "", "cannot be read"),
     ):
         answer = pdf("render", template, data, "-o", "out.pdf", text=text)
