@@ -160,6 +160,6 @@ def test_an_option_that_the_action_does_not_have_is_refused(oci):
     job = failed_in_oci(oci)
     with pytest.raises(StoreError, match="no option 'clearerrors': it takes clearErrors"):
         oci.apply("RESET_TO_QUEUED", [job.id], options=["clearerrors"], **OPERATOR)
-    with pytest.raises(StoreError, match="no option 'clearErrors': it takes none"):
+    with pytest.raises(StoreError, match="no option 'clearErrors': it has none"):
         oci.apply("RETRY_SELECTED", [job.id], options=["clearErrors"], **OPERATOR)
     assert oci.state(job) == "FAILED"

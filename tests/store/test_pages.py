@@ -92,10 +92,10 @@ def test_a_page_holds_a_hundred_jobs_of_its_queue_by_default(task, pdf):
 
 def test_a_bad_page_is_refused(task):
     for limit in (0, -1, 1_001):
-        with pytest.raises(StoreError, match=f"a page has 1…1000 jobs, got {limit}"):
+        with pytest.raises(StoreError, match=f"a page can have 1…1000 jobs, got {limit}"):
             task.store.jobs("task", Filter(), limit=limit)
     for cursor in NO_IDS:
-        with pytest.raises(StoreError, match="is not a cursor: take it from the previous page"):
+        with pytest.raises(StoreError, match="is not a cursor: use the cursor of"):
             task.store.jobs("task", Filter(), cursor=cursor)
 
 

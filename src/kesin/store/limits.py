@@ -33,7 +33,7 @@ def check_batch_size(batch: Sequence[object]) -> None:
 
 
 def valid_ids(ids: Sequence[str]) -> list[str]:
-    """The well-formed ids among these, each once; refuses more than one call takes."""
+    """The well-formed ids among these, each once; raises StoreError for too many ids."""
     check_batch_size(ids)
     return [job_id for job_id in dict.fromkeys(ids) if is_id(job_id)]
 
@@ -41,17 +41,17 @@ def valid_ids(ids: Sequence[str]) -> list[str]:
 def check_queue_name(queue: str, *, reserved: tuple[str, ...] = ()) -> None:
     if not QUEUE_NAME.fullmatch(queue) or queue in reserved:
         raise StoreError(
-            f"{queue!r} is not a queue name: lower-case letters, digits, - and _, at most 63"
+            f"{queue!r} is not a queue name: use at most 63 lower-case letters, digits, - and _"
         )
 
 
 def check_page(limit: int, cursor: str | None) -> None:
-    """Refuse a page of no jobs or too many, and a cursor that no page gave."""
+    """Raise StoreError for a page of no jobs or too many, and for an invalid cursor."""
     if not 1 <= limit <= MAX_PAGE:
-        raise StoreError("a page has 1…%(most)s jobs, got %(n)s", most=MAX_PAGE, n=limit)
+        raise StoreError("a page can have 1…%(most)s jobs, got %(n)s", most=MAX_PAGE, n=limit)
     if cursor is not None and not is_id(cursor):
         raise StoreError(
-            "%(cursor)s is not a cursor: take it from the previous page", cursor=repr(cursor)
+            "%(cursor)s is not a cursor: use the cursor of the previous page", cursor=repr(cursor)
         )
 
 
@@ -74,7 +74,7 @@ def prepare_changes(action: str, moves: Iterable[Move], changes: Sequence[Change
     check_batch_size(changes)
     replaces = any(move.payload == "replace" for move in moves)
     if replaces and any(change.payload is None for change in changes):
-        raise StoreError("%(call)s replaces the payload: give one for every job", call=action)
+        raise StoreError("%(call)s replaces the payload: give a payload for every job", call=action)
     sets_priority = any(move.priority == "input" for move in moves)
     if sets_priority and any(change.priority not in PRIORITIES for change in changes):
         raise StoreError(
@@ -86,7 +86,7 @@ def prepare_changes(action: str, moves: Iterable[Move], changes: Sequence[Change
 
 
 def check_age_stamp(lifecycle: Lifecycle, queue: str, aged: AgedSince | None) -> None:
-    """Refuse a stamp that a tenant's backlog is not counted by: only the first stamp is."""
+    """Raise StoreError unless the stamp is the first: only that one counts a tenant's backlog."""
     if aged is not None and lifecycle.stamps[:1] != aged[:1]:
         raise StoreError(
             "%(stamp)s is not the first stamp of the queue %(queue)s:"
@@ -97,11 +97,11 @@ def check_age_stamp(lifecycle: Lifecycle, queue: str, aged: AgedSince | None) ->
 
 
 def option_params(moves: tuple[Move, ...], options: frozenset[str]) -> dict[str, bool]:
-    """The options of these moves as parameters; refuse an option that no guard reads."""
+    """The options of these moves as parameters; raises StoreError for an unknown option."""
     known = {guard.names[0] for move in moves for guard in move.when if guard.kind == "option"}
     unknown = sorted(options - known)
     if unknown:
-        choice = f"it takes {', '.join(sorted(known))}" if known else "it takes none"
+        choice = f"it has {', '.join(sorted(known))}" if known else "it has none"
         raise StoreError(
             "%(call)s has no option %(option)s: %(choice)s",
             call=moves[0].action,

@@ -64,7 +64,7 @@ def list_jobs(
 ) -> None:
     """List jobs, newest first."""
     if cursor is not None and not is_id(cursor):
-        raise UsageError(f"{cursor!r} is not a cursor: take it from the previous page")
+        raise UsageError(f"{cursor!r} is not a cursor: use the cursor of the previous page")
     filters = FilterOptions(state, tenant, code, category, text, key)
     with open_context() as context:
         name = context.readable_queue(queue)

@@ -70,7 +70,7 @@ UNMET = {
     "users and keys are kept in SQLite or PostgreSQL": "the service would not start",
     "queue {}: the move {} ({} → {}) is already declared with other effects;"
     " give the changed move a new name": "the service would not start",
-    "{} is not a queue name: lower-case letters, digits, - and _, at most 63": "nor then",
+    "{} is not a queue name: use at most 63 lower-case letters, digits, - and _": "nor then",
     "the {} is {}": "pages enqueue nothing that is no JSON",
     "the site {} is on the channel {}: Kesin's worker uploads its rows;"
     " stop the script, or move the site back with `kesin site set --channel script`": "a script"
