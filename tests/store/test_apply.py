@@ -158,7 +158,7 @@ def test_a_reset_clears_the_error_only_with_the_option(oci):
 
 def test_an_option_that_the_action_does_not_have_is_refused(oci):
     job = failed_in_oci(oci)
-    with pytest.raises(StoreError, match="no option 'clearerrors': it takes clearErrors"):
+    with pytest.raises(StoreError, match="no option 'clearerrors': it has clearErrors"):
         oci.apply("RESET_TO_QUEUED", [job.id], options=["clearerrors"], **OPERATOR)
     with pytest.raises(StoreError, match="no option 'clearErrors': it has none"):
         oci.apply("RETRY_SELECTED", [job.id], options=["clearErrors"], **OPERATOR)
