@@ -42,7 +42,7 @@ class NewJob:
     after: Sequence[str] = ()  # ids of jobs: it runs once they have succeeded
 
     def row(self, queue: "Queue", job_id: str) -> NewJobRow:
-        """The job in the form for a store; raises BadInput for an invalid value."""
+        """The job in the form that a store expects; raises BadInput for an invalid value."""
         lifecycle = queue.lifecycle
         attempts = lifecycle.max_attempts if self.max_attempts is None else self.max_attempts
         for name in self.stamps:

@@ -171,7 +171,7 @@ class Queue(QueueReader):
         return outcomes
 
     def row_of(self, new: NewJob) -> NewJobRow:
-        """A new job in the form for a store; raises BadInput for an invalid value."""
+        """A new job in the form that a store expects; raises BadInput for an invalid value."""
         return new.row(self, self._ids.make(1)[0])
 
     def payload_text(self, payload: Any) -> str:

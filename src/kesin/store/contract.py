@@ -273,7 +273,7 @@ class Store(Notified, ABC):
     def count_matching(
         self, queue: str, where: Filter, *, limit: int, above: str = FIRST_ID, below: str = LAST_ID
     ) -> JobCount:
-        """How many jobs match, of those between two ids; at most ``limit`` jobs are examined."""
+        """How many of the jobs between two ids match; at most ``limit`` jobs are examined."""
 
     @abstractmethod
     def preview(

@@ -55,7 +55,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """What a workload adds to the page of its jobs: a template and its values."""
+    """What a workload adds to the pages of its jobs: a template and its values."""
 
     template: str
     values: Mapping[str, Any] = field(default_factory=dict)
