@@ -28,7 +28,7 @@ FOLLOWED = {
         "oci.md",
         "oci-sites.md#several-conversion-actions",
         "oci-files.md",
-        "oci-operations.md#from-nothing-to-a-reconciled-day",
+        "oci-operations.md#from-a-new-site-to-a-reconciled-day",
         "oci-sites.md#fifty-sites",
         "oci-operations.md#spent-attempts",
         "oci-operations.md#smoke-test",
