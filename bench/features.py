@@ -388,7 +388,7 @@ BESIDE = (
     Beside(concepts.ASYNC, "always, see plain", "always, see plain"),
 )
 ONLY_OURS = (
-    "Neither has keys held for good (a `dedupe_key` is free when the job is done, a"
+    "Neither has keys that stay taken after the job (a `dedupe_key` is free when the job is done, a"
     " `queueing_lock` when it starts), rates, dependencies, typed payloads or progress. PgQueuer"
     " limits concurrency per entrypoint, so ten tenants need ten entrypoints. Procrastinate's"
     " batches share their options: jobs with a `queueing_lock` each are deferred one by one;"
