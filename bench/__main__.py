@@ -76,12 +76,13 @@ def main() -> int:
 
 
 def _oci(asked: argparse.Namespace) -> None:
-    report = Report("Benchmarks of the oci workload")
+    report = Report("oci benchmarks")
     when = datetime.now(tz=UTC).strftime("%Y-%m-%d")
     report.say(
         f"Measured with `make bench ARGS='oci --write'` on {when}: {os.cpu_count()} cores,"
         f" Python {platform.python_version()}, full durability; client and database share the"
-        " machine. Medians of ten, from the bytes of a request to rows in the store, without HTTP."
+        " machine. The figures are medians of ten runs, from the bytes of a request to rows in the"
+        " store, without HTTP."
     )
     with tempfile.TemporaryDirectory(prefix="kesin-bench-") as name:
         if "sqlite" in asked.stores:
@@ -99,7 +100,7 @@ def _oci(asked: argparse.Namespace) -> None:
 
 
 def _pdf(asked: argparse.Namespace) -> None:
-    report = Report("Benchmarks of the pdf workload")
+    report = Report("pdf benchmarks")
     when = datetime.now(tz=UTC).strftime("%Y-%m-%d")
     browser = pdf.find_chromium()
     report.say(
@@ -120,10 +121,10 @@ def _redis(asked: argparse.Namespace) -> None:
     when = datetime.now(tz=UTC).strftime("%Y-%m-%d")
     report.say(
         f"Measured with `make bench ARGS='redis --write'` on {when}: {os.cpu_count()} cores,"
-        f" Python {platform.python_version()}; workers and Redis share the machine. No-op jobs, one"
-        f" process, best of {redis.ROUNDS} interleaved rounds on one server. Kesin writes three"
-        " events a job and its counters, and every run is replayed afterwards; RQ keeps no"
-        " history and, in this test, no results."
+        f" Python {platform.python_version()}; workers and Redis share the machine. One process"
+        f" runs no-op jobs; the best of {redis.ROUNDS} interleaved rounds on one server counts."
+        " Kesin writes three events per job and its counters, and every run is replayed afterwards."
+        " RQ keeps no history and, in this test, no results."
     )
     redis.run(report)
     text = report.text()
@@ -196,13 +197,13 @@ WHY = """
 ## Why some targets are missed
 
 - **Huey.** It commits once for every job, which is cheap when disk flushes are as fast as here. Ten
-  times its speed is more than the floor reaches: see the comparison. With a slower disk, Kesin's
+  times its speed is more than the floor reaches, as *F0 / Huey* shows. With a slower disk, Kesin's
   lead is larger, because it commits twice for five hundred jobs.
 - **Procrastinate, tuned, two processes.** It also commits for every job. The floor, which checks
   and counts nothing, is just above the target; the guard and the worker take the rest.
 - **Three quarters of the floor on SQLite.** SQLite runs triggers row by row. The most expensive is
   the guard on events, which looks up job and event before each insert, so that a SQL prompt cannot
-  add or replace one; then come the check of the declared move and the worker's own Python.
+  add or replace events. Then come the check of the declared move and the worker's own Python code.
 - **PgQueuer, twice its speed.** F0 / PgQueuer shows how much the floor leaves for the guard and the
   worker. The floor has one connection per process; with one process, the engine has two.
 - **PgQueuer's WAL.** The floor has nearly the same ratio, from two updates of a job, three events
@@ -216,22 +217,23 @@ def _preamble(asked: argparse.Namespace) -> str:
     return (
         f"Measured with `make bench ARGS='engine --write'` on {when}: {os.cpu_count()} cores,"
         f" Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}; client and database"
-        f" share the machine. No-op jobs, batches of {lanes.BATCH}, full durability, {asked.jobs}"
-        f" jobs a drain; medians of {asked.rounds} rounds in which every queue runs, and ratios"
-        " within a round. **F0** is the floor: the same"
-        " tables without triggers, two hand-written fenced statements that write the events"
-        f" themselves (SQL `{floors.fingerprint()}`). **F1** is the store's own generated"
-        " statements, all triggers on, in a bare loop; their ratio is the median of pairs of"
-        " batches, one of each, in turn. **Engine** is a worker with a handler that"
-        f" does nothing; on PostgreSQL {lanes.LANES} threads in all, two in one process or one in"
-        " each of two, and on SQLite, which has one writer, one in each process."
-        " Each peer has its fastest durable settings (see `bench/peers`); *with defaults* has none."
-        " Every run is checked for three events a job, counters equal to `count(*)` and an exact"
-        " replay. Costs are per job, enqueued and drained: on PostgreSQL the"
-        " processor time of all the server's processes and its WAL, on SQLite the processor time of"
-        " the calling processes, Python included, and everything they write, to the WAL and from"
-        " there to the file. Disk space is that of all tables and indexes after the last job. Kesin"
-        " keeps jobs and events until they are pruned; PgQueuer keeps its log, Huey nothing."
+        f" share the machine. Each drain runs {asked.jobs} no-op jobs in batches of {lanes.BATCH},"
+        f" with full durability. The figures are medians of {asked.rounds} rounds in which every"
+        " queue runs; ratios are computed within a round. **F0** is the floor: the same"
+        " tables without triggers, and two hand-written fenced statements that write the events"
+        f" themselves (SQL `{floors.fingerprint()}`). **F1** runs the store's own generated"
+        " statements in a bare loop, with all triggers on. The ratio F1 / F0 is the median of pairs"
+        " of batches, one of each in turn. **Engine** is a worker with a handler that does nothing."
+        f" On PostgreSQL it has {lanes.LANES} threads in total, both in one process or one in each"
+        " of two; on SQLite, which has one writer, it has one in each process."
+        " Each peer has its fastest durable settings (see `bench/peers`), except in rows *with"
+        " defaults*. Every run is checked: each job has three events, the counters equal"
+        " `count(*)`, and the replay is exact. Costs are per job, enqueued and drained. On"
+        " PostgreSQL, they are the processor time of all server processes and the WAL; on SQLite,"
+        " the processor time of the calling processes, including Python, and everything that they"
+        " write, to the WAL and from there to the file. Disk space is that of all tables and"
+        " indexes after the last job. Kesin keeps jobs and events until they are pruned, PgQueuer"
+        " keeps its log, and Huey keeps nothing."
     )
 
 

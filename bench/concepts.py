@@ -259,27 +259,27 @@ WITHIN = Concept(
 )
 ONE_BY_ONE = Concept("one by one", fills=_one_by_one)
 SQL_FUNCTION = Concept(
-    "the SQL function, a job each, beside calls with a job each",
+    "the SQL function, one job each, compared with calls with one job each",
     fills=_by_function(1),
     beside=ONE_BY_ONE,
     part=FEW,
     stores=frozenset({"PostgreSQL"}),
 )
 IN_TRANSACTION = Concept(
-    "`run.transaction`, beside a handler that returns its result",
+    "`run.transaction`, compared with a handler that returns its result",
     drains=_handler(_ends_in_transaction),
     beside=Concept("returns", drains=_handler(_returns)),
     part=FEW,
 )
 KEY = Concept("a key: `key`", fills=_many(_keyed))
-SCHEDULES = Concept("schedules, 1,000 ticks at once", fills=_scheduled)
+SCHEDULES = Concept("schedules, 1,000 ticks together", fills=_scheduled)
 PRIORITY = Concept("four priorities: `priority`", fills=_many(_ranked))
 SLOTTED = Concept(f"slots: `concurrency={SLOTS}`", lambda: kesin.task_lifecycle(concurrency=SLOTS))
 RATED = Concept(f"a rate: `rate={RATE}`", lambda: kesin.task_lifecycle(rate=RATE))
 PARENTS = Concept("parents declared: `parents=True`", lambda: kesin.task_lifecycle(parents=True))
-ASYNC = Concept("an async handler, 500 at once", drains=_serves(500))
+ASYNC = Concept("an async handler, 500 concurrently", drains=_serves(500))
 ONE_A_TENANT = Concept(
-    f"one at a time of each of {TENANTS} tenants: `concurrency=1, per='tenant'`",
+    f"one job at a time for each of {TENANTS} tenants: `concurrency=1, per='tenant'`",
     lambda: kesin.task_lifecycle(concurrency=1, per="tenant"),
     fills=_many(_of_tenants),
     part=FEW,
@@ -287,7 +287,7 @@ ONE_A_TENANT = Concept(
 CONCEPTS = (
     WITHIN,
     Concept(
-        "caller's transaction, a job each, beside calls with a job each",
+        "caller's transaction, one job each, compared with calls with one job each",
         fills=_within(1),
         beside=ONE_BY_ONE,
         part=FEW,
@@ -296,11 +296,11 @@ CONCEPTS = (
     SQL_FUNCTION,
     IN_TRANSACTION,
     KEY,
-    Concept("a key held for good: `once`", fills=_many(_once)),
+    Concept("a key that stays taken: `once`", fills=_many(_once)),
     SCHEDULES,
     PRIORITY,
     Concept(
-        "for comparison: plain, 100 jobs a claim",
+        "for comparison: plain, 100 jobs per claim",
         drains=_handler(_noop, batch=100),
     ),
     SLOTTED,
@@ -317,7 +317,7 @@ CONCEPTS = (
         lambda: kesin.task_lifecycle(parents=True),
         fills=_after_another,
     ),
-    Concept("an async handler, 100 at once", drains=_serves(100)),
+    Concept("an async handler, 100 concurrently", drains=_serves(100)),
     ASYNC,
     Concept(
         "typed payloads, which the handler reads: `payload`",
@@ -327,7 +327,7 @@ CONCEPTS = (
         beside=Concept("payloads read", drains=_handler(_reads)),
     ),
     Concept(
-        "`run.progress`, once a job, beside a handler that takes `run`",
+        "`run.progress`, once per job, compared with a handler that takes `run`",
         drains=_handler(_reports),
         beside=Concept("takes run", drains=_handler(_takes_run)),
         part=FEW,

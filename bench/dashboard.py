@@ -120,10 +120,10 @@ WHY = """
 
 Pages read their rows through an index, and numbers come from counters. A filter by error category
 or by words in an error has no index: rows are read from the newest until enough match. This is fast
-if many rows match; if hardly any do, every row of the chosen states is read. Filter by state as
-well to narrow it. A dialog for all matching jobs uses counters and the index of errors if states
-and codes decide what an action does; otherwise it checks each job. The table of all sites first
-shows a hundred, worst first.
+if many rows match. If hardly any match, every row of the chosen states is read, so filter by state
+as well. A dialog for all matching jobs uses counters and the error index if states and codes
+determine what an action does; otherwise it checks each job. The table of all sites first shows a
+hundred sites, worst first.
 """
 
 
@@ -140,7 +140,8 @@ def run(report: Report, folder: Path) -> None:
     report.say("## Milliseconds to load, median")
     report.table(("page", *(f"{size:,} jobs" for size in SIZES), "ratio"), rows)
     report.say(
-        f"All sites in one table, {SITES:,} sites with {SIZES[-1]:,} jobs: {sites_ms:.0f} ms."
+        f"The page with {SITES:,} sites and {SIZES[-1]:,} jobs in one table takes"
+        f" {sites_ms:.0f} ms."
     )
     report.aim("all sites, ms", sites_ms, most=SITES_MOST_MS)
 
@@ -215,14 +216,15 @@ def _served(service: Service) -> Iterator[str]:
 
 def main(*, write: bool) -> None:
     """Measure, print, and write docs/contributing/dashboard-benchmarks.md if asked."""
-    report = Report("Benchmarks of the dashboard")
+    report = Report("Dashboard benchmarks")
     when = datetime.now(tz=UTC).strftime("%Y-%m-%d")
     report.say(
         f"Measured with `make bench ARGS='dashboard --write'` on {when}: {os.cpu_count()} cores,"
         f" Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}; browser, service"
-        " and database share the machine. Jobs of four queues in every state, viewed as an"
-        f" admin in Chromium at 1440 px; medians of {REPEATS} loads, the two sizes in turn. The"
-        " time ends when the browser reports the page as loaded, or shows the dialog."
+        " and database share the machine. Four queues have jobs in every state. An admin views the"
+        f" pages in Chromium at 1440 px. The figures are medians of {REPEATS} loads, with the two"
+        " sizes in turn. The time ends when the browser reports the page as loaded, or shows the"
+        " dialog."
     )
     with tempfile.TemporaryDirectory(prefix="kesin-bench-") as name:
         run(report, Path(name))

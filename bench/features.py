@@ -54,7 +54,7 @@ Go = Callable[[int], Run]
 def main(*, stores: list[str], rounds: int, peers: bool, against: str, write: bool) -> None:
     """Measure, print, and write docs/contributing/feature-benchmarks.md if asked."""
     set_up_logs(level="error")
-    report = Report("Benchmarks of the concepts")
+    report = Report("Feature benchmarks")
     report.say(_preamble(rounds))
     with ExitStack() as stack:
         places = _places(stack, stores)
@@ -74,13 +74,13 @@ def _preamble(rounds: int) -> str:
     return (
         f"Measured with `make bench ARGS='features --write'` on {when}: {os.cpu_count()} cores,"
         f" Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}; full durability;"
-        f" client and database share the machine{_others()} No-op jobs, {JOBS:,} a round"
-        f" ({round(JOBS * concepts.FEW):,} where each job has its own commit), one process,"
-        f" {drained.THREADS} threads on PostgreSQL and one elsewhere. Read the ratios, not the"
-        " rates: compared queues take turns, each in its own empty store, and a"
+        f" client and database share the machine{_others()} A round has {JOBS:,} no-op jobs"
+        f" ({round(JOBS * concepts.FEW):,} where each job has its own commit), in one process with"
+        f" {drained.THREADS} threads on PostgreSQL and one thread on the other stores. Compare the"
+        " ratios, not the rates: compared queues take turns, each in its own empty store, and a"
         f" ratio is the median of {rounds} rounds, with the lowest and the highest. *CPU* is"
-        " the ratio of processor time, of the client and of its server processes: it depends less"
-        " on other work on the machine, and lower is better."
+        " the ratio of processor time, of the client and its server processes; lower is better. It"
+        " depends less on other work on the machine."
     )
 
 
@@ -88,7 +88,7 @@ def _others() -> str:
     load = os.getloadavg()[0]
     if load <= 1:
         return "."
-    return f", which others used at the same time (load {load:.0f} at the start)."
+    return f" with other work (load {load:.0f} at the start)."
 
 
 # Where the stores are
@@ -204,9 +204,9 @@ def _used(report: Report, store: str, address: Address, rounds: int) -> None:
         if concept in (concepts.PRIORITY, concepts.SLOTTED, concepts.RATED, concepts.PARENTS):
             what = f"{store}: drain with {one.name} / without"
             report.aim(what, one.speed(_drain).middle, least=DRAIN_AT_LEAST)
-    report.say(f"## {store}: where a concept is used")
+    report.say(f"## {store}: when a feature is used")
     report.table(
-        ("concept", "enqueue, jobs/s", "/ plain", "CPU", "drain, jobs/s", "/ plain", "CPU"),
+        ("feature", "enqueue, jobs/s", "/ plain", "CPU", "drain, jobs/s", "/ plain", "CPU"),
         [(one.name, *_cells(one, _enqueue), *_cells(one, _drain)) for one in found],
     )
 
@@ -261,7 +261,7 @@ def revision_runs(tree: Path, address: str) -> Iterator[Go]:
 
 
 def _unused(report: Report, places: dict[str, Address], revision: str) -> None:
-    report.say(f"## Where they are not used: the plain queue compared with `{revision}`")
+    report.say(f"## When no feature is used: the plain queue compared with `{revision}`")
     try:
         with checked_out(revision) as before:
             found = {store: _against(before, address) for store, address in places.items()}
@@ -269,13 +269,13 @@ def _unused(report: Report, places: dict[str, Address], revision: str) -> None:
         report.say(f"Not measured: {problem.stderr.decode().strip()}")
         return
     report.say(
-        f"This commit against `{revision}`, with all changes in between, as % more time; and,"
-        " to show the noise of the machine, this commit against itself in the same turns."
-        f" {SESSIONS} sessions of {TURNS} rounds of {TURN_JOBS:,} jobs, each session in fresh"
-        " processes and stores. *Time* is the median of the rounds, its uncertainty, and the range"
-        " of their middle half. *CPU* is the mean of the cheapest quarter of the rounds, because"
-        " other work on the machine makes a round dearer and never cheaper, with the range that 95"
-        f" % of {RESAMPLES} resamplings of the rounds have."
+        f"The table compares this commit with `{revision}`, with all changes in between, as % more"
+        " time. To show the noise of the machine, it also compares this commit with itself in the"
+        f" same turns. There were {SESSIONS} sessions of {TURNS} rounds of {TURN_JOBS:,} jobs, each"
+        " session in new processes and stores. *Time* is the median of the rounds, its uncertainty,"
+        " and the range of their middle half. *CPU* is the mean of the cheapest quarter of the"
+        " rounds, because other work on the machine makes a round more expensive and never cheaper;"
+        f" the range contains 95 % of {RESAMPLES} resamplings of the rounds."
     )
     rows: list[tuple[str, ...]] = []
     for store, (changed, same) in found.items():
@@ -322,8 +322,8 @@ def _noise(itself: list[Compared]) -> str:
     differs = max(abs(one.percent) for one in figures)
     unsure = max((one.high - one.low) / 2 for one in figures)
     found = (
-        f"In processor time, this commit differs from itself by up to {differs:.1f} %, and a figure"
-        f" is known to ±{unsure:.1f} at best."
+        f"In processor time, this commit differs from itself by up to {differs:.1f} %, and the"
+        f" uncertainty of a figure is up to ±{unsure:.1f}."
     )
     if max(differs, unsure) <= AT_MOST_PERCENT:
         return found
@@ -384,13 +384,13 @@ BESIDE = (
     Beside(concepts.PRIORITY, "priority", "priority"),
     Beside(concepts.SLOTTED, "slots", "locks only: one at a time"),
     Beside(concepts.ONE_A_TENANT, "one_a_tenant", "one_a_tenant"),
-    Beside(concepts.SCHEDULES, "runs a function, makes no job", "schedules"),
+    Beside(concepts.SCHEDULES, "runs a function, creates no job", "schedules"),
     Beside(concepts.ASYNC, "always, see plain", "always, see plain"),
 )
 ONLY_OURS = (
-    "Neither has keys that stay taken after the job (a `dedupe_key` is free when the job is done, a"
-    " `queueing_lock` when it starts), rates, dependencies, typed payloads or progress. PgQueuer"
-    " limits concurrency per entrypoint, so ten tenants need ten entrypoints. Procrastinate's"
+    "Neither peer has keys that stay taken after the job (a `dedupe_key` is free when the job is"
+    " done, a `queueing_lock` when it starts), rates, dependencies, typed payloads or progress."
+    " PgQueuer limits concurrency per entrypoint, so ten tenants need ten entrypoints. Procrastinate's"
     " batches share their options: jobs with a `queueing_lock` each are deferred one by one;"
     " priorities and locks need a batch for each value."
 )

@@ -277,7 +277,7 @@ def remember(store: str, load: float, measured: list[Measured]) -> None:
 def page() -> str:
     """The page, from the last run of each store."""
     last = json.loads(LAST.read_text("utf-8"))
-    report = Report("Benchmarks of growing tables")
+    report = Report("Growth benchmarks")
     huge = all(measured[-1][0] == HUGE for *_, measured in last.values())
     runs = " and ".join(
         f"{when} ({TITLES[store]}, a load of {load:.0f} before it began)"
@@ -289,9 +289,9 @@ def page() -> str:
         f" {os.cpu_count()} cores, Python {platform.python_version()}, SQLite"
         f" {sqlite3.sqlite_version}, PostgreSQL with `jit = off` and otherwise default"
         " settings, full durability; client and database share the machine with"
-        f" other work. Medians of {REPEATS} rounds, each with every size."
-        " **Processor** is the time of the client and of its server sessions, and its ratio"
-        " counts; *wall* is elapsed time, for comparison."
+        f" other work. The figures are medians of {REPEATS} rounds, each with every size."
+        " **Processor** is the processor time of the client and its server sessions; the targets"
+        " apply to its ratio. *Wall* is elapsed time, for comparison."
     )
     report.say(FILLED)
     for store, (*_, measured) in sorted(last.items(), reverse=True):
@@ -336,18 +336,18 @@ def _show(report: Report, store: str, grown: list[Measured]) -> None:
 
 
 FILLED = """\
-One job ran through the engine; its rows (job, body, three events, search term) were multiplied in
-the database with other ids, times and order numbers, over 60 days, half of them older than the 30
-days after which they are pruned (`bench/filling.py`). Counters were raised to match. Before
-measuring, the counters are compared with the requested number, and 200 jobs spread over the table
-are found by their order number and replayed from their events."""
+One job ran through the engine. Its rows (job, body, three events, search term) were then copied in
+the database with other ids, times and order numbers, over 60 days. Half of them are older than 30
+days and can be pruned (`bench/filling.py`). The counters were increased to match. Before measuring,
+the counters are compared with the requested number, and 200 jobs spread over the table are found by
+their order number and replayed from their events."""
 
 WHY = """
 ## What this bench found
 
 - **prune: none old enough** read the jobs created up to a day after the limit, because the clock
   that creates ids may be ahead of the database's by a day. A prune now stops at the limit: a job
-  whose id is ahead is pruned later by as much.
+  whose id is ahead is pruned that much later.
 - **preview: the whole queue** read every job. It now counts jobs in states that no move starts
   from.
 - **search: what all jobs begin with** was stopped after 60 s on PostgreSQL in the first run with

@@ -70,7 +70,7 @@ class Figures:
 
 def main() -> int:
     asked = _arguments()
-    report = Report("Benchmarks of requests and start" if asked.write else "Load")
+    report = Report("Request and start-up benchmarks" if asked.write else "Load")
     if asked.beside:
         from bench import requests, startup
 
@@ -79,7 +79,8 @@ def main() -> int:
             more = " --folder DIR" if asked.folder else ""
             more += " --old SRC'" if asked.old else "'"
             other = (
-                f", SRC that of commit {_commit(asked.old)} with the libraries that it asked for"
+                f" (SRC is the `src` of commit {_commit(asked.old)}, with the libraries that it"
+                " required)"
                 if asked.old
                 else ""
             )

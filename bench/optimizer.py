@@ -35,10 +35,11 @@ def run(report: Report) -> None:
     report.say(
         f"Measured with `make bench ARGS='optiplan --write'` on {when}: {os.cpu_count()} cores,"
         f" Python {platform.python_version()}, rectpack {version('rectpack')}, HiGHS"
-        f" {version('highspy')}. Kerf 4 mm and trims of 10 mm on all sides, except for the"
-        " published orders (`beng`, `gcut`), which have neither. rectpack gets the kerf as larger"
-        " pieces and boards; it rotates all pieces or none, so none in orders with grain. The"
-        " checker verifies every plan of Kesin; rectpack makes no cuts and is not checked."
+        f" {version('highspy')}. The kerf is 4 mm and the trims are 10 mm on all sides, except for"
+        " the published orders (`beng`, `gcut`), which have neither. For rectpack, pieces and"
+        " boards are enlarged by the kerf. rectpack rotates either all pieces or none, so it"
+        " rotates none in orders with grain. The checker verifies every plan of Kesin. The plans"
+        " of rectpack have no cuts and are not checked."
     )
     quality(report)
     times(report)
@@ -89,7 +90,8 @@ def quality(report: Report) -> None:
         rows,
     )
     report.say(
-        "Boards for all orders, each packer with its best sequence of pieces for each order:"
+        "The number of boards for all orders. For each order, each packer uses its best sequence of"
+        " pieces."
     )
     report.table(
         ("packer", "boards"),
@@ -167,7 +169,7 @@ def _timed(demand: Demand) -> tuple[CuttingPlan, float, float]:
 
 def main(*, write: bool) -> None:
     """Measure, print, and write docs/contributing/optiplan-benchmarks.md if asked."""
-    report = Report("Benchmarks of the built-in optimiser")
+    report = Report("Optimiser benchmarks")
     run(report)
     text = report.text()
     print(text)

@@ -377,9 +377,9 @@ def _fastest(lanes: list[Lane]) -> Lane:
 def _tell_memory(report: Report, peaks: dict[str, waiting.Peak]) -> None:
     report.say("## Handlers that wait")
     report.say(
-        f"A worker process runs {waiting.HANDLERS:,} `async def` handlers at once, which all wait"
-        f" for {waiting.HELD_S:g} s while their leases are renewed: the peak resident size"
-        " (`VmHWM`), and its size before the first job."
+        f"A worker process runs {waiting.HANDLERS:,} `async def` handlers concurrently. All of them"
+        f" wait for {waiting.HELD_S:g} s while their leases are renewed. The table shows the peak"
+        " resident size (`VmHWM`) and the size before the first job."
     )
     rows = [
         (store, f"{peak.idle_mb:.0f}", f"{peak.waiting_mb:.0f}") for store, peak in peaks.items()
@@ -392,17 +392,17 @@ def _tell_memory(report: Report, peaks: dict[str, waiting.Peak]) -> None:
 
 def main(*, rounds: int, write: bool) -> None:
     """Measure, print, and write docs/contributing/pickup-benchmarks.md if asked."""
-    report = Report("Benchmarks of picking up")
+    report = Report("Pickup benchmarks")
     when = datetime.now(tz=UTC).strftime("%Y-%m-%d")
     report.say(
         f"Measured with `make bench ARGS='pickup --write'` on {when}: {os.cpu_count()} cores,"
         f" Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}; producer, workers"
         " and servers share the machine with other work (a load of"
-        f" {os.getloadavg()[0]:.1f} before it began), full durability. Milliseconds from the return"
-        " of the call that enqueues one job to the first line of its handler, in an idle worker"
-        " in another process; a handler that starts before the call returns counts as 0."
-        " Every queue has one worker with default settings, and all are idle at the same time:"
-        f" {rounds} rounds with one job for each, in random order,"
+        f" {os.getloadavg()[0]:.1f} before it began), full durability. The figures are milliseconds"
+        " from the return of the call that enqueues one job to the first line of its handler, in an"
+        " idle worker in another process. A handler that starts before the call returns counts as"
+        " 0. Every queue has one worker with default settings, and all workers are idle at the same"
+        f" time. Each of {rounds} rounds has one job for each queue, in random order,"
         f" {1_000 * GAP_S[0]:.0f} to {1_000 * GAP_S[1]:.0f} ms apart. *Idle* is the"
         f" processor time of the worker process over {IDLE_S:g} s without a job, after the last"
         " round, without the server's share."

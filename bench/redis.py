@@ -42,7 +42,7 @@ WORKERS = (1, 2, 3)
 PATIENCE_S = 120.0
 WAYS = {
     "Kesin, engine": (JOBS, {"threads": lanes.LANES}),
-    "Kesin, one job a claim": (ONE_BY_ONE, {"batch": 1}),
+    "Kesin, one job per claim": (ONE_BY_ONE, {"batch": 1}),
 }
 
 
@@ -72,7 +72,7 @@ def _drains(report: Report, *, durable: bool) -> None:
     engine, one, rq = best.values()
     kind = "flushed" if durable else "in memory"
     report.aim(f"engine / RQ, {kind}", engine / rq, least=10)
-    report.aim(f"one job a claim / RQ, {kind}", one / rq, least=1)
+    report.aim(f"one job per claim / RQ, {kind}", one / rq, least=1)
 
 
 def _keep(best: dict[str, float], way: str, per_second: float) -> None:
@@ -109,9 +109,9 @@ def _pdfs(report: Report) -> None:
         speeds.append(PDFS / seconds)
         say(f"{count} workers: {speeds[-1]:.1f} PDFs/s")
     report.say(
-        f"## PDFs\n\n{PDFS} invoices, from the first request to the last stored PDF, with 1 to 3"
-        " `kesin worker pdf --rq`, each with its own browser; they share the cores with Redis and"
-        " the client."
+        f"## PDFs\n\nThe time for {PDFS} invoices, from the first request to the last stored PDF,"
+        " with 1 to 3 `kesin worker pdf --rq` processes. Each has its own browser; all share the"
+        " cores with Redis and the client."
     )
     report.table(("workers", *map(str, WORKERS)), [("PDFs/s", *(f"{one:.1f}" for one in speeds))])
     report.aim("two workers / one", speeds[1] / speeds[0], least=1.3)

@@ -90,8 +90,9 @@ def run(report: Report, clients: int, seconds: float, folder: str | None, old: s
         for which, taken in turns.items()
     }
     report.say(
-        f"## Single enqueues\n\n{clients} clients for {seconds:g} s: medians of {ROUNDS}"
-        f" interleaved rounds on {os.cpu_count()} cores, shared by servers and clients."
+        f"## Single enqueues\n\n{clients} clients send requests for {seconds:g} s. The figures are"
+        f" medians of {ROUNDS} interleaved rounds on {os.cpu_count()} cores, which servers and"
+        " clients share."
     )
     rows, slowest = [], {}
     for which, taken in turns.items():
@@ -100,7 +101,7 @@ def run(report: Report, clients: int, seconds: float, folder: str | None, old: s
         shown = [f"{load._quantile(times, share) * 1_000:,.0f}" for share in (0.5, 0.99)]
         cost = median(cost for _, cost in taken)
         rows.append((which, f"{per_s[which]:,.0f}", *shown, f"{cost:.2f}"))
-    report.table(("server", "enqueues per second", "p50 ms", "p99 ms", "CPU ms an answer"), rows)
+    report.table(("server", "enqueues per second", "p50 ms", "p99 ms", "CPU ms per response"), rows)
     failed = [error for taken in turns.values() for figures, _ in taken for error in figures.errors]
     report.aim("errors", len(failed), most=1)
     report.aim(f"{KESIN} / {BARE}", per_s[KESIN] / per_s[BARE], least=0.5)
@@ -132,9 +133,10 @@ def posted(report: Report, folder: str | None) -> None:
     times = [line["ms"] for line in lines if line.get("route") == "/pdf/jobs"][10:]
     p99 = load._quantile(times, 0.99)
     report.say(
-        f"## `POST /pdf/jobs`\n\nOne client, {len(times)} new jobs, each checked against its"
-        f" template's schema and written to disk before the response: {median(times):.1f} ms in"
-        f" the server (median), {p99:.1f} ms (99th percentile), {spent:.2f} ms of processor time."
+        f"## `POST /pdf/jobs`\n\nOne client requests {len(times)} new jobs. Each is checked against"
+        " its template's schema and written to disk before the response. This takes"
+        f" {median(times):.1f} ms in the server (median) or {p99:.1f} ms (99th percentile), and"
+        f" {spent:.2f} ms of processor time."
     )
     report.aim("POST /pdf/jobs, milliseconds in the server, median", median(times), most=4)
 

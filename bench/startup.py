@@ -109,12 +109,15 @@ def tell(report: Report, runs: int) -> None:
     """Add the times to a report, with their aims."""
     taken = measure(runs)
     wall, processor = taken[NOTHING]
-    report.say(f"## Start\n\nMedians of {runs} runs, of services and workers half as many.")
+    report.say(
+        f"## Start\n\nThe figures are medians of {runs} runs; services and workers have half as"
+        " many."
+    )
     rows = [
         (name, f"{a:,.0f}", f"{b:,.0f}", f"{a / wall:.1f}", f"{b / processor:.1f}")
         for name, (a, b) in taken.items()
     ]
-    beside = "beside Python itself"
+    beside = "/ Python itself"
     report.table(("command", "ms", "CPU ms", beside, f"{beside}, CPU"), rows)
     report.aim("kesin --help / bare interpreter, CPU", taken["kesin --help"][1] / processor, most=6)
     report.aim("kesin serve, seconds to the first answer", taken[SERVE][0] / 1_000, most=1)
