@@ -1,4 +1,4 @@
-"""The history of a job, replayed; and what happens to those who change a row behind its back."""
+"""Replay a job's history, and see how the database refuses changes from a SQL prompt."""
 
 import sqlite3
 import tempfile
@@ -13,9 +13,9 @@ with tempfile.TemporaryDirectory() as folder:
     parcels = Queue("parcels", task_lifecycle(), store, clock=clock)
 
     def deliver(job: Job) -> Done:
-        """Find nobody at home the first time."""
+        """Fail on the first attempt."""
         if job.attempt_count == 1:
-            raise Failed("NOBODY_HOME", "the bell was rung twice")
+            raise Failed("NOT_AT_HOME", "no answer after two rings")
         return Done({"signed": "M. Yıldız"})
 
     parcel = parcels.enqueue({"street": "Gül Sokak 7"}).id
@@ -31,7 +31,7 @@ with tempfile.TemporaryDirectory() as folder:
     outcome = verify(store, "parcels")
     print(f"replayed {outcome.events} events of {outcome.jobs} job: equal is {bool(outcome)}")
 
-    with sqlite3.connect(file) as prompt:  # a person with a SQL prompt
+    with sqlite3.connect(file) as prompt:  # like a SQL prompt
         for sql in ("UPDATE job SET state = 'ready'", "DELETE FROM event"):
             try:
                 prompt.execute(sql)

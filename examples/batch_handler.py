@@ -1,15 +1,15 @@
-"""A handler that takes many jobs at once and answers for each: one request instead of hundreds."""
+"""A handler for a batch of jobs, with a result for each: one request instead of hundreds."""
 
 from collections.abc import Sequence
 
 from kesin import Category, Done, Failed, Job, NewJob, Queue, Worker, open_store, task_lifecycle
 
 points = Queue("points", task_lifecycle(), open_store(":memory:"))
-known = {f"customer-{n}" for n in range(290)}  # the other side knows these
+known = {f"customer-{n}" for n in range(290)}  # the receiver's customers
 
 
 def upload(jobs: Sequence[Job]) -> list[Done | Failed]:
-    """Send a whole batch; answers stand in the order of the jobs."""
+    """Send a whole batch; return the results in the order of the jobs."""
     print(f"one request with {len(jobs)} rows")
     return [
         Done()

@@ -1,4 +1,4 @@
-"""A lifecycle with a hole in it: the proof finds the hole, and the queue does not start."""
+"""Lifecycles that break a rule: the proof shows the path, and the queue does not start."""
 
 from dataclasses import replace
 
@@ -7,12 +7,12 @@ from kesin import Queue, Unproved, open_store, prove, task_lifecycle
 sound = task_lifecycle(max_attempts=2)
 print(prove(sound), end="\n\n")
 
-# Somebody finds the sweeper's move superfluous: "our workers never die".
+# Without the sweeper's move `recover`, the job of a dead worker stays claimed.
 forgetful = replace(sound, moves=tuple(move for move in sound.moves if move.name != "recover"))
 for broken in prove(forgetful).broken:
-    print(broken, end="\n\n")  # the rule, and the shortest way a job gets there
+    print(broken, end="\n\n")  # the rule, and the shortest path that breaks it
 
-# Somebody forgets to count the attempts: a job that fails goes round for ever.
+# If a claim counts no attempt, a failing job is retried for ever.
 endless = replace(
     sound,
     moves=tuple(

@@ -1,4 +1,4 @@
-"""A worker is killed in the middle of a job; the lease runs out and the sweeper takes it back."""
+"""A worker is killed while it runs a job; when the lease expires, the sweeper recovers the job."""
 
 import signal
 import subprocess
@@ -9,22 +9,22 @@ from pathlib import Path
 
 from kesin import Job, Queue, Sweeper, Worker, open_store, set_up_logs, task_lifecycle
 
-LEASE_S = 0.5  # short, so that this ends soon; the default is 60 s
+LEASE_S = 0.5  # short, so that the example ends soon; the default is 60 s
 
 
 def hang(job: Job) -> None:
-    """Begin and never end."""
+    """Start and never return."""
     print("begun", job.id, flush=True)
     threading.Event().wait()
 
 
 def as_victim(file: str) -> None:
-    """Be the process that gets killed."""
+    """Run the worker that is killed."""
     Worker(Queue("work", task_lifecycle(), open_store(file)), hang, lease_seconds=LEASE_S).run()
 
 
 def main() -> None:
-    """Kill it, sweep, and do the work over."""
+    """Kill the worker, sweep, and run the job again."""
     with tempfile.TemporaryDirectory() as folder:
         file = str(Path(folder) / "kesin.db")
         queue = Queue("work", task_lifecycle(), open_store(file))
@@ -32,12 +32,12 @@ def main() -> None:
 
         victim = subprocess.Popen([sys.executable, __file__, file], stdout=subprocess.PIPE)
         with victim:
-            victim.stdout.readline()  # it has the job, and renews its lease while it lives
+            victim.stdout.readline()  # the worker has claimed the job and renews its lease
             victim.send_signal(signal.SIGKILL)
         print("killed:", queue.stats().states)
 
         sweeper = Sweeper([queue])
-        while not sweeper.sweep().total:  # until the lease is over
+        while not sweeper.sweep().total:  # until the lease has expired
             threading.Event().wait(0.05)
         print("swept: ", queue.stats().states)
 
@@ -46,7 +46,7 @@ def main() -> None:
         queue.store.close()
 
 
-set_up_logs()  # to standard error, and only warnings
+set_up_logs()  # logs warnings to standard error
 if sys.argv[1:]:
     as_victim(sys.argv[1])
 else:

@@ -7,7 +7,7 @@ mails = Queue("mails", task_lifecycle(), store)
 
 
 def send(job: Job) -> Done:
-    """Write one mail; what it returns is kept with the job."""
+    """Send a mail; the returned value is stored with the job."""
     print(f"to {job.payload['to']}: {job.payload['subject']}")
     return Done({"sent": True})
 

@@ -1,4 +1,4 @@
-"""A lifecycle of one's own: refunds that a person approves when they are large."""
+"""Your own lifecycle: an operator approves large refunds."""
 
 from kesin import (
     STAY,
@@ -22,11 +22,11 @@ from kesin import (
 )
 
 LARGE = 1_000  # lira
-TO_DO = ("asked", "approved")  # a claim leaves the state as it is, so the handler can read it
+TO_DO = ("asked", "approved")  # a claim keeps the state, so the handler can read it
 
 STATES = (
     State("asked", initial=True),
-    State("held", resting=True),  # a person takes it on
+    State("held", resting=True),  # until an operator approves it
     State("approved"),
     State("paid", terminal=True, success=True),
     State("failed", resting=True),
@@ -59,7 +59,7 @@ print(prove(refund))
 
 
 def pay(job: Job) -> Done | Act:
-    """Pay small ones at once; large ones once somebody approved."""
+    """Pay small refunds immediately and large ones after approval."""
     if job.payload["lira"] > LARGE and job.state != "approved":
         return Act("hold", note={"why": f"more than {LARGE} lira"})
     return Done({"paid": job.payload["lira"]})

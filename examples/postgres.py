@@ -2,7 +2,7 @@
 
     KESIN_DATABASE_URL=postgresql://user:password@host/database python examples/postgres.py
 
-It makes a schema `kesin` in that database, and a queue `example` in it.
+It creates the schema `kesin` in that database, with a queue `example`.
 """
 
 import os
@@ -17,14 +17,14 @@ if not address.startswith(("postgresql://", "postgres://")):
 
 
 def greet(job: Job) -> None:
-    """Work as on SQLite: a worker never knows where its jobs are kept."""
+    """Greet; the handler is the same on every store."""
     print("hello", job.payload)
 
 
 try:
-    store = open_store(address)  # brings the schema up to date; migrate=False leaves that to you
+    store = open_store(address)  # migrates the schema, unless you pass migrate=False
 except StoreError as problem:
-    sys.exit(f"{problem}: is the server there, the password in PGPASSWORD?")
+    sys.exit(f"{problem}: check that the server runs and that PGPASSWORD is set")
 example = Queue("example", task_lifecycle(), store)
 example.enqueue("Ankara")
 example.enqueue("İzmir")

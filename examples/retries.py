@@ -1,4 +1,4 @@
-"""Failures: a code decides what follows, a budget how often, a backoff when."""
+"""Failures: the code determines what happens, the budget how often, the backoff when."""
 
 from kesin import (
     Backoff,
@@ -12,7 +12,7 @@ from kesin import (
     task_lifecycle,
 )
 
-clock = ManualClock()  # stands still until it is told to move
+clock = ManualClock()  # does not move until `advance` is called
 started = clock.now()
 rules = task_lifecycle(max_attempts=3, backoff=Backoff((10, 60)))
 calls = Queue("calls", rules, open_store(":memory:"), clock=clock)
@@ -22,7 +22,7 @@ def call(job: Job) -> None:
     """Fail in two ways: the first may work later, the second never will."""
     print(f"{(clock.now() - started) // 1_000_000:3} s  attempt {job.attempt_count}: {job.payload}")
     if job.payload == "the line is busy":
-        raise Failed("BUSY", "nobody picked up")  # an unknown code is TRANSIENT: tried again
+        raise Failed("BUSY", "the line is busy")  # an unknown code is TRANSIENT: retried
     raise Failed("NO_SUCH_NUMBER", "11 digits expected", category=Category.VALIDATION)
 
 
@@ -30,7 +30,7 @@ busy = calls.enqueue("the line is busy").id
 wrong = calls.enqueue("the number is wrong").id
 worker = Worker(calls, call)
 worker.drain()
-for pause_s in (9, 1, 60):  # nothing is due after 9 s; then after 10 s, and 60 s later
+for pause_s in (9, 1, 60):  # nothing is due after 9 s; retries after 10 s and 60 s later
     clock.advance(pause_s)
     worker.drain()
 

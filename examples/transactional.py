@@ -1,4 +1,4 @@
-"""Several calls in one transaction: all of them happen, or none does."""
+"""Several calls in one transaction: all take effect, or none does."""
 
 from kesin import BadInput, Queue, Worker, open_store, task_lifecycle
 
@@ -16,7 +16,7 @@ def order_with_invoice(number: int, amount: float) -> str:
 
 
 try:
-    order_with_invoice(1, float("nan"))  # the order is fine, its invoice is not JSON
+    order_with_invoice(1, float("nan"))  # the order is valid, but its invoice is not JSON
 except BadInput as refused:
     print(f"{refused.field}: {refused.code}")
 print(f"after the failure: {orders.stats().total} orders, {invoices.stats().total} invoices")
@@ -24,7 +24,7 @@ print(f"after the failure: {orders.stats().total} orders, {invoices.stats().tota
 order = order_with_invoice(1, 120.5)
 print(f"after the commit: {orders.stats().total} order, {invoices.stats().total} invoice")
 
-# The same for moves: cancel one and enqueue its replacement, or keep the first.
+# The same for moves: cancel an order and enqueue its replacement, or do neither.
 with store.transaction():
     cancelled = orders.act("cancel", actor="ayse", ids=[order], reason="wrong address")
     orders.enqueue({"order": 2, "instead_of": order})

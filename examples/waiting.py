@@ -1,4 +1,4 @@
-"""A job that waits for a file: it lets go of its claim, looks again, and has a deadline."""
+"""A job that waits for a file: it drops its claim, checks again later, and has a deadline."""
 
 import tempfile
 from pathlib import Path
@@ -33,7 +33,7 @@ from kesin import (
     unclaimed,
 )
 
-LATE = Fixed("NO_FILE", Category.TRANSIENT, "no file came within ten minutes")
+LATE = Fixed("NO_FILE", Category.TRANSIENT, "no file arrived within ten minutes")
 GAVE_UP = Fixed("MAX_ATTEMPTS", Category.PERMANENT, "all attempts were used")
 BOTH = ("new", "waiting")
 
@@ -49,7 +49,7 @@ moves = (
     Move("claim", ("new",), STAY, by=("worker",), when=(due, unclaimed, budget_left),
          claim="take", attempt="count"),
     Move("claim", ("waiting",), STAY, by=("worker",), when=(due, unclaimed, timer_not_over),
-         claim="take"),  # a wake-up: it counts no attempt, and the timer cuts it off
+         claim="take"),  # a check: it uses no attempt, and the timer limits the wait
     Move("wait", ("new",), "waiting", by=("worker",), when=(holds_claim,),
          claim="drop", run_at="input", timer=After(600)),  # the first wait sets the deadline
     Move("wait", ("waiting",), STAY, by=("worker",), when=(holds_claim,),
@@ -74,21 +74,21 @@ errors = Taxonomy(
 
 
 def fetch(job: Job) -> Done | Wait:
-    """Never sleep: say when to look again, and the worker is free for other jobs."""
+    """Return when to check again instead of sleeping, so the worker can run other jobs."""
     file = Path(job.payload)
     return Done({"bytes": file.stat().st_size}) if file.exists() else Wait(seconds=60)
 
 
-set_up_logs()  # to standard error, and only warnings
+set_up_logs()  # logs warnings to standard error
 clock = ManualClock()
 pickups = Queue(
     "pickups", Lifecycle("pickup", states, moves, errors), open_store(":memory:"), clock=clock
 )
 with tempfile.TemporaryDirectory() as folder:
-    ids = [pickups.enqueue(f"{folder}/{name}").id for name in ("comes", "never")]
+    ids = [pickups.enqueue(f"{folder}/{name}").id for name in ("arrives", "missing")]
     for minute in range(12):
         if minute == 2:
-            Path(folder, "comes").write_text("here it is")
+            Path(folder, "arrives").write_text("content")
         Worker(pickups, fetch).drain()
         Sweeper([pickups]).sweep()
         clock.advance(60)

@@ -1,6 +1,6 @@
 """A shop with Django: an order and its mail are saved together, or not at all.
 
-`python shop.py runserver` serves it, `python shop.py worker` works, and sees to the schedule too.
+`python shop.py runserver` serves the shop; `python shop.py worker` runs its jobs and its schedule.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Order(models.Model):
 
 
 if Order._meta.db_table not in connection.introspection.table_names():  # noqa: SLF001
-    with connection.schema_editor() as editor:  # a project of its own has migrations
+    with connection.schema_editor() as editor:  # a real project has migrations
         editor.create_model(Order)
 
 
@@ -79,7 +79,7 @@ def order(request: HttpRequest) -> JsonResponse:
 
 
 async def send(job: Job) -> dict[str, str]:
-    """Send a mail: many at once, since each waits for a server."""
+    """Send a mail. Many run concurrently, because each waits for a server."""
     to = job.payload["to"]
     await asyncio.to_thread(send_mail, "Your order", "It is on its way.", "shop@example.org", [to])
     return {"sent_to": to}

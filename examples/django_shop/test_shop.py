@@ -17,7 +17,7 @@ from kesin import Worker
 
 
 class MailServer(socketserver.ThreadingTCPServer):
-    """As much SMTP as a mail needs; it keeps what it was sent."""
+    """A minimal SMTP server that stores the mails it receives."""
 
     daemon_threads = True
 

@@ -1,6 +1,6 @@
 """A shop with FastAPI and SQLAlchemy: an order and its mail are saved together, or not at all.
 
-`uvicorn shop:app` serves it, `python shop.py` is its worker, which sees to the schedule too.
+`uvicorn shop:app` serves the shop; `python shop.py` runs the worker, which also runs the schedule.
 """
 
 from __future__ import annotations
@@ -81,13 +81,13 @@ def order(new: NewOrder, db: Annotated[Session, Depends(session)]) -> dict[str, 
         Mail(to=new.email, order=saved.id), key=f"order-{saved.id}", once=True, within=db
     )
     if new.price <= 0:
-        raise HTTPException(422, "nothing costs nothing")  # neither is saved
+        raise HTTPException(422, "the price must be positive")  # neither is saved
     db.commit()
     return {"order": saved.id, "mail": mail.id}
 
 
 async def send(job: Job) -> dict[str, str]:
-    """Send a mail: many at once, since each waits for a server."""
+    """Send a mail. Many run concurrently, because each waits for a server."""
     mail: Mail = job.payload
     if "@" not in mail.to:
         raise Failed("NO_ADDRESS", f"{mail.to} is not an address", category="PERMANENT")
@@ -99,7 +99,7 @@ async def send(job: Job) -> dict[str, str]:
 
 
 def deliver(message: EmailMessage) -> None:
-    """Hand a mail to the server; while it is away, the job is tried again."""
+    """Send a mail through the server; if it is unreachable, the job is retried."""
     with smtplib.SMTP(os.environ.get("MAIL_SERVER", "localhost:25")) as server:
         server.send_message(message)
 

@@ -11,7 +11,7 @@ from kesin import Worker
 
 
 class MailServer(socketserver.ThreadingTCPServer):
-    """As much SMTP as a mail needs; it keeps what it was sent."""
+    """A minimal SMTP server that stores the mails it receives."""
 
     daemon_threads = True
 
@@ -61,7 +61,7 @@ def test_an_order_and_its_mail(shop, mail_server):
     assert "To: ada@example.org" in sent
 
 
-def test_a_mail_is_tried_again_while_the_server_is_away(shop, mail_server):
+def test_a_mail_is_retried_while_the_server_is_unreachable(shop, mail_server):
     mail_server.server_close()
     job = shop.mails.enqueue(shop.Mail(to="ada@example.org"))
     Worker(shop.mails, shop.send).drain()
@@ -76,7 +76,7 @@ def test_an_order_that_is_refused_leaves_no_mail(shop):
         assert session.query(shop.Order).count() == 0
 
 
-def test_a_mail_without_an_address_fails_for_good(shop):
+def test_a_mail_without_an_address_is_not_retried(shop):
     job = shop.mails.enqueue(shop.Mail(to="nowhere"))
     Worker(shop.mails, shop.send).drain()
     assert shop.mails.job(job.id).error_code == "NO_ADDRESS"

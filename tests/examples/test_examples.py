@@ -33,7 +33,7 @@ PRINTED = {
     "retries": " 70 s  attempt 3: the line is busy",
     "tenants_and_pause": "a claim of 10: {'ankara': 5, 'izmir': 5}",
     "transactional": "after the failure: 0 orders, 0 invoices",
-    "waiting": "failed after 10 waits and 1 attempt: no file came within ten minutes",
+    "waiting": "failed after 10 waits and 1 attempt: no file arrived within ten minutes",
 }
 AS_PROCESS = "crash_recovery"  # is about processes; the others run in this one
 

@@ -1,4 +1,4 @@
-"""Webhooks, delivered: a workload that Kesin finds through its entry point."""
+"""Webhook delivery: a workload that Kesin finds through its entry point."""
 
 from kesin import Workload
 from kesin_courier.api import courier_router
@@ -8,7 +8,7 @@ from kesin_courier.work import courier_worker
 
 
 def courier_pages() -> object:
-    """Its part of the dashboard, loaded when the dashboard starts."""
+    """The workload's dashboard pages, imported when the dashboard starts."""
     from kesin_courier.pages import PAGES
 
     return PAGES
@@ -17,7 +17,7 @@ def courier_pages() -> object:
 COURIER = Workload(
     "courier",
     courier_lifecycle,
-    "Webhooks to other people's servers",
+    "Webhooks to external servers",
     title="Webhooks",
     job_title=receiver,
     worker=courier_worker,

@@ -6,7 +6,7 @@ _NAT64 = IPv6Network("64:ff9b::/96")
 
 
 def is_public(text: str) -> bool:
-    """Whether anybody could reach it: not this machine, its network, or a group of machines."""
+    """Whether it is a public address: not this machine, its network, or a multicast group."""
     address = ip_address(text.partition("%")[0])
     if isinstance(address, IPv6Address):
         address = _inside(address) or address
@@ -14,7 +14,7 @@ def is_public(text: str) -> bool:
 
 
 def _inside(address: IPv6Address) -> IPv4Address | None:
-    """The old address that some new ones carry: a gateway would lead there."""
+    """The IPv4 address inside some IPv6 addresses, to which a gateway would connect."""
     if address in _NAT64:
         return IPv4Address(int(address) & 0xFFFFFFFF)
     return address.ipv4_mapped or address.sixtofour

@@ -1,4 +1,4 @@
-"""The door: deliveries come in, and reports go out, under the rights of whoever asks."""
+"""The HTTP routes: accept deliveries and report on them, with the caller's permissions."""
 
 from typing import Annotated
 
@@ -9,24 +9,24 @@ from kesin_courier.schemas import Accepted, Delivery, Report
 from kesin_courier.send import BadAddress, read_url
 
 
-def asker(request: Request) -> Actor:
-    """Whoever asks, as the service found out."""
+def caller(request: Request) -> Actor:
+    """The caller, as the service authenticated it."""
     actor: Actor = request.state.actor
     if not actor.grants:
-        raise NotSignedIn("sign in, or send a key")
+        raise NotSignedIn("sign in, or send an API key")
     return actor
 
 
-Asker = Annotated[Actor, Depends(asker)]
+Caller = Annotated[Actor, Depends(caller)]
 
 
 def courier_router(context: WorkloadContext) -> APIRouter:
-    """Its routes; the command layer decides who may use them."""
+    """The workload's routes; the command layer checks permissions."""
     router = APIRouter(prefix="/api/courier", tags=["courier"])
     queue, commands = context.queue, context.commands
 
     @router.post("/deliveries", status_code=202)
-    def accept(wanted: Delivery, actor: Asker) -> Accepted:
+    def accept(wanted: Delivery, actor: Caller) -> Accepted:
         """Enqueue a delivery; a worker sends it as soon as it is free."""
         commands.queue(actor, queue.name, "operate", "enqueue")
         if wanted.site not in {site.id for site in commands.accounts.sites(actor)}:
@@ -36,20 +36,20 @@ def courier_router(context: WorkloadContext) -> APIRouter:
             raise Forbidden("you have no access to this site")
         try:
             read_url(wanted.url)
-            told = {"url": wanted.url, "body": wanted.body}
-            born = queue.enqueue(told, key=wanted.key, tenant=wanted.site, actor=actor.name)
+            payload = {"url": wanted.url, "body": wanted.body}
+            job = queue.enqueue(payload, key=wanted.key, tenant=wanted.site, actor=actor.name)
         except BadAddress as problem:
             raise Invalid(str(problem), code="bad_url", details={"field": "url"}) from None
         except BadInput as bad:
             raise Invalid(str(bad), code=bad.code, details={"field": bad.field}) from None
         commands.accounts.note(
-            actor, "queue.enqueue", queue=queue.name, site=wanted.site, target=born.id
+            actor, "queue.enqueue", queue=queue.name, site=wanted.site, target=job.id
         )
-        return Accepted(id=born.id, result=born.result)
+        return Accepted(id=job.id, result=job.result)
 
     @router.get("/deliveries/{delivery_id}")
-    def report(delivery_id: str, actor: Asker) -> Report:
-        """How far it came; a delivery of another site is not found."""
+    def report(delivery_id: str, actor: Caller) -> Report:
+        """The state of a delivery; 404 for deliveries of other sites."""
         history = commands.job(actor, delivery_id)
         job = history.job
         if job.queue != queue.name:

@@ -1,4 +1,4 @@
-"""A delivery's rules: the plain task's, and a move for receivers that say when to come back."""
+"""The lifecycle of a delivery: that of ``task``, plus moves for a pause that a receiver requests."""
 
 from dataclasses import replace
 

@@ -14,7 +14,7 @@ router = page_router()
 
 
 def links(ctx: PageContext) -> list[Link]:
-    """The page in the navigation, for those who may see deliveries."""
+    """The navigation link, for users who may see deliveries."""
     return [Link(ctx.say("Deliveries"), PATH)] if ctx.actor.has("read") else []
 
 

@@ -1,4 +1,4 @@
-"""What goes in and out of the door."""
+"""Request and response bodies."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from kesin import MAX_KEY, MAX_TENANT
 
 
 class Delivery(BaseModel):
-    """Something to deliver. Of the deliveries of a site on their way, one can have a key."""
+    """A delivery to enqueue. Only one open delivery of a site can have a given key."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -19,14 +19,14 @@ class Delivery(BaseModel):
 
 
 class Accepted(BaseModel):
-    """It is kept; ``duplicate`` names the delivery that has the key."""
+    """The delivery is stored; for ``duplicate``, ``id`` is the delivery that has the key."""
 
     id: str
     result: str
 
 
 class Report(BaseModel):
-    """How far a delivery came. Neither its URL nor its body is repeated: both may hold secrets."""
+    """The state of a delivery, without its URL and body, which may contain secrets."""
 
     id: str
     site: str

@@ -1,8 +1,8 @@
-"""One POST to somebody else's server: never to our own network, bounded in time and size.
+"""One POST to an external server: never to our own network, with limits on time and size.
 
-The producer chooses the URL, so it may not be used to reach what only this machine can reach. The
-name is resolved once and the very address that was checked is connected to: a name that changes
-between the two cannot slip through. Redirects are not followed, proxies not asked.
+The producer chooses the URL, so it must not give access to addresses that only this machine can
+reach. The name is resolved once, and the connection uses the checked address, so a name that
+changes in between has no effect. Redirects are not followed, and proxies are not used.
 """
 
 import re
@@ -20,43 +20,43 @@ from kesin_courier.addresses import is_public
 from kesin_courier.settings import CourierSettings
 
 MAX_URL = 2_048
-MAX_QUOTE_BYTES = 500  # of an answer: the status decides, its text is only quoted to people
-MAX_ADDRESSES = 4  # of one name that are tried
-LONGEST_PAUSE_S = 3_600  # that a receiver may ask for
+MAX_QUOTE_BYTES = 500  # of a response: its text is only quoted in error messages
+MAX_ADDRESSES = 4  # tried for one name
+LONGEST_PAUSE_S = 3_600  # that a receiver may request
 _PLAIN = re.compile(r"[\x21-\x7e]+")
 _PORTS = {"http": 80, "https": 443}
 
 
 class BadAddress(ValueError):
-    """Not a URL that anything is delivered to."""
+    """The URL is invalid."""
 
 
 class Reply(NamedTuple):
-    """What the receiver said."""
+    """The receiver's response."""
 
     status: int
     text: str
-    pause_s: int | None  # it wants to be left alone for so long
+    pause_s: int | None  # from Retry-After
 
 
 def read_url(url: str) -> SplitResult:
-    """The parts of a URL; raises BadAddress with what is wrong with it."""
+    """The parts of a URL; raises BadAddress with the reason if it is invalid."""
     if len(url) > MAX_URL or not _PLAIN.fullmatch(url):
-        raise BadAddress(f"a URL is 1…{MAX_URL} ASCII characters without spaces")
+        raise BadAddress(f"a URL must have 1…{MAX_URL} ASCII characters and no spaces")
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as problem:
-        raise BadAddress(f"no URL: {problem}") from None
+        raise BadAddress(f"this is not a URL: {problem}") from None
     if parts.scheme not in _PORTS or not parts.hostname or port == 0:
-        raise BadAddress("a URL starts with https:// or http:// and names a host")
+        raise BadAddress("a URL must start with https:// or http:// and contain a host")
     if parts.username is not None:
-        raise BadAddress("a URL may hold no user name or password")
+        raise BadAddress("a URL must not contain a user name or password")
     return parts
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str], settings: CourierSettings) -> Reply:
-    """Send it once. Raises Failed where no answer came, or where nothing may be sent."""
+    """Send it once. Raises Failed if there is no response, or if the address is refused."""
     try:
         parts = read_url(url)
     except BadAddress as problem:
@@ -79,12 +79,12 @@ def _resolved(host: str, port: int, *, allow_private: bool) -> list[str]:
         raise Failed("NO_ANSWER", f"the name {host} was not found: {problem}") from None
     addresses = list(dict.fromkeys(str(one[4][0]) for one in found))
     if not allow_private and not all(map(is_public, addresses)):
-        raise Failed("PRIVATE_ADDRESS", f"{host} is no public address")
+        raise Failed("PRIVATE_ADDRESS", f"{host} is not a public address")
     return addresses[:MAX_ADDRESSES]
 
 
 def _connected(addresses: list[str], port: int, timeout_s: float) -> socket.socket:
-    """A connection to the first address that takes one; all together have ``timeout_s``."""
+    """A connection to the first address that accepts one, within ``timeout_s`` in total."""
     problem: OSError | None = None
     for address in addresses:
         try:
@@ -104,7 +104,7 @@ def _exchange(
 ) -> Reply:
     connection.request("POST", path, body, dict(headers))
     with connection.getresponse() as answer:
-        if line.late:  # headers that break off read like headers that end
+        if line.late:  # truncated headers look like complete ones
             raise TimeoutError
         quote = b""
         with suppress(OSError, HTTPException):
@@ -114,14 +114,14 @@ def _exchange(
 
 
 def _seconds(wanted: str) -> int | None:
-    """A pause the receiver asks for; a date is left to the lifecycle's own pauses."""
+    """The pause that the receiver requests; for a date, the lifecycle's own pauses apply."""
     return min(int(wanted), LONGEST_PAUSE_S) if re.fullmatch(r"[0-9]{1,9}", wanted) else None
 
 
 class _Deadline:
-    """Cuts the line after a while: a socket's own timeout starts anew with every byte that comes.
+    """Closes the connection after a time: a socket's own timeout restarts with every byte.
 
-    What goes wrong on the line comes out as Failed.
+    Connection errors are raised as Failed.
     """
 
     def __init__(self, sock: socket.socket, seconds: float) -> None:
@@ -133,23 +133,23 @@ class _Deadline:
 
     @property
     def late(self) -> bool:
-        """Whether the line was cut."""
+        """Whether the deadline closed the connection."""
         return self._late.is_set()
 
     def secured(self, host: str) -> ssl.SSLSocket:
-        """The line under TLS, with a certificate of that host at its end."""
+        """The connection with TLS, after checking the certificate of that host."""
         context = ssl.create_default_context()
         secured = context.wrap_socket(
             self._sock, server_hostname=host, do_handshake_on_connect=False
         )
-        self._sock = secured  # from here on this is what a deadline cuts
+        self._sock = secured  # from now on, the deadline closes this socket
         secured.do_handshake()
         return secured
 
     def _cut(self) -> None:
         self._late.set()
         with suppress(OSError):
-            socket.socket.shutdown(self._sock, socket.SHUT_RDWR)  # under TLS, too: no farewell
+            socket.socket.shutdown(self._sock, socket.SHUT_RDWR)  # no TLS closing handshake
 
     def __enter__(self) -> Self:
         self._timer.start()
@@ -161,6 +161,6 @@ class _Deadline:
         if isinstance(problem, ssl.SSLCertVerificationError):
             raise Failed("BAD_CERTIFICATE", problem.verify_message) from None
         if isinstance(problem, TimeoutError) or (problem and self.late):
-            raise Failed("TIMEOUT", "no answer came in time") from None
+            raise Failed("TIMEOUT", "there was no response in time") from None
         if isinstance(problem, OSError | HTTPException | ValueError):
             raise Failed("NO_ANSWER", f"{type(problem).__name__}: {problem}") from None

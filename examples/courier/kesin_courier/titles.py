@@ -1,11 +1,11 @@
-"""What people call a delivery."""
+"""The title of a delivery."""
 
 from typing import Any
 from urllib.parse import urlsplit
 
 
 def receiver(data: Any) -> str:
-    """The host that a delivery goes to: the rest of its URL may hold secrets."""
+    """The host that receives a delivery; the rest of its URL may contain secrets."""
     url = data.get("url") if isinstance(data, dict) else None
     try:
         return urlsplit(url).hostname or "" if isinstance(url, str) else ""

@@ -1,4 +1,4 @@
-"""The worker: a delivery goes out, and what comes back decides how it goes on."""
+"""The worker: it sends a delivery and turns the response into a result."""
 
 from kesin import Act, Category, Done, Failed, Job, Worker, WorkloadContext, canonical_json
 from kesin_courier.send import Reply, post
