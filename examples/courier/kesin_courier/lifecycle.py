@@ -1,4 +1,4 @@
-"""The lifecycle of a delivery: that of ``task``, plus moves for a pause that a receiver requests."""
+"""The lifecycle of a delivery: that of ``task``, plus moves for pauses that receivers request."""
 
 from dataclasses import replace
 

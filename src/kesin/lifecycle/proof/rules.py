@@ -66,7 +66,7 @@ RULES: dict[str, str] = {
     "R4": "an unclaimed working job can always be claimed or moved by a scheduled move",
     "R5": "automatic moves never form a cycle",
     "R6": "a state with slots is left in bounded time and never under a live claim",
-    "R7": "of the moves of one action, at most one fits a job",
+    "R7": "at most one move of an action applies to a job",
     "R8": "every failure gets exactly one verdict",
     "R9": "a job that waits for others is moved automatically, however they end",
 }
