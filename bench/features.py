@@ -391,8 +391,8 @@ ONLY_OURS = (
     "Neither peer has keys that stay taken after the job (a `dedupe_key` is free when the job is"
     " done, a `queueing_lock` when it starts), rates, dependencies, typed payloads or progress."
     " PgQueuer limits concurrency per entrypoint, so ten tenants need ten entrypoints."
-    " Procrastinate's batches share their options: jobs with a `queueing_lock` each are deferred one"
-    " by one; priorities and locks need a batch for each value."
+    " Procrastinate's batches share their options: jobs with a `queueing_lock` each are deferred"
+    " one by one; priorities and locks need a batch for each value."
 )
 
 
