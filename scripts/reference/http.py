@@ -46,7 +46,7 @@ _SHUT: Final = {"401", "403", "-"}
 _OPENING: Final = """# HTTP
 
 Every path of `kesin serve`, generated from its `/openapi.json`; `/docs` shows the same in a
-browser. *Access* lists roles and scopes, which the tests try on every path. [Sites and
+browser. *Access* lists roles and scopes; the tests check them on every path. [Sites and
 queues](../security.md) limit which jobs a caller sees. Examples: [operator API](../api.md),
 [PDFs](../pdf-api.md), [cutting orders](../optiplan.md).
 
@@ -110,7 +110,7 @@ def _who_may() -> dict[tuple[str, str], str]:
 
 def _may(groups: set[str]) -> str:
     if not groups:
-        return "everyone, with a name and a password"
+        return "everyone, with a user name and a password"
     if "nobody" in groups:
         return "everyone"
     if groups >= {*_MAY}:

@@ -9,7 +9,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
 DOCS: Final = ROOT / "docs"
-MADE: Final = "Do not edit: `python scripts/make-reference.py` makes this page."
+MADE: Final = "Do not edit: `python scripts/make-reference.py` writes this page."
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

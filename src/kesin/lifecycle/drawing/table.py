@@ -28,8 +28,8 @@ GUARDS: Final[dict[GuardKind, str]] = {
     "age_over": "{names} at least {age} ago",
     "slot_free": "{names} is free",
     "rate": "at most {number} a tenant in {per}",
-    "parents_done": "every job before it succeeded",
-    "parents_failed": "a job before it did not succeed",
+    "parents_done": "every parent succeeded",
+    "parents_failed": "a parent did not succeed",
 }
 EFFECTS: Final = {
     ("claim", "take"): "claim taken",
@@ -143,9 +143,9 @@ def page(lifecycle: Lifecycle) -> str:
     """A whole Markdown page; it refers to the picture ``NAME.svg`` beside it."""
     name = lifecycle.name
     limits = (
-        f"A budget is {lifecycle.max_attempts} attempts; a graceful stop gives back at most "
-        f"{lifecycle.max_returns} of them. A lease lasts {duration(lifecycle.lease_seconds)} "
-        f"and is never renewed beyond {duration(lifecycle.max_run_seconds)}."
+        f"A budget has {lifecycle.max_attempts} attempts; a graceful stop returns at most "
+        f"{lifecycle.max_returns} of them. A lease lasts {duration(lifecycle.lease_seconds)}; "
+        f"renewals end {duration(lifecycle.max_run_seconds)} after the claim."
     )
     paragraphs = (
         f"# The lifecycle `{name}`",
@@ -153,9 +153,9 @@ def page(lifecycle: Lifecycle) -> str:
         limits,
         f"![The lifecycle {name}, drawn]({name}.svg)",
         markdown(lifecycle).rstrip("\n"),
-        "The same picture for Mermaid:",
+        "The same diagram for Mermaid:",
         f"```mermaid\n{mermaid(lifecycle)}```",
-        f"Do not edit: `kesin lifecycle show {name} --write docs/lifecycles` makes this page.",
+        f"Do not edit: `kesin lifecycle show {name} --write docs/lifecycles` writes this page.",
     )
     return "\n\n".join(filter(None, paragraphs)) + "\n"
 
@@ -219,4 +219,4 @@ def _effects(move: Move) -> Iterator[str]:
     if move.prunes:
         yield "job and events deleted"
     if move.then:
-        yield f"then {move.then}, where it applies"
+        yield f"then {move.then}, if it applies"
