@@ -217,7 +217,7 @@ def _preamble(asked: argparse.Namespace) -> str:
     return (
         f"Measured with `make bench ARGS='engine --write'` on {when}: {os.cpu_count()} cores,"
         f" Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}; client and database"
-        f" share the machine. Each drain runs {asked.jobs} no-op jobs in batches of {lanes.BATCH},"
+        f" share the machine. Each drain runs {asked.jobs:,} no-op jobs in batches of {lanes.BATCH},"
         f" with full durability. The figures are medians of {asked.rounds} rounds in which every"
         " queue runs; ratios are computed within a round. **F0** is the floor: the same"
         " tables without triggers, and two hand-written fenced statements that write the events"
