@@ -72,7 +72,7 @@ dead after {LEASE_S:g} s of silence, and recovery runs every {LOOK_S} s.
 Procrastinate's manual ("Retry stalled jobs") says that without this task, jobs of a killed worker
 stay `doing` for ever; with it, they do not. PgQueuer's manual (ADR-0004) says that a job may run
 more than once, that it has no fencing tokens, and that entrypoints must be idempotent; its
-deployment page requires a supervisor. Huey's `retries` apply to handlers that raise: a task is
+deployment page requires a supervisor. Huey's `retries` apply to handlers that raise an exception: a task is
 deleted from the file when a worker takes it.
 
 ## How to read it
