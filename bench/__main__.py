@@ -196,8 +196,8 @@ def _arguments() -> argparse.Namespace:
 WHY = """
 ## Why some targets are missed
 
-- **Huey.** It commits once for every job, which is cheap when disk flushes are as fast as here. Ten
-  times its speed is more than the floor reaches, as *F0 / Huey* shows. With a slower disk, Kesin's
+- **Huey.** It commits once for every job, which is cheap when disk flushes are as fast as here. Not
+  even the floor reaches ten times its speed, as *F0 / Huey* shows. With a slower disk, Kesin's
   lead is larger, because it commits twice for five hundred jobs.
 - **Procrastinate, tuned, two processes.** It also commits for every job. The floor, which checks
   and counts nothing, is just above the target; the guard and the worker take the rest.
@@ -217,9 +217,9 @@ def _preamble(asked: argparse.Namespace) -> str:
     return (
         f"Measured with `make bench ARGS='engine --write'` on {when}: {os.cpu_count()} cores,"
         f" Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}; client and database"
-        f" share the machine. Each drain runs {asked.jobs:,} no-op jobs in batches of {lanes.BATCH},"
-        f" with full durability. The figures are medians of {asked.rounds} rounds in which every"
-        " queue runs; ratios are computed within a round. **F0** is the floor: the same"
+        f" share the machine. Each drain runs {asked.jobs:,} no-op jobs in batches of"
+        f" {lanes.BATCH}, with full durability. The figures are medians of {asked.rounds} rounds in"
+        " which every queue runs; ratios are computed within a round. **F0** is the floor: the same"
         " tables without triggers, and two hand-written fenced statements that write the events"
         f" themselves (SQL `{floors.fingerprint()}`). **F1** runs the store's own generated"
         " statements in a bare loop, with all triggers on. The ratio F1 / F0 is the median of pairs"

@@ -72,8 +72,8 @@ dead after {LEASE_S:g} s of silence, and recovery runs every {LOOK_S} s.
 Procrastinate's manual ("Retry stalled jobs") says that without this task, jobs of a killed worker
 stay `doing` for ever; with it, they do not. PgQueuer's manual (ADR-0004) says that a job may run
 more than once, that it has no fencing tokens, and that entrypoints must be idempotent; its
-deployment page requires a supervisor. Huey's `retries` apply to handlers that raise an exception: a task is
-deleted from the file when a worker takes it.
+deployment page requires a supervisor. Huey's `retries` apply to handlers that raise an
+exception: a task is deleted from the file when a worker takes it.
 
 ## How to read it
 
@@ -88,6 +88,6 @@ deleted from the file when a worker takes it.
   continue.
 - **Huey** delivers at most once: the tasks of a killed worker are lost. The tasks of a stopped
   worker wait for it, because no other worker takes over.
-- These are single runs on one machine: seconds vary by a few with the load and the moment of the
-  fault. The zeros are measurements, not proofs.
+- These are single runs on one machine: the times vary by a few seconds with the load and the
+  moment of the fault. The zeros are measurements, not proofs.
 """
