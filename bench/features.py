@@ -400,9 +400,9 @@ def _beside_peers(report: Report, address: Address) -> None:
     names = [f"{shown} {version(shown.lower())}" for shown in ("PgQueuer", "Procrastinate")]
     report.say("## PostgreSQL: compared with peers, with the same feature")
     report.say(
-        f"Jobs per second, enqueued → drained, medians of {PEER_ROUNDS} rounds in which every queue"
-        f" runs: {JOBS:,} jobs for Kesin and PgQueuer, {PEER_JOBS['procrastinate']} for"
-        " Procrastinate, each in one process with its fastest settings (`bench/peers`). Kesin's"
+        f"The figures are jobs per second, enqueued → drained, as medians of {PEER_ROUNDS} rounds in"
+        f" which every queue runs. Kesin and PgQueuer have {JOBS:,} jobs, Procrastinate"
+        f" {PEER_JOBS['procrastinate']}, each in one process with its fastest settings (`bench/peers`). Kesin's"
         " process is warm, and each peer starts in a new process: with so few jobs this favours"
         " Kesin. Compare speeds in [the longer drains](../benchmarks.md); this table shows the"
         " effect of a feature."

@@ -308,7 +308,7 @@ def part(report: Report, store: str, sizes: Sequence[int], address: Callable[[st
     names = [name for name in CALLS if name.startswith(("claim", "finish", "stats", "list"))]
     costs = {one.rows: [_median(one, name).cpu for name in names] for one in grown}
     report.table(
-        ("finished jobs beside", *names),
+        ("finished jobs in the table", *names),
         [(f"{rows:,}", *(f"{ms:.2f}" for ms in each)) for rows, each in costs.items()],
     )
     first, last = costs[sizes[0]], costs[sizes[-1]]

@@ -50,7 +50,7 @@ def run(report: Report, store: str, address) -> None:
     report.say(f"## {store}")
     report.table(
         (
-            "rows stored beside",
+            "rows already stored",
             "ingest 10,000 (s)",
             "export 1,000 (ms)",
             "ack 1,000 (ms)",
