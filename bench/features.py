@@ -400,12 +400,12 @@ def _beside_peers(report: Report, address: Address) -> None:
     names = [f"{shown} {version(shown.lower())}" for shown in ("PgQueuer", "Procrastinate")]
     report.say("## PostgreSQL: compared with peers, with the same feature")
     report.say(
-        f"The figures are jobs per second, enqueued → drained, as medians of {PEER_ROUNDS} rounds in"
-        f" which every queue runs. Kesin and PgQueuer have {JOBS:,} jobs, Procrastinate"
-        f" {PEER_JOBS['procrastinate']}, each in one process with its fastest settings (`bench/peers`). Kesin's"
-        " process is warm, and each peer starts in a new process: with so few jobs this favours"
-        " Kesin. Compare speeds in [the longer drains](../benchmarks.md); this table shows the"
-        " effect of a feature."
+        f"The figures are jobs per second, enqueued → drained, as medians of {PEER_ROUNDS} rounds"
+        f" in which every queue runs. Kesin and PgQueuer have {JOBS:,} jobs, Procrastinate"
+        f" {PEER_JOBS['procrastinate']}, each in one process with its fastest settings"
+        " (`bench/peers`). Kesin's process is warm, and each peer starts in a new process: with so"
+        " few jobs this favours Kesin. Compare speeds in [the longer drains](../benchmarks.md);"
+        " this table shows the effect of a feature."
     )
     rows: list[tuple[str, ...]] = []
     for one in BESIDE:
