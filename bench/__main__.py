@@ -123,9 +123,8 @@ def _redis(asked: argparse.Namespace) -> None:
         f"Measured with `make bench ARGS='redis --write'` on {when}: {os.cpu_count()} cores,"
         f" Python {platform.python_version()}; workers and Redis share the machine. One process"
         f" runs no-op jobs; the best of {redis.ROUNDS} interleaved rounds on one server counts."
-        " For each job, Kesin writes three events and updates its counters, and every run is replayed"
-        " afterwards."
-        " RQ keeps no history and, in this test, no results."
+        " For each job, Kesin writes three events and updates its counters, and every run is"
+        " replayed afterwards. RQ keeps no history and, in this test, no results."
     )
     redis.run(report)
     text = report.text()
