@@ -30,7 +30,7 @@ install: $(STAMP) ## Set up .venv and the programs the tests start
 test: install ## Run the tests (ARGS="-k name")
 	@PYTHONDONTWRITEBYTECODE= PYTEST_DEBUG_TEMPROOT=$(ROOM) $(VENV)/bin/python -m $(PYTEST) $(ARGS)
 
-coverage: install ## Run the tests, print what they cover, write htmlcov/ (ARGS="-k name")
+coverage: install ## Run the tests, print their coverage, write htmlcov/ (ARGS="-k name")
 	@$(VENV)/bin/coverage erase
 	@PYTHONDONTWRITEBYTECODE= PYTEST_DEBUG_TEMPROOT=$(ROOM) $(VENV)/bin/coverage run -m $(PYTEST) $(ARGS); \
 	status=$$?; $(VENV)/bin/coverage combine --quiet && $(VENV)/bin/coverage html --quiet; \
@@ -39,7 +39,7 @@ coverage: install ## Run the tests, print what they cover, write htmlcov/ (ARGS=
 	done; \
 	printf '%-10s %3s %%  htmlcov/index.html\n' all $$($(VENV)/bin/coverage report --format=total); exit $$status
 
-check: lint ## Check style and types, and run the tests that start nothing
+check: lint ## Check style and types, and run the tests that start no servers
 	@PYTHONDONTWRITEBYTECODE= PYTEST_DEBUG_TEMPROOT=$(ROOM) $(VENV)/bin/python -m $(PYTEST) --fast $(ARGS)
 
 soak: install ## Run the long forms: ten million simulated steps, kills, faults, fuzzing (ARGS="--help")
@@ -55,11 +55,11 @@ docs: $(STAMP) ## Build the documentation as a site, in site/
 	@$(VENV)/bin/python scripts/make-reference.py
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/python -m mkdocs build
 
-dist: $(STAMP) ## Build the sdist, and the wheel of it, into dist/
+dist: $(STAMP) ## Build the sdist, and the wheel from it, into dist/
 	@rm -rf dist
 	@$(VENV)/bin/python scripts/make-dist.py dist
 
-bench: $(STAMP_BENCH) ## Measure Kesin beside its peers (ARGS="--help")
+bench: $(STAMP_BENCH) ## Measure Kesin and its peers (ARGS="--help")
 	@scripts/setup-system.sh programs
 	@$(VENV_BENCH)/bin/python -m bench $(ARGS)
 
@@ -67,7 +67,7 @@ chaos: $(STAMP_BENCH) ## Break Kesin and its peers: lost, doubled, stuck (ARGS="
 	@scripts/setup-system.sh programs
 	@$(VENV_BENCH)/bin/python -m bench.chaos $(ARGS)
 
-load: install ## Ask `kesin serve` with 200 clients at once (ARGS="--help")
+load: install ## Send requests from 200 clients to `kesin serve` (ARGS="--help")
 	@$(VENV)/bin/python -m bench.load $(ARGS)
 
 recovery: install ## Measure how long a recovery takes after each kind of crash (ARGS="--json")
@@ -80,7 +80,7 @@ demo: $(STAMP) ## Run the demonstration
 	@scripts/setup-system.sh drawing
 	@$(VENV)/bin/kesin demo $(ARGS)
 
-clean: ## Remove what make made: both virtual environments, caches, builds
+clean: ## Remove both virtual environments, caches and builds
 	@rm -rf $(VENV) $(VENV_BENCH) build dist site htmlcov .coverage .hypothesis .*_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
