@@ -1,15 +1,15 @@
 /**
  * Kesin: offline conversions to Google Ads, by a Google Ads Script.
  *
- * Each run takes the waiting conversions from a Kesin server, uploads them as CSV, and tells the
- * server what became of every row. How to install it: docs/oci-script.md.
+ * Each run fetches the waiting conversions from a Kesin server, uploads them as CSV, and reports
+ * the result of every row to the server. How to install it: docs/oci-script.md.
  *
- * It promises that
+ * The script guarantees that
  * - a row is acknowledged only after apply() has returned for it;
- * - a row it cannot send is reported with a code, never dropped;
- * - it may be killed anywhere: the server takes back what nobody answered for, and the Order ID,
- *   the same on every try, lets Google count a conversion once;
- * - nothing it logs is a click id, a key or a token.
+ * - a row that cannot be sent is reported with a code and never dropped;
+ * - Google may end the script at any point: the server recovers rows without a report, and Google
+ *   counts a conversion once, because its Order ID is the same in every attempt;
+ * - the log contains no click id, key or token.
  */
 'use strict';
 
@@ -17,10 +17,10 @@ const CONFIG = {
   baseUrl: '', // https://kesin.example.com
   siteId: '', // the site's id in Kesin
   apiKey: '', // a key with the scope oci:script, of this site
-  reconcile: '', // 'yes' sends Google's own figures once a day; not yet tried with Google
+  reconcile: '', // 'yes' sends Google's own figures once a day; untested with Google
 };
 
-// What is empty above is read from the script properties of these names.
+// Empty settings above are read from the script properties with these names.
 const PROPERTIES = {
   baseUrl: 'KESIN_BASE_URL',
   siteId: 'KESIN_SITE_ID',
@@ -30,15 +30,15 @@ const PROPERTIES = {
 const OPTIONAL = ['reconcile'];
 
 const VERSION = '1.3.0';
-const PAGE_ROWS = 1000; // the most an export gives
+const PAGE_ROWS = 1000; // the maximum of an export
 const ACK_IDS = 1000; // in one call
-const MOST_PAGES = 1000; // no loop without an end
+const MOST_PAGES = 1000; // prevents an endless loop
 const BUDGET_MS = 25 * 60 * 1000; // for new pages: Google ends a script after 30 minutes
-const LAST_MS = 29 * 60 * 1000; // no pause reaches beyond
+const LAST_MS = 29 * 60 * 1000; // no pause lasts longer
 const TRIES = 5;
-const FIRST_DELAY_MS = 1500; // doubled after each try
+const FIRST_DELAY_MS = 1500; // doubled after each attempt
 const JITTER_MS = 500;
-const LONGEST_PAUSE_MS = 4 * 60 * 1000; // who asks for a longer one is left to the next run
+const LONGEST_PAUSE_MS = 4 * 60 * 1000; // a longer one is left to the next run
 const MESSAGE_CHARS = 500;
 const LISTED_AT = 'KESIN_ACTIONS_LISTED_AT'; // the script property with the time of the last list
 const LIST_EVERY_MS = 24 * 60 * 60 * 1000;
@@ -49,8 +49,8 @@ const ACTIONS_QUERY =
   "FROM conversion_action WHERE conversion_action.type = 'UPLOAD_CLICKS' " +
   `ORDER BY conversion_action.name LIMIT ${MOST_ACTIONS}`;
 
-const RECONCILED_AT = 'KESIN_RECONCILED_AT'; // the same for Google's figures
-const MOST_COUNTS = 4000; // of uploads, and of conversions: a hundred actions on 31 days
+const RECONCILED_AT = 'KESIN_RECONCILED_AT'; // the time of Google's last figures
+const MOST_COUNTS = 4000; // of uploads and of conversions: a hundred actions and 31 days
 const ATTRIBUTED_DAYS = 30;
 const SUMMARY = 'offline_conversion_upload_conversion_action_summary';
 const UPLOADS_QUERY =
@@ -65,7 +65,7 @@ const COLUMNS = [
   'Conversion name', 'Conversion time', 'Conversion value', 'Conversion currency',
 ];
 
-// Added where rows have these fields, which a site's setting gives out: not yet tried with Google.
+// Added if rows have these fields, which a site setting turns on; untested with Google.
 const MORE_COLUMNS = {
   adUserData: 'Ad User Data',
   adPersonalization: 'Ad Personalization',
@@ -74,7 +74,7 @@ const MORE_COLUMNS = {
 };
 const CONSENTS = { granted: 'Granted', denied: 'Denied' };
 
-// One message a code, so that rows of a code can be reported in one call.
+// One message for each code, so that all rows with a code can be reported in one call.
 const FAULTS = {
   MISSING_CLICK_ID: 'gclid, wbraid and gbraid are missing',
   INVALID_CLICK_ID_FORMAT: 'Expected 6 to 512 letters, digits, _ or - as click id',
@@ -92,7 +92,7 @@ function main() {
   serveSite(readSettings(), Date.now());
 }
 
-/** What a run does for one site. */
+/** Process one site. */
 function serveSite(settings, startedMs) {
   const client = new QuantumClient(settings, startedMs);
   client.handshake();
@@ -118,8 +118,8 @@ function serveSite(settings, startedMs) {
 }
 
 /**
- * Send the account's conversion actions, once a day: rows may name those that are enabled. Not worth
- * a failed run; the next run tries again.
+ * Send the account's conversion actions once a day: rows can use the enabled ones. An error does
+ * not fail the run; the next run tries again.
  */
 function listActions(client) {
   const stored = scriptProperties();
@@ -149,8 +149,8 @@ function listActions(client) {
 }
 
 /**
- * Send what Google counts of uploads and conversions, once a day and only if the option is set: these
- * queries have not been tried in a script yet. Not worth a failed run; the next run tries again.
+ * Send Google's counts of uploads and conversions once a day, if the option is set: these queries
+ * are untested in a script. An error does not fail the run; the next run tries again.
  */
 function sendFigures(client) {
   const stored = scriptProperties();
@@ -180,7 +180,7 @@ function sendFigures(client) {
     const attributed = [];
     eachRow(`${ATTRIBUTED_QUERY}'${dayAgo(ATTRIBUTED_DAYS)}' AND '${dayAgo(0)}'`, (row) => {
       const action = String(row.segments.conversionActionName);
-      if (names.has(action)) { // not one that takes no uploads
+      if (names.has(action)) { // skips actions that accept no uploads
         const conversions = Math.max(0, Number(row.metrics.allConversionsByConversionDate || 0));
         attributed.push({ action, day: String(row.segments.date), conversions });
       }
@@ -202,7 +202,7 @@ function eachRow(query, use) {
   }
 }
 
-/** Page after page until nothing waits, time is up, or something is wrong beyond single rows. */
+/** Process pages until no row waits, time is up, or an upload fails. */
 function uploadAll(client, engine, startedMs) {
   const run = {
     exported: 0, acked: 0, failed: 0, refused: 0, unreported: 0, uploadFailed: false,
@@ -221,13 +221,13 @@ function uploadAll(client, engine, startedMs) {
     report(client, result, run);
     run.uploadFailed = result.uploadFailed;
     if (run.uploadFailed || run.unreported > 0) {
-      break; // more claims would only be spent on the same trouble
+      break; // further claims would fail in the same way
     }
   }
   return run;
 }
 
-/** Tell the server about a page. Each call stands alone: one that fails loses no other. */
+/** Report a page to the server. If a call fails, the others are still sent. */
 function report(client, result, run) {
   const deliver = (what, count, kind, send) => {
     try {
@@ -266,11 +266,11 @@ function groupFailures(failedRows) {
   return Array.from(groups.values());
 }
 
-/** What a run would take. It claims nothing, uploads nothing and reports nothing. */
+/** Show what a run would send, without claiming, uploading or reporting. */
 function showPreview(client) {
   const preview = client.preview();
   const engine = new UploadEngine();
-  const counts = new Map(); // of equal lines
+  const counts = new Map(); // number of equal lines
   const tell = (line) => counts.set(line, (counts.get(line) || 0) + 1);
   (preview.items || []).forEach((row) => {
     const code = engine.faultOf(row);
@@ -313,7 +313,7 @@ function readSettings() {
   return settings;
 }
 
-/** Speaks with Kesin: one method a call, each tried again where trying again can help. */
+/** The client of Kesin: a method for each call; calls are repeated if that can help. */
 class QuantumClient {
   constructor(settings, startedMs) {
     this.endsMs = startedMs + LAST_MS;
@@ -324,7 +324,7 @@ class QuantumClient {
     this.token = null;
   }
 
-  /** Get a token of a few minutes; without one the key goes along with each request. */
+  /** Get a token for a few minutes; without one, each request contains the key. */
   handshake() {
     this.token = null;
     try {
@@ -336,7 +336,7 @@ class QuantumClient {
     return this.token !== null;
   }
 
-  /** Claim the next page: these rows are ours to answer for. */
+  /** Claim the next page: this run must report these rows. */
   export() {
     const answer = this.send('get', `${this.exportPath()}&markAsExported=true&limit=${PAGE_ROWS}`);
     if (!Array.isArray(answer.body)) {
@@ -348,7 +348,7 @@ class QuantumClient {
     return answer.body;
   }
 
-  /** What the next page would be; nothing changes. */
+  /** Preview the next page; changes nothing. */
   preview() {
     const found = this.send('get', `${this.exportPath()}&markAsExported=false`).body;
     if (!found || !found.counts) {
@@ -361,28 +361,28 @@ class QuantumClient {
     return `/api/oci/google-ads-export?siteId=${encodeURIComponent(this.siteId)}`;
   }
 
-  /** These rows were uploaded. Returns how many of the reports were refused. */
+  /** Report uploaded rows. Returns how many reports were refused. */
   sendAck(queueIds) {
     return this.sendIds('/api/oci/ack', queueIds, {});
   }
 
-  /** These rows were not, and why. Returns how many of the reports were refused. */
+  /** Report failed rows with the reason. Returns how many reports were refused. */
   sendAckFailed(queueIds, errorCode, errorMessage, errorCategory) {
     return this.sendIds('/api/oci/ack-failed', queueIds, { errorCode, errorMessage, errorCategory });
   }
 
-  /** The conversion actions of the account; returns what they changed in Kesin. */
+  /** Send the account's conversion actions; returns the changes in Kesin. */
   sendActions(actions) {
     const body = { siteId: this.siteId, actions };
     return this.send('post', '/api/oci/actions', body).body || {};
   }
 
-  /** What Google counts of the account's uploads and conversions, by day of the account's zone. */
+  /** Send Google's counts of uploads and conversions, by day in the account's time zone. */
   sendFigures(zone, uploads, attributed) {
     this.send('post', '/api/oci/reconciliation', { siteId: this.siteId, zone, uploads, attributed });
   }
 
-  /** Tell that the script runs, which one, and what it did. Not worth a failed run. */
+  /** Report the version and the counts of this run. An error does not fail the run. */
   heartbeat(run) {
     const { exported, acked, failed } = run;
     const body = { siteId: this.siteId, scriptVersion: VERSION, exported, acked, failed };
@@ -393,7 +393,7 @@ class QuantumClient {
     }
   }
 
-  /** Every part is sent, whatever became of the others; then the first failure is thrown. */
+  /** Send every part, even if others fail; then throw the first error. */
   sendIds(path, queueIds, more) {
     let failure = null;
     let undelivered = 0;
@@ -424,7 +424,7 @@ class QuantumClient {
     return refusals;
   }
 
-  /** One call, tried again on 429, 5xx and no answer; a token that ended is renewed once. */
+  /** One call, repeated after 429, 5xx or no response; an expired token is renewed once. */
   send(method, path, body) {
     let mayRenew = this.token !== null;
     let delayMs = FIRST_DELAY_MS;
@@ -452,7 +452,7 @@ class QuantumClient {
     }
   }
 
-  /** Ask once. Never throws: no answer has the status 0. */
+  /** Send once. Never throws: without a response, the status is 0. */
   fetchOnce(method, path, body) {
     const key = { 'x-api-key': this.apiKey };
     const options = {
@@ -479,7 +479,7 @@ class QuantumClient {
     return { status: response.getResponseCode(), headers, body: readJson(response), reason: '' };
   }
 
-  /** What a person needs to know about a refusal, without a secret in it. */
+  /** A description of a refusal, without secrets. */
   describe(method, path, answer) {
     const problem = (answer.body && answer.body.error) || {};
     const why = answer.reason || [problem.code, problem.message].filter(Boolean).join(': ');
@@ -495,11 +495,11 @@ class QuantumClient {
   }
 }
 
-/** Turns rows into one upload, and knows which of them cannot be sent. */
+/** Turns rows into one upload, and separates the rows that cannot be sent. */
 class UploadEngine {
   /**
-   * Upload a page. `successIds` may be acknowledged; `failedRows` must be reported. When the upload
-   * itself failed, nothing may be acknowledged: every row of it is among the failed.
+   * Upload a page. `successIds` may be acknowledged; `failedRows` must be reported. If the upload
+   * itself fails, all its rows are in `failedRows`.
    */
   process(rows) {
     const failedRows = [];
@@ -548,7 +548,7 @@ class UploadEngine {
     upload.apply();
   }
 
-  /** A row as a line of the CSV: one click id, in the column of its kind. */
+  /** A row as a line of the CSV file, with one click id in its column. */
   lineOf(row) {
     const click = clickOf(row);
     return {
@@ -557,14 +557,14 @@ class UploadEngine {
       WBRAID: click.kind === 'wbraid' ? click.id : '',
       GBRAID: click.kind === 'gbraid' ? click.id : '',
       'Conversion name': row.conversionName,
-      // Google reads +0300 in a file, and refuses the +03:00 its API asks for.
+      // Google accepts +0300 in a file, but not the +03:00 that its API requires.
       'Conversion time': row.conversionTime.replace(TIME, '$1-$2-$3 $4:$5:$6$7$8$9'),
       'Conversion value': Number(row.conversionValue),
       'Conversion currency': row.conversionCurrency,
     };
   }
 
-  /** The code of the first thing wrong with a row, or null. */
+  /** The code of the first problem of a row, or null. */
   faultOf(row) {
     const click = clickOf(row);
     if (click === null) {
@@ -594,7 +594,7 @@ function failed(queueId, errorCode, errorMessage, errorCategory) {
   return { queueId, errorCode, errorMessage, errorCategory };
 }
 
-/** The one click id that is sent: gclid, else wbraid, else gbraid. */
+/** The click id to send: gclid, otherwise wbraid, otherwise gbraid. */
 function clickOf(row) {
   const kind = ['gclid', 'wbraid', 'gbraid'].find((one) => !isBlank(row[one]));
   return kind ? { kind, id: String(row[kind]) } : null;
@@ -625,7 +625,7 @@ function isValue(value) {
   return typeof value === 'number' && Number.isFinite(value) && value >= 0;
 }
 
-/** The pause a server asks for, in milliseconds; it says seconds or a date. */
+/** The pause that a server requests, in milliseconds; the header contains seconds or a date. */
 function retryAfterMs(text) {
   if (isBlank(text)) {
     return 0;

@@ -1,14 +1,14 @@
 /**
  * Kesin: offline conversions to Google Ads, by one script of a manager account.
  *
- * Each run asks a Kesin server for the sites that were served least recently, at most 50, and does
- * for the account of each what GoogleAdsScript.js does for one. How to install it:
+ * Each run requests the sites that were served least recently from a Kesin server, at most 50. In
+ * the account of each site, it does the work of GoogleAdsScript.js. How to install it:
  * docs/oci-sites.md#fifty-sites.
  *
- * It promises what GoogleAdsScript.js promises, and that
- * - an account that fails, or that Google ends, stops no other and lets others go first in the next
+ * It has the same guarantees as GoogleAdsScript.js. In addition,
+ * - if an account fails, or if Google ends its run, the others continue and come first in the next
  *   run;
- * - the log names what became of each account.
+ * - the log contains the result of each account.
  *
  * This file is written by scripts/make-reference.py from GoogleAdsScript.js and manager-part.js.
  */
@@ -18,7 +18,7 @@ const MOST_ACCOUNTS = 50; // Google's limit for a run
 function main() {
   const settings = readSettings();
   const starts = AdsApp.getExecutionInfo().isPreview() ? '' : '?starts=true';
-  const path = `/api/oci/manager/sites${starts}`; // an account that Google ends is asked for last
+  const path = `/api/oci/manager/sites${starts}`; // an account whose run Google ended comes last
   const sites = new QuantumClient(settings, Date.now()).send('get', path).body;
   if (!Array.isArray(sites)) {
     throw new Error('The response is not a list of sites; is baseUrl a Kesin server?');
@@ -48,7 +48,7 @@ function main() {
   select().executeInParallel('serveAccount', 'allServed', JSON.stringify(sitesOf));
 }
 
-/** Runs in each account. Of several sites of one account, each is served whatever the others do. */
+/** Runs in each account. If an account has several sites, each is served even if others fail. */
 function serveAccount(input) {
   const startedMs = Date.now();
   const settings = readSettings();
@@ -69,7 +69,7 @@ function serveAccount(input) {
   return siteIds.join(', ');
 }
 
-/** Tell Kesin that a site was not served, and why. */
+/** Report to Kesin why a site was not served. */
 function reportTrouble(settings, siteId, reason) {
   Logger.log(`${siteId}: ${reason}`);
   if (AdsApp.getExecutionInfo().isPreview()) {
@@ -83,7 +83,7 @@ function reportTrouble(settings, siteId, reason) {
   }
 }
 
-/** Runs when all accounts are through. */
+/** Runs after all accounts. */
 function allServed(results) {
   let failures = 0;
   results.forEach((result) => {
