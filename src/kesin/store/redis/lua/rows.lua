@@ -1,7 +1,9 @@
 -- A job is a hash; these functions write it, its event, counter, key, slot and indexes.
 
 local WHOLE = COLUMNS -- prepended by the store
-local HEAVY = {payload = true, result = true, note = true, new_payload = true, error_message = true}
+local LONG = {'payload', 'result', 'new_payload', 'error_message'} -- not read with a row
+local HEAVY = {}
+for _, name in ipairs(LONG) do HEAVY[name] = true end
 local NUMBER = {}
 for _, name in ipairs(NUMBERS) do NUMBER[name] = true end
 local LIGHT = {}
@@ -45,6 +47,14 @@ local function row_of(id)
 end
 
 local function whole_of(id) return call('HMGET', job_key(id), unpack(WHOLE)) end
+
+-- The same for a row that was just written: only its long texts are read.
+local function completed(job)
+  local found, whole = call('HMGET', job_key(job.id), unpack(LONG)), {}
+  for place, name in ipairs(LONG) do job[name] = found[place] end
+  for place, name in ipairs(WHOLE) do whole[place] = text(job[name]) or false end
+  return whole
+end
 
 -- A key is unique within its tenant; a key that includes the tenant is used without a prefix.
 local function key_of(tenant, key)
@@ -275,7 +285,9 @@ local function write(job, new, mask, claim)
       sets[#sets + 1] = text(value)
     else
       after[name] = nil
-      gone[#gone + 1] = name
+      local stored = HEAVY[name] or job[name]
+      if name == 'new_payload' then stored = job.seq > 1 and job.payload_seq == job.seq end
+      if stored then gone[#gone + 1] = name end
     end
   end
   call('HSET', key, unpack(sets))
@@ -291,7 +303,7 @@ local function write(job, new, mask, claim)
   occupy(after, job.state, after.state)
   if new.priority then use_levels(after) end
   index(job.id, job.tenant, places(job), places(after))
-  tell(after)
+  if is_over(job.phase) or is_over(after.phase) then tell(after) end
   return after
 end
 

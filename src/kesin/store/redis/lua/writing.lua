@@ -281,8 +281,7 @@ function OPS.claim()
   local answers, jobs = {}, picked()
   spend(jobs)
   for place, job in ipairs(jobs) do
-    make(choose(MOVES, job, {}), job, {})
-    answers[place] = whole_of(job.id)
+    answers[place] = completed(make(choose(MOVES, job, {}), job, {}))
   end
   return answers
 end
