@@ -223,7 +223,7 @@ def test_a_plain_handler_fails_at_its_time_limit_and_what_it_returns_is_refused(
     assert seen == [(True, "TIME_LIMIT")]
     assert (job.state, job.error_code, job.result) == ("ready", "TIME_LIMIT", None)
     assert job.error_message == "the handler took longer than 0.01 s"
-    assert worker.leases._lost == set()
+    assert worker.leases.lost == set()
 
 
 def test_a_time_limit_begins_with_the_handler_and_ends_with_it(queue, monkeypatch):

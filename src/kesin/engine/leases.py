@@ -25,7 +25,7 @@ class Leases(ForkAware):
         self.lease_s = lease_s
         self._queue = queue
         self._held: dict[_Claim, tuple[Job, float]] = {}
-        self._lost: set[_Claim] = set()
+        self.lost: set[_Claim] = set()  # read for every job, without the lock
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -33,7 +33,7 @@ class Leases(ForkAware):
 
     def after_fork_in_child(self) -> None:
         """The claims and the thread that renews them are the parent's."""
-        self._held, self._lost, self._lock = {}, set(), threading.Lock()
+        self._held, self.lost, self._lock = {}, set(), threading.Lock()
         self._stop, self._thread = threading.Event(), None
 
     def take(self, jobs: Sequence[Job]) -> None:
@@ -47,23 +47,23 @@ class Leases(ForkAware):
         with self._lock:
             for claim in claims:
                 self._held.pop(claim, None)
-            if self._lost:
-                self._lost.difference_update(claims)
+            if self.lost:
+                self.lost.difference_update(claims)
 
     def held(self) -> list[Job]:
         """The jobs still claimed, without lost claims."""
         with self._lock:
-            return [job for claim, (job, _) in self._held.items() if claim not in self._lost]
+            return [job for claim, (job, _) in self._held.items() if claim not in self.lost]
 
     def lose(self, job: Job) -> None:
         """Renew this claim no more: its job was given up."""
         with self._lock:
             if _claim(job) in self._held:  # its result may have been written meanwhile
-                self._lost.add(_claim(job))
+                self.lost.add(_claim(job))
 
     def is_lost(self, job: Job) -> bool:
         """Whether a renewal found that this worker no longer holds the claim."""
-        return bool(self._lost) and _claim(job) in self._lost  # for every job: without the lock
+        return _claim(job) in self.lost
 
     def renew(self) -> int:
         """Renew the leases that are due; return how many were extended."""
@@ -72,7 +72,7 @@ class Leases(ForkAware):
             due = [
                 job
                 for claim, (job, renewed_at) in self._held.items()
-                if now - renewed_at >= self.lease_s / 3 and claim not in self._lost
+                if now - renewed_at >= self.lease_s / 3 and claim not in self.lost
             ]
         if not due:
             return 0
@@ -87,7 +87,7 @@ class Leases(ForkAware):
                 if job.id in renewed_ids:
                     self._held[_claim(job)] = (job, now)
                 else:
-                    self._lost.add(_claim(job))
+                    self.lost.add(_claim(job))
                     log.warning("lease_lost", queue=self._queue.name, job=job.id)
         return len(renewed_ids)
 

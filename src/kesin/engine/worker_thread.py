@@ -28,7 +28,7 @@ from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change, Job
 from kesin.store.errors import StoreUnreachable
-from kesin.store.records import Outcome
+from kesin.store.records import DONE_RESULTS, Outcome
 
 if TYPE_CHECKING:
     from kesin.engine.worker import Worker
@@ -217,7 +217,8 @@ class WorkerThread:
         return False
 
     def _handle_each(self, jobs: list[Job]) -> None:
-        worker = self.worker
+        worker, leases = self.worker, self.worker.leases
+        handler = cast("Callable[..., HandlerResult]", worker.handler)  # neither None nor async
         results: list[tuple[Job, HandlerResult]] = []
         flushed = self._monotonic()
         for number, job in enumerate(jobs):
@@ -225,22 +226,21 @@ class WorkerThread:
                 self._write_results(results)
                 worker.release_claims(jobs[number:])
                 return
-            if worker.leases.is_lost(job):
-                worker.leases.drop([job])  # another worker has it by now
+            if leases.lost and leases.is_lost(job):
+                leases.drop([job])  # another worker has it by now
                 continue
             if results and job.id in self._alone:
                 self._write_results(results)
                 results = []
-            results.append((job, self._run_handler(job)))
+            results.append((job, self._run_handler(handler, job)))
             if self._monotonic() - flushed > FLUSH_S:
                 self._write_results(results)
                 results = []
                 flushed = self._monotonic()
         self._write_results(results)
 
-    def _run_handler(self, job: Job) -> HandlerResult:
+    def _run_handler(self, handler: Callable[..., HandlerResult], job: Job) -> HandlerResult:
         worker = self.worker
-        handler = cast("Callable[..., HandlerResult]", worker.handler)  # neither None nor async
         given = (job, worker.run_of(job)) if worker.takes_run else (job,)
         try:
             if worker.time_limit_s is None:
@@ -291,7 +291,7 @@ class WorkerThread:
             groups.setdefault(key, []).append(change)
         for (action, options), changes in groups.items():
             outcomes = self._apply(action, changes, options)
-            done = [outcome for outcome in outcomes if outcome.done]
+            done = [outcome for outcome in outcomes if outcome.result in DONE_RESULTS]
             if len(done) < len(outcomes):
                 self._log_refusals(action, outcomes)
             self.state_counts.update([outcome.state or "" for outcome in done])

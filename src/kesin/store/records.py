@@ -33,6 +33,9 @@ class NewJobRow(NamedTuple):
     after: tuple[str, ...] = ()  # the jobs that it waits for
 
 
+DONE_RESULTS = ("inserted", "duplicate", "moved", "already")
+
+
 class Outcome(NamedTuple):
     """The result for one job of a batch; ``state`` and ``seq`` are the job's current ones.
 
@@ -50,7 +53,7 @@ class Outcome(NamedTuple):
     @property
     def done(self) -> bool:
         """Whether the request took effect, now or earlier."""
-        return self.result in ("inserted", "duplicate", "moved", "already")
+        return self.result in DONE_RESULTS
 
 
 class Event(NamedTuple):

@@ -42,7 +42,7 @@ def skip_last(real: Real) -> Real:
 
 
 def handle_twice(real: Real) -> Real:
-    return lambda self, job: (real(self, job), real(self, job))[1]
+    return lambda self, *args: (real(self, *args), real(self, *args))[1]
 
 
 def do_nothing(_real: Real) -> Real:

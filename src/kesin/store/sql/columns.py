@@ -17,6 +17,7 @@ from kesin.store.records import Event
 from kesin.store.sql.dialect import SHARED_PREFIX, Dialect
 
 _LARGEST_INT = 2**63 - 1
+_job = partial(tuple.__new__, Job)  # Job._make without a Python frame for each row
 
 
 class InputRow(NamedTuple):
@@ -141,7 +142,7 @@ class ClaimRowDecoder:
         if any(map(itemgetter(-1), rows)):
             histories = json.loads(f"[{','.join([row[-1] or 'null' for row in rows])}]")
             suffixes = [(*history, *constants) if history else first_claim for history in histories]
-        return list(map(Job._make, map(self._in_job_order, map(add, rows, suffixes))))
+        return list(map(_job, map(self._in_job_order, map(add, rows, suffixes))))
 
 
 def event_columns(dialect: Dialect) -> str:
