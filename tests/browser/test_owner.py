@@ -98,6 +98,7 @@ def new_order(world: World, mode: str) -> tuple[str, str]:
 def to_the_order(page: Page, clicks: Clicks, job: str) -> None:
     page.goto("/dashboard")
     line = page.locator("[id^=need-optiplan]").filter(has_text="No customer has the phone number")
+    expect(line).to_contain_text("R-")  # which order it is
     clicks.on(line.get_by_role("link", name="Open the order"))
     expect(page).to_have_url(f"/dashboard/jobs/{job}")
 
@@ -123,7 +124,7 @@ def test_a_held_order_is_printed_in_three_clicks(signed_in, world, shop, size, m
     expect(page.locator("#k-name")).to_have_value("Gülşen Demir")
     expect(page.locator("#k-phone")).to_have_value(phone)
     clicks.on(page.get_by_role("button", name="Add customer and approve"))
-    expect(page.locator("#result")).to_contain_text("Approved, now NEW.")
+    expect(page.locator("#result")).to_contain_text("order approved, now NEW.")
     expect(page.locator("#k-name")).to_have_count(0)
     work(world, shop, job, workshop, "XML_READY")
     assert print_plan(page, clicks).startswith(b"%PDF")
@@ -142,7 +143,7 @@ def test_in_mode_c_the_owner_optimises_and_approves_and_needs_five_clicks_at_mos
     expect(page.locator("#k-name")).to_have_value("Gülşen Demir")
     expect(page.locator("#k-phone")).to_have_value(phone)
     clicks.on(page.get_by_role("button", name="Add customer and approve"))
-    expect(page.locator("#result")).to_contain_text("Approved, now NEW.")
+    expect(page.locator("#result")).to_contain_text("order approved, now NEW.")
     expect(page.locator("#k-name")).to_have_count(0)
     work(world, shop, job, shop.workshop, "HOLD")
     expect(page.locator("#job-head")).to_contain_text("HOLD")
@@ -169,7 +170,7 @@ def test_a_result_goes_even_if_the_page_never_showed_the_state_it_led_to(signed_
     page.goto(f"/dashboard/jobs/{job}")
     page.route(f"**/dashboard/jobs/{job}*", lambda route: route.fulfill(status=204))  # no renewal
     page.get_by_role("button", name="Add customer and approve").click()
-    expect(page.locator("#result")).to_contain_text("Approved, now NEW.")
+    expect(page.locator("#result")).to_contain_text("order approved, now NEW.")
     work(world, shop, job, shop.workshop, "HOLD")
     page.unroute_all()
     page.evaluate(LOOK_AGAIN)

@@ -159,3 +159,17 @@ def test_the_buttons_of_the_overview_wait_while_the_service_does_not_answer(
     page.context.set_offline(False)
     expect(page.locator("#offline")).to_be_hidden()
     expect(retry).not_to_have_attribute("aria-disabled", "true")
+
+
+def test_a_group_is_left_out_of_a_retry_by_its_checkbox(signed_in, letters):
+    page = signed_in("operator")
+    page.goto("/dashboard")
+    page.locator("#inbox-retry").click()
+    page.get_by_role("link", name="Retry them too").click()
+    form = page.locator("form.triage")
+    mine = form.locator("li", has_text=letters.name)
+    mine.filter(has_text="SMTP_DOWN").get_by_role("checkbox").uncheck()
+    expect(form.get_by_role("heading", name="Only the selected groups")).to_be_visible()
+    form.get_by_role("button", name="Retry the selected groups").click()
+    expect(line(page, letters, "MAILBOX_FULL")).to_have_count(0)
+    expect(line(page, letters, "SMTP_DOWN")).to_be_visible()

@@ -75,6 +75,7 @@ def test_groups_of_all_queues_are_retried_together_and_what_is_futile_is_left_ou
     assert "4 jobs with VALIDATION errors will fail again until" in words(text)
     assert "AUTH: it fails again unless the cause was fixed." in words(text)
     assert "NO_SUCH_STREET" in words(text)
+    assert "no group is selected" in words(retry(world, []).text)
     answer = retry(world, groups_of(text), reason="the relay is back")
     assert "3 retried SMTP_DOWN" in words(answer.text)
     assert "2 retried MAILBOX_FULL" in words(answer.text)

@@ -8,6 +8,7 @@ from urllib.parse import parse_qs, urlencode
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from kesin.engine.queue import Queue
+from kesin.engine.validation import BadInput
 from kesin.foundation.problems import Problem
 from kesin.lifecycle.budget import MINUTE_S, SECOND_US
 from kesin.lifecycle.vocabulary import READY
@@ -118,7 +119,9 @@ def retry_groups(ctx: Context, sent: FormFields) -> Response:
             retried.append((*group, take_action(ctx, group[0], fields)[2], None))
         except (Problem, StoreUnreachable) as problem:
             retried.append((*group, None, problem))
-    if retried and all(problem for *_, problem in retried):
+    if not retried:
+        raise BadInput("no_group", "group", "no group is selected: select one or close the dialog")
+    if all(problem for *_, problem in retried):
         raise retried[0][-1]
     if not ctx.in_part:
         return RedirectResponse("/dashboard", status_code=303)

@@ -77,7 +77,7 @@ def test_the_customer_is_added_and_the_order_approved_in_one_step(shop):
 def test_a_second_click_changes_nothing(shop):
     phone = "0532 401 00 02"
     job = held_order(shop.service, customer_phone=phone)
-    assert "Approved, now NEW." in save(shop, job, phone, approve="1").text
+    assert "Customer added and order approved, now NEW." in save(shop, job, phone, approve="1").text
     again = save(shop, job, phone, approve="1")
     assert (again.status_code, approvals(shop, job)) == (200, 1)
     assert "kesin:forget" in again.headers["hx-trigger"]

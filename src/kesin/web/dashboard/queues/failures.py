@@ -48,6 +48,7 @@ class FailureLine(NamedTuple):
     family: StateGroup
     means: str  # in the words of the workload
     message: Markup  # of its newest job, where the workload has no words
+    subject: str  # the title of its only job
     who: str  # a role in the workload's advice
     next: str
     href: str  # of the list of these jobs
@@ -104,7 +105,8 @@ def advice_on(ctx: PageContext, queue: str, code: str) -> Mapping[str, str] | No
 
 def _line(ctx: PageContext, queue: Queue, group: FailureGroup, site: str) -> FailureLine:
     advice = advice_on(ctx, queue.name, group.code) or {}
-    job = None if advice and group.who != AUTHOR else first_job(ctx, group, site)
+    unknown = not advice or group.who == AUTHOR
+    job = first_job(ctx, group, site) if unknown or group.n == 1 else None
     pairs = [("state", group.state), ("code", group.code), ("site", site)]
     query = urlencode([(name, value) for name, value in pairs if value])
     href = f"/dashboard/queues/{queue.name}?{query}"
@@ -114,17 +116,18 @@ def _line(ctx: PageContext, queue: Queue, group: FailureGroup, site: str) -> Fai
         group,
         state_group(queue.lifecycle, group.state),
         advice.get("means", ""),
-        ctx.tell(recorded_message(job.error_message, job.note)) if job else Markup(),
+        ctx.tell(recorded_message(job.error_message, job.note)) if job and unknown else Markup(),
+        ctx.job_name(job) if job and group.n == 1 else "",
         group.who or ("you" if group.needs_you else "none"),
         advice.get("next", "") or ("" if group.retries else ctx.say(STAYS)),
         href,
         f"{TRIAGE_PATH}?{triage}",
-        _button(ctx, queue, group, href, site) if group.needs_you else None,
+        _button(ctx, queue, group, href, site, job=job) if group.needs_you else None,
     )
 
 
 def _button(
-    ctx: PageContext, queue: Queue, group: FailureGroup, href: str, site: str
+    ctx: PageContext, queue: Queue, group: FailureGroup, href: str, site: str, *, job: Job | None
 ) -> FailureButton:
     """Where the work is done: the workload's own page, a retry of all, one job, or the list."""
     if (link := ctx.pages_of(queue.name).triage(ctx, group)) is not None:
@@ -138,7 +141,7 @@ def _button(
     if retry and group.code and not group.futile:
         label = actions.button_of(ctx, retry, group.n, number)
         return FailureButton(label, fields={"call": retry, **fields})
-    if group.who == AUTHOR and (job := first_job(ctx, group, site)):
+    if group.who == AUTHOR and job:
         return FailureButton(ctx.say("Show the error"), f"/dashboard/jobs/{job.id}")
     offered = {offer.action: offer.sources for offer in actions.offered_actions(ctx, queue)}
     dismissible = group.futile and group.state in offered.get(DISMISS, ())
@@ -146,7 +149,7 @@ def _button(
     if group.futile and offers_fix(ctx, queue, group.state):
         path = fix_path(queue.name, state=group.state, code=group.code, site=site)
         return FailureButton(ctx.say("Fix data"), path, dismissal=dismissal)
-    if group.n == 1 and (job := first_job(ctx, group, site)):
+    if group.n == 1 and job:
         return FailureButton(ctx.say("Open the job"), f"/dashboard/jobs/{job.id}")
     return FailureButton(ctx.say("Show %(n)s jobs", n=number), href, dismissal=dismissal)
 
