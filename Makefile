@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help install test check coverage soak lint docs dist bench chaos load recovery screenshots demo clean
+.PHONY: help install test check coverage soak lint docs dist audit bench chaos load recovery screenshots demo clean
 .DELETE_ON_ERROR:
 
 VENV := .venv
@@ -55,9 +55,13 @@ docs: $(STAMP) ## Build the documentation as a site, in site/
 	@$(VENV)/bin/python scripts/make-reference.py
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/python -m mkdocs build
 
-dist: $(STAMP) ## Build the sdist, and the wheel from it, into dist/
+dist: $(STAMP) ## Build sdist and wheel, reproducibly, with a bill of materials, into dist/
 	@rm -rf dist
 	@$(VENV)/bin/python scripts/make-dist.py dist
+
+audit: $(STAMP) ## Compare vendored scripts with npm, check libraries for known vulnerabilities
+	@$(VENV)/bin/python $(PIP_INSTALL) pip-audit
+	@$(VENV)/bin/python scripts/provenance.py
 
 bench: $(STAMP_BENCH) ## Measure Kesin and its peers (ARGS="--help")
 	@scripts/setup-system.sh programs
