@@ -60,7 +60,7 @@ def test_the_checklist_of_a_new_site_says_what_is_next_and_goes_when_all_is_done
     figures = {"sent": 1, "taken": 1, "attributed": 0}
     site.put_metadata("reconciliation:2026-11", {"2026-11-02": {"Phone sale": figures}})
     page.reload()
-    names = ["Key made", "First row", "First export", "First acknowledgement"]
+    names = ["Key created", "First row", "First export", "First acknowledgement"]
     assert steps_of(page) == names
     days = {"2026-11-02": {"Phone sale": figures | {"attributed": 1}}}
     site.put_metadata("reconciliation:2026-11", days)

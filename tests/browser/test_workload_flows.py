@@ -201,7 +201,7 @@ def test_a_rule_is_changed_reviewed_and_then_in_force(signed_in, world):
     check = page.locator("#rules-form").get_by_role("button", name="Check and show the changes")
     check.click()
     expect(page.get_by_role("heading", name="What would change")).to_be_visible()
-    expect(page.locator("tbody tr")).to_have_text(["Saw blade4 mm3.2555 mm"])
+    expect(page.locator("tbody tr")).to_have_text(["Kerf4 mm3.2555 mm"])
     page.get_by_role("button", name="Back to editing").click()
     expect(blade).to_have_value("3.2555")
     assert order_service(world.service).workshop.rules() == before

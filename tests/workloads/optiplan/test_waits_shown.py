@@ -33,7 +33,10 @@ def test_a_blocked_order_is_shown_everywhere(own_floor: Floor):
     assert (body["error_code"], body["error_message"]) == ("E_DROP_DIR_UNWRITABLE", why)
     assert body["advice"]["en"]["act"]
     check = floor.client.get("/health/ready").json()["checks"]["optiplan"]
-    assert check == {"ok": False, "detail": "1 wait for folder: see `kesin optiplan doctor`"}
+    assert check == {
+        "ok": False,
+        "detail": "blocked orders: 1 (folder); see `kesin optiplan doctor`",
+    }
     who = floor.cookie(floor.person("boss", "admin"))
     for page in ("/dashboard/optiplan", f"/dashboard/jobs/{job_id}"):
         assert "there is no inbox in it" in floor.client.get(page, headers=who).text, page

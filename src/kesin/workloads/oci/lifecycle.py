@@ -235,7 +235,7 @@ def _worker_moves(limits: OciLimits) -> tuple[Move, ...]:
             claim="drop",
             error=MAX_ATTEMPTS,
             stamp=ENDED,
-            doc="A caller's limit also ends running attempts; a late ack still counts.",
+            doc="A caller's limit also ends running attempts; a late acknowledgement counts.",
         ),
         *answer_moves(limits),
     )
@@ -310,7 +310,7 @@ def _operator_moves() -> tuple[Move, ...]:
             sources=("QUEUED",),
             by=("producer",),
             when=(),
-            doc="The same, for a row that was not claimed with the data it has.",
+            doc="Corrected data for a row that was not claimed with the data it has.",
         ),
     )
 

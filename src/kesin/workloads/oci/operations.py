@@ -222,7 +222,7 @@ def _script_warnings(site: SiteContext, stats: SiteStats, now: int) -> Iterable[
         beat, hours = site.read_metadata(HEARTBEAT) or {}, site.silent_hours
         last = max(int(beat.get("at", 0)), stats.last_ack_at or 0, site.record.created_at)
         if now - last > hours * HOUR_S * SECOND_US:
-            yield "SCRIPT_SILENT", Message("rows wait, no script report for %(n)s hours", n=hours)
+            yield "SCRIPT_SILENT", Message("rows wait; no script report for %(n)s hours", n=hours)
     adjustments = site.context.commands.queues[ADJUSTMENTS].waiting(site.id)
     if "READY" in adjustments.first_created_at:
         yield "ADJUSTMENTS_READY", "adjustments are ready: upload their file to Google Ads"

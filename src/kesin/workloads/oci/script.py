@@ -126,7 +126,7 @@ def preview_export(site: SiteContext, *, limit: int) -> ExportPreview:
     others = sum(counts.get(state, 0) for state in WAITING) - len(jobs)
     is_full = others > 0 and len(jobs) >= limit
     if site.is_paused:
-        warnings.append({"code": "PAUSED", "message": "paused: an export is empty now"})
+        warnings.append({"code": "PAUSED", "message": "paused: exports are empty for now"})
     elif is_full:
         message = Message("%(n)s more rows wait for later exports", n=others)
         warnings.append({"code": "MORE_WAIT", "message": message})

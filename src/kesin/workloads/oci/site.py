@@ -125,7 +125,7 @@ def _find_problem(name: str, value: Any) -> Message | None:
         problem = Message("%(field)s must be one of %(known)s", field=name, known=known)
     elif name == "customer_id":
         fits = isinstance(value, str) and bool(_CUSTOMER_ID.fullmatch(value))
-        why = "%(field)s must be the ten digits of a Google Ads account, 123-456-7890"
+        why = "%(field)s must be the ten digits of a Google Ads account, such as 123-456-7890"
         problem = Message(why, field=name)
     elif name == "conversion_name":
         fits = isinstance(value, str) and len(value) <= MAX_NAME and value.isprintable()

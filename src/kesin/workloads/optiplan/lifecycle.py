@@ -116,7 +116,7 @@ def _claim_moves() -> tuple[Move, ...]:
             STAY,
             when=(due, unclaimed, timer_not_over),
             attempt="keep",
-            doc="The job checks for its XML, or for the machine's ACK.",
+            doc="The job checks for its XML or the saw's acknowledgement.",
         ),
         wait,
         replace(
@@ -152,7 +152,7 @@ def _forward_moves(limits: OptiplanLimits) -> tuple[Move, ...]:
             claim="drop",
             stamp=("finished_at",),
             stage="timeout",
-            doc="The worker died after the machine had acknowledged.",
+            doc="The worker died after the saw had acknowledged.",
         ),
     )
 
@@ -218,7 +218,7 @@ def _scheduled_moves(limits: OptiplanLimits) -> tuple[Move, ...]:
         ),
         blocked_timeout,
         timeout("xml_timeout", "OPTI_RUNNING", "E_OPTI_XML_TIMEOUT", "no XML appeared in time"),
-        timeout("ack_timeout", "XML_READY", "E_OSI_ACK_TIMEOUT", "the machine did not acknowledge"),
+        timeout("ack_timeout", "XML_READY", "E_OSI_ACK_TIMEOUT", "the saw did not acknowledge"),
         moves.prune("DONE", days=limits.keep_done_days),
     )
 

@@ -40,7 +40,7 @@ QUEUE: Final = "optiplan"
 ListFiles = Callable[[Path], Sequence[FolderEntry]]
 MAX_OFFSET: Final = 9  # digits of a cursor
 TENANT: Final = "default"
-_TOO_LATE: Final = "the job is %(state)s: it is too late"
+_TOO_LATE: Final = "the job is %(state)s: it can no longer be cancelled"
 _NOT_OVER: Final = "the job is %(state)s: only failed and finished jobs can be reissued"
 
 
@@ -196,10 +196,10 @@ class OrderService:
             return self._get_job(job_id)
         match outcome.reason:
             case "retries_left":
-                why = "it was retried %(n)s times: remove the cause, then reissue it"
+                why = "it was retried %(n)s times: fix the cause, then reissue it"
                 raise OrderProblem(OptiCode.RETRY_LIMIT_REACHED, why, n=before.retry_count)
             case "code_not_in":
-                why = Message("a retry would not help: remove the cause, then reissue it")
+                why = Message("a retry would not help: fix the cause, then reissue it")
                 raise OrderProblem(OptiCode(before.error_code or OptiCode.UNKNOWN), why)
             case "flag_not_set":
                 raise OrderProblem(OptiCode.REISSUED, "a new revision has replaced it")
@@ -218,7 +218,7 @@ class OrderService:
             outcome = self._act(actor, "cancel", job_id)
             moved = outcome.result == "moved"
             if moved and not withdraw_job_files(machine, store, job_id):
-                raise OrderProblem(OptiCode.JOB_NOT_CANCELLABLE, "the machine has already taken it")
+                raise OrderProblem(OptiCode.JOB_NOT_CANCELLABLE, "the saw has already taken it")
         if moved:
             log_unblocked(before)
         else:
@@ -303,7 +303,7 @@ class OrderService:
     def _approve_for(self, actor: Actor, job_id: str, phone: str) -> None:
         job = self._get_job(job_id)
         if normalise_phone(str(field_of(job.payload, "order.customer_phone") or "")) != phone:
-            problem = "is not that of the order, which would be held again at once"
+            problem = "is not the order's: the order would be held again at once"
             raise FieldProblem(("phone",), problem).as_problem()
         if job.state == "FAILED":
             why = "the order is %(state)s now: nothing was changed"

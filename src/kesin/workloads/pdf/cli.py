@@ -1,4 +1,4 @@
-"""`kesin pdf …`: render a template here and now, see which there are, and check the machine."""
+"""`kesin pdf …`: render a template without a queue, list the templates, check the machine."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""The part of PDFs in `kesin demo`: invoices that are asked for over HTTP."""
+"""The PDFs of `kesin demo`: invoices, requested over HTTP."""
 
 import os
 import time
@@ -25,7 +25,7 @@ _BUSY: Final = 503
 
 
 class Invoices:
-    """A shop's program, which asks for invoices."""
+    """A shop's program, which requests invoices."""
 
     def __init__(self, address: str, key: str) -> None:
         from kesin.workloads.pdf.templating.library import TemplateLibrary
@@ -35,10 +35,10 @@ class Invoices:
         self._numbers = count(1)
 
     def request(self) -> str:
-        """Ask for the next invoice; the job's id. Raises Unavailable while no worker renders."""
+        """Request the next invoice; return the job's id. Raises Unavailable without a worker."""
         response = self._send("POST", "/pdf/jobs", self._body(next(self._numbers)))
         if response.status == _BUSY:
-            raise Unavailable("nothing renders PDFs yet")
+            raise Unavailable("no worker renders PDFs yet")
         if not isinstance(response.body, dict) or "job_id" not in response.body:
             raise Problem(f"the response to an invoice was {response.status}")
         return str(response.body["job_id"])
@@ -53,7 +53,7 @@ class Invoices:
 
 
 class PdfDemo(demo.DemoPart):
-    """Invoices, one of which cannot be right."""
+    """Invoices, one of them with a wrong total."""
 
     title: ClassVar = "PDFs"
     slow_start: ClassVar = True
@@ -63,7 +63,7 @@ class PdfDemo(demo.DemoPart):
     _first_job = ""
 
     def check_machine(self) -> demo.Readiness:
-        """Whether pages can be drawn here; if only by WeasyPrint, the settings lose the browser."""
+        """Whether pages can be rendered here; without Chromium, the settings name no browser."""
         try:
             from kesin.workloads.pdf.engines.base import ENGINES, Paper
             from kesin.workloads.pdf.errors import RenderFailed
@@ -105,7 +105,7 @@ class PdfDemo(demo.DemoPart):
                 return invoices.request()
             except Unavailable:
                 if time.monotonic() > until:
-                    say(f"  no process that renders PDFs started: {demo.TRY_AGAIN}")
+                    say(f"  no worker that renders PDFs started: {demo.TRY_AGAIN}")
                     return ""
                 if context.wait(RETRY_S):
                     return ""
@@ -115,7 +115,7 @@ class PdfDemo(demo.DemoPart):
             yield demo.TourStop(
                 "An invoice as a PDF",
                 f"{pages}/jobs/{self._first_job}",
-                "The PDF is shown below the timeline. As admin, you can make your own at"
+                "The PDF is shown below the timeline. As an admin, you can make your own at"
                 f" {pages}/pdf",
             )
 

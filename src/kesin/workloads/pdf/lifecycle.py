@@ -30,7 +30,7 @@ def pdf_lifecycle(
     ttl_s = ttl_hours * HOUR_S
     return Lifecycle(
         name="pdf",
-        doc="HTML templates to PDF: queued, rendered on a warm browser, kept for a day.",
+        doc="HTML templates to PDF: queued, rendered in a browser that stays open, kept for a day.",
         max_attempts=max_retries + 1,
         lease_seconds=lease_seconds,
         stamps=("started_at",),
@@ -89,7 +89,7 @@ def pdf_lifecycle(
                 ("succeeded",),
                 "expired",
                 by=("producer",),
-                doc="Requested again while the file is missing: a new job takes over the key.",
+                doc="The PDF was requested again, but is missing: a new job takes over the key.",
             ),
             moves.cancel("queued", "expired"),
             moves.cancel(

@@ -124,7 +124,7 @@ class GuardedConnection:
             if not self.timed_out:
                 raise
         if self.timed_out:
-            raise TimeoutError("no answer came in time")
+            raise TimeoutError("no response came in time")
 
     def _abort(self) -> None:
         self.timed_out = True
@@ -140,7 +140,7 @@ def _resolve(host: str, port: int, *, public_only: bool) -> list[str]:
         raise OSError(str(problem)) from None
     addresses = list(dict.fromkeys(str(entry[4][0]) for entry in resolved))
     if public_only and not all(map(is_public, map(ip_address, addresses))):
-        raise FetchRefused("its address is not a public one")
+        raise FetchRefused("its address is not public")
     return addresses[:MAX_ADDRESSES]
 
 

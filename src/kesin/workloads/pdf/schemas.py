@@ -72,7 +72,7 @@ class PdfRenderOptions(Strict, frozen=True):
     @pydantic.model_validator(mode="after")
     def _check_size(self) -> Self:
         if (self.width_mm is None) != (self.height_mm is None):
-            raise ValueError("width_mm and height_mm go together")
+            raise ValueError("width_mm and height_mm belong together")
         if self.width_mm is not None and self.format is not None:
             raise ValueError("give a format, or width_mm and height_mm, not both")
         width, height = self.paper().page_mm
@@ -128,7 +128,7 @@ class PdfJobRequest(Strict, frozen=True):
     """A request for a PDF from a template with its variables, or from HTML."""
 
     source: HtmlSource | None = Field(
-        None, description="instead of a template; needs also the scope `pdf:html`"
+        None, description="instead of a template; also needs the scope `pdf:html`"
     )
     template_name: TemplateName = Field(None, validate_default=True)
     variables: dict[str, Any] = Field(None, validate_default=True)
@@ -137,7 +137,7 @@ class PdfJobRequest(Strict, frozen=True):
     link_ttl: int | None = Field(
         None, ge=1, le=MAX_LINK_S, description="seconds for which a link in the webhook is valid"
     )
-    file_name: FileName | None = Field(None, description="the name under which it is saved")
+    file_name: FileName | None = Field(None, description="the name under which the PDF is saved")
     attachments: Attachments = Field([])
     einvoice: EinvoiceRequest | None = None
     then: Steps = Field([], description="steps applied to the PDF, in a fixed order")
@@ -172,7 +172,7 @@ class PdfJobRequest(Strict, frozen=True):
     ) -> Any:
         source = info.data.get("source", False)  # False: it is not valid
         if value is not None and source:
-            raise ValueError("source takes its place: leave it out")
+            raise ValueError("source replaces it: leave it out")
         if value is None and source is None:
             raise PydanticKnownError("missing")
         if value is None:
@@ -181,7 +181,7 @@ class PdfJobRequest(Strict, frozen=True):
 
     @property
     def pdf_only(self) -> list[str]:
-        """The fields that HTML in place of the PDF would lack; of HTML, the client has it."""
+        """The fields that HTML in place of the PDF would lack."""
         names = ("source", "attachments", "einvoice", "then")
         asked = [name for name in names if getattr(self, name)]
         return asked + ["options.conformance"] * bool(self.options and self.options.standards)
@@ -217,7 +217,7 @@ class PdfJobBody(PdfJobResponse):
     download_url: str | None = Field(None, description="only for a job that succeeded")
     retry_count: int
     template_name: str = ""
-    template_version: str | None = Field(None, description="the name that pins its version")
+    template_version: str | None = Field(None, description="the name that pins the version")
     file_name: str | None = None
     pages: int | None = None
     bytes: int | None = None
@@ -226,7 +226,7 @@ class PdfJobBody(PdfJobResponse):
     warnings: list[str] = []
     missing_glyphs: list[str] = Field([], description="characters that no font has")
     conformance: list[str] = Field([], description="the standards that the file conforms to")
-    reproducible: bool = Field(default=True, description="same bytes on every run")
+    reproducible: bool = Field(default=True, description="equal requests give equal bytes")
     error_message: str | None = None
 
 
@@ -248,7 +248,7 @@ class UploadBody(BaseModel):
 
     upload_id: str
     media_type: str
-    bytes: int = Field(description="the stored size; of a PDF, without the removed parts")
+    bytes: int = Field(description="the stored size; for a PDF, without the removed parts")
     sha256: str
     pages: int | None = Field(None, description="only for a PDF")
     expires_at: str = Field(description="requests can name it until then")
@@ -340,10 +340,10 @@ class BatchRequest(Strict, frozen=True):
 class CsvQuery(BaseModel):
     """The options of a batch from a CSV file; a JSON body contains them."""
 
-    template_name: TemplateName | None = Field(None, description="of a CSV file")
-    output: Output = Field("zip", description="of a CSV file")
-    file_name: FileName | None = Field(None, description="of a CSV file")
-    name_field: FieldName | None = Field(None, description="of a CSV file")
+    template_name: TemplateName | None = Field(None, description="only for CSV")
+    output: Output = Field("zip", description="only for CSV")
+    file_name: FileName | None = Field(None, description="only for CSV")
+    name_field: FieldName | None = Field(None, description="only for CSV")
     ignore_columns: IgnoreColumns = None
 
 

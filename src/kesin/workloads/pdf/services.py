@@ -185,7 +185,7 @@ def open_artifact_store(settings: Settings, queue: Queue) -> PdfArtifactStore:
     try:
         return PdfArtifactStore(_open_storage_once(artifacts_address(settings)), queue.clock)
     except StorageMisconfigured as problem:
-        raise Unavailable("%(problem)s: look at KESIN_PDF_ARTIFACTS", problem=problem) from None
+        raise Unavailable("%(problem)s: check KESIN_PDF_ARTIFACTS", problem=problem) from None
 
 
 def open_templates(settings: Settings, queue: Queue) -> TemplateSource:

@@ -49,7 +49,7 @@ def test_rules_are_typed_shown_and_then_written(shop):
     assert [
         (one, re.sub("<.+?>", "", old), re.sub("<.+?>", "", new)) for one, old, new in rows
     ] == [
-        ("Saw blade", "4 mm", "3.5 mm"),
+        ("Kerf", "4 mm", "3.5 mm"),
         ("Trim of boards of 18 mm", "10 mm", "12 mm"),
         ("Band 040", "0.4 mm", "not set"),
         ("Maximum retries", "3", "2"),
@@ -158,7 +158,7 @@ def test_the_form_shows_every_rule_there_is():
     bare = {name: one for name, one in rules.items() if name != "defaultPlateSize"}
     assert read_typed_rules(form_value(bare), bare).values == bare
     assert {label for label, *_ in list_changes(str, {}, rules)} >= {
-        "Saw blade",
+        "Kerf",
         "Band 040",
         "Grain 0",
     }

@@ -108,7 +108,7 @@ def test_a_customer_with_another_phone_does_not_approve_the_order(shop):
     job = held_order(shop.service, customer_phone=phone)
     answer = save(shop, job, other, approve="1")
     assert (answer.status_code, shop.state(job)) == (422, "HOLD")
-    assert "is not that of the order" in answer.text
+    assert "would be held again" in answer.text
     assert customer(shop, other) is None
     assert save(shop, job, phone, approve="1", name="").status_code == 422
 
@@ -232,5 +232,5 @@ def test_an_order_between_two_looks_says_what_it_waits_for(world):
     assert world.state(job) == "XML_READY"
     work(world)  # the saw has not taken its files
     text = re.sub(r"<[^>]+>|\s+", " ", page_of(world, job))
-    assert re.search(r"It waits for: +the machine to take its files\. +Checked again at", text)
+    assert re.search(r"It waits for: +the saw to take its files\. +Checked again at", text)
     assert "Retries automatically" not in text

@@ -120,7 +120,7 @@ def test_the_form_turns_into_json_and_back(pdf):
 def test_a_pdf_is_asked_for_listed_and_wanted_no_more(pdf):
     first = post(pdf, "/jobs", **SOURCE, file_name="fatura")
     assert "The PDF is queued." in first.text
-    assert "1. in the queue" in first.text
+    assert "position 1 in the queue" in first.text
     assert "requested before" in post(pdf, "/jobs", **SOURCE).text
     job = re.search(r"/dashboard/jobs/([0-9a-f-]{36})", first.text)
     assert job
@@ -149,7 +149,7 @@ def test_an_admin_without_pdfs_is_told_how_many_all_users_have(pdf):
     mine = get(pdf, "?part=jobs", who="cem").text
     number = jobs.queue.stats().total
     link = f'<a href="{PAGE}?everybody=1#pdf-jobs">PDFs of all users: {number}</a>'
-    assert "No PDFs of yours" in mine
+    assert "You have no PDFs" in mine
     assert link in mine
     assert "No PDFs yet" not in mine
     assert link not in get(pdf, "?part=jobs&everybody=1", who="cem").text

@@ -54,16 +54,16 @@ def test_a_version_is_uploaded_previewed_activated_and_taken_back(world):
     assert "one sample" in shown(world, document)
 
     dialog = shown(world, f"{PATH}/card/dialog?do=activate&version={first}")
-    assert "in every process" in dialog
+    assert "All processes make new PDFs" in dialog
     assert first in dialog
     assert send(world, do="activate", name="card", version=first).status_code == 303
     page = shown(world, f"{PATH}?name=card")
-    assert "was active" not in page
+    assert "previously active" not in page
     assert "Deactivate…" in page
     assert send(world, do="activate", name="card", version=second).status_code == 303
     page = shown(world, f"{PATH}?name=card")
-    assert "was active" in page
-    assert "Go back to it…" in page
+    assert "previously active" in page
+    assert "Go back to this version…" in page
     assert "key:" not in page
     assert "ayse" in page
 

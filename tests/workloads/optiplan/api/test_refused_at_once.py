@@ -68,7 +68,7 @@ def test_an_unknown_material_where_the_rules_list_them(own_floor: Floor):
     assert (put.status_code, put.json()["changed"]) == (200, ["materials"])
     found = refused(own_floor, part(), part(material_code="anything"))
     assert found == {
-        "parts[1].material_code": "is not a material of the rules: 18MM 210*280, 8MM 210*280"
+        "parts[1].material_code": "is not a material in the rules: 18MM 210*280, 8MM 210*280"
     }
 
 

@@ -174,14 +174,14 @@ def test_two_orders_of_one_name_are_not_taken_for_one(optiplan: Kesin, tmp_path:
         file.parent.mkdir()
         file.write_text(json.dumps(order(part(quantity=quantity))))
     answer = optiplan("optimize", *files, "--out", tmp_path / "out")
-    assert (answer.code, "another given file has the same name" in answer.err) == (2, True)
+    assert (answer.code, "another file has the same name" in answer.err) == (2, True)
 
 
 # Customers
 
 
 def test_customers_come_and_go(optiplan: Kesin):
-    assert optiplan("customers", "list").out == "there is no customer yet\n"
+    assert optiplan("customers", "list").out == "there are no customers yet\n"
     assert optiplan("customers", "add", "Ayşe", PHONE).out == "+905551234567 Ayşe added\n"
     body = json.loads(optiplan("customers", "add", "A. Y.", "+90 555 123 45 67", "--json").out)
     assert body == {"name": "A. Y.", "phone": "+905551234567", "new": False}

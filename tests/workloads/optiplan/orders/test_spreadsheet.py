@@ -67,8 +67,8 @@ def test_formulas_are_read_as_what_they_gave():
         ('<c r="G2"><f>1+1</f><v/></c>', "the formula in G2 was never calculated"),
         ('<c r="G2"><f>1+1</f><v></v></c>', "the formula in G2 was never calculated"),
         ('<c s="1" r="G2"><f t="shared" si="0"/></c>', "the formula in G2 was never calculated"),
-        ('<c r="G2" t="e"><v>#REF!</v></c>', "the cell G2 holds an error"),
-        ("<c t='e' r='G2'><f>A1/0</f><v>#DIV/0!</v></c>", "the cell G2 holds an error"),
+        ('<c r="G2" t="e"><v>#REF!</v></c>', "the cell G2 contains an error"),
+        ("<c t='e' r='G2'><f>A1/0</f><v>#DIV/0!</v></c>", "the cell G2 contains an error"),
     ],
 )
 def test_a_formula_without_a_value_is_not_an_empty_cell(cell: str, expected: str):

@@ -35,7 +35,7 @@ def test_a_cancel_is_refused_once_the_machine_has_the_file(bench: Workbench, how
     if how == "cut":
         hand.rename(bench.paths.processed / name)
     before = bench.moves(job)
-    with pytest.raises(OrderProblem, match="the machine has already taken it") as refused:
+    with pytest.raises(OrderProblem, match="the saw has already taken it") as refused:
         bench.orders.cancel(ME, job.id)
     assert refused.value.code is OptiCode.JOB_NOT_CANCELLABLE
     assert bench.moves(job) == before

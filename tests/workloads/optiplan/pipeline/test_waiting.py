@@ -78,7 +78,7 @@ def test_what_blocked_an_order_is_forgotten_once_it_can_be_used_again(bench: Wor
     bench.poll()
     assert (bench.reload(job).error_code, waits(bench, job)) == (
         None,
-        ("machine", "the machine to take its files", False),
+        ("machine", "the saw to take its files", False),
     )
     bench.clock.advance(5 * MINUTE)
     bench.sweep()

@@ -96,10 +96,10 @@ def test_the_sheet_has_exactly_its_name(tmp_path: Path, title: str):
     ("cell", "value", "expected"),
     [
         ("H1", "[P_EDGE_MAT_LO]", "cell 8 must be [P_EGDE_MAT_LO]"),
-        ("A1", None, "cell 1 must be [P_CODE_MAT], it is null"),
+        ("A1", None, "cell 1 must be [P_CODE_MAT]; it is null"),
         ("A1", " [P_CODE_MAT]", "cell 1"),
         ("A1", "[p_code_mat]", "cell 1"),
-        ("B1", 5, "cell 2 must be [P_LENGTH], it is 5"),
+        ("B1", 5, "cell 2 must be [P_LENGTH]; it is 5"),
         ("L1", None, "it has 11"),
         ("M1", "[P_MORE]", "it has 13"),
     ],

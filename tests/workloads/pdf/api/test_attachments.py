@@ -99,10 +99,10 @@ def test_equal_requests_share_a_job_and_other_files_make_another(front, me):
         (
             {"attachments": [note()], "options": {**ARCHIVE, "engine": "weasyprint"}},
             "",
-            "or files",
+            "or attachments",
         ),
-        ({"einvoice": {"format": "ubl"}}, "einvoice", "give one of"),
-        ({"einvoice": xml("ubl", UBL, **{"from": "variables"})}, "einvoice", "give one of"),
+        ({"einvoice": {"format": "ubl"}}, "einvoice", "give exactly one of"),
+        ({"einvoice": xml("ubl", UBL, **{"from": "variables"})}, "einvoice", "give exactly one of"),
         ({"einvoice": {"format": "ubl", "from": "variables"}}, "einvoice", "only factur-x"),
         ({"einvoice": xml("ubl", UBL, level="basic")}, "einvoice", "only factur-x"),
         ({"einvoice": xml("factur-x", UBL, name="a.xml")}, "einvoice", "factur-x.xml"),

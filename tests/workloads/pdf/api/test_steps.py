@@ -85,8 +85,8 @@ def wrong(front: Front, then: Any, **more: Any) -> Any:
 @pytest.mark.parametrize(
     ("then", "why"),
     [
-        ([{}], "a step is one of"),
-        ([{"stamp": {"text": "A"}, "metadata": {"title": "B"}}], "a step is one of"),
+        ([{}], "a step must be one of"),
+        ([{"stamp": {"text": "A"}, "metadata": {"title": "B"}}], "a step must be one of"),
         ([{"stamp": {"text": " "}}], "then.0.stamp.text"),
         ([{"stamp": {"text": "漢"}}], "then.0.stamp.text"),
         ([{"stamp": {"text": "A", "opacity": 2}}], "then.0.stamp.opacity"),
@@ -103,10 +103,10 @@ def wrong(front: Front, then: Any, **more: Any) -> Any:
         ([{"sign": {}}], "then.0.sign"),
         (
             [{"stamp": {"text": "A"}}, {"append": {"upload": MISSING}}],
-            "then.1.append comes too late",
+            "then.1.append is too late",
         ),
-        ([{"encrypt": LOCK}, {"metadata": {"title": "A"}}], "then.1.metadata comes too late"),
-        ([{"stamp": {"text": "A"}}] * 2, "then.1.stamp comes too late"),
+        ([{"encrypt": LOCK}, {"metadata": {"title": "A"}}], "then.1.metadata is too late"),
+        ([{"stamp": {"text": "A"}}] * 2, "then.1.stamp is too late"),
         ([{"append": {"upload": MISSING}}] * 11, "at most 10 parts"),
     ],
 )

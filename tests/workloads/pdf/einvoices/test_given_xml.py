@@ -45,7 +45,7 @@ def test_well_formed_xml_says_what_it_is(encoding):
         ('<?xml version="1.0" encoding="utf-7"?><a/>', "not well-formed"),
         ("<a>" * (MAX_XML_DEPTH + 1), "nested deeper"),
         (f"<a>{' ' * MAX_XML_BYTES}</a>", "more than 5 MiB"),
-        ("<b/>", "must be of Invoice or CreditNote"),
+        ("<b/>", "root must be Invoice or CreditNote"),
     ],
 )
 def test_xml_that_is_not_accepted_is_refused_with_its_reason(xml, why):

@@ -150,7 +150,7 @@ class TestFontLimits:
     def test_a_refusal_is_told_in_turkish(self, folder: Path):
         (folder / "a.woff2").write_bytes(REGULAR)
         problem = refusal(folder, pdf_font_kib=1).message
-        assert str(translate(catalogue(), problem)).endswith("1 KiB'den büyük")
+        assert str(translate(catalogue(), problem)).endswith("1 KiB'tan büyük")
 
     @pytest.mark.parametrize("name", ["pdf_font_kib", "pdf_all_fonts_kib", "pdf_max_fonts"])
     def test_limits_have_limits(self, name: str):

@@ -64,7 +64,7 @@ def test_a_preview_shows_the_picture(front, me):
     fields["source"] = json.dumps({**SAMPLE, "logo": not_mine})
     refused = front.client.post("/dashboard/pdf/jobs", data=fields, headers=boss)
     assert refused.status_code == 422
-    assert "POST /pdf/uploads" in refused.text
+    assert "upload the file again" in refused.text
 
 
 def test_a_degraded_answer_shows_the_picture(own):

@@ -177,7 +177,7 @@ def _named(code: str, field: str, why: str) -> Iterator[None]:
 def _parse_at(given: Any, site: SiteContext) -> datetime | None:
     if given is None:
         return None
-    why = "adjustedAt must be ISO 8601 with a time of day, 2026-03-01T14:05:00+03:00"
+    why = "adjustedAt must be ISO 8601 with a time, such as 2026-03-01T14:05:00+03:00"
     with _named("INVALID_TIME_FORMAT", "adjustedAt", why):
         at = parse_time(given, site.zone)
     if at.timestamp() > site.queue.now() / SECOND_US + MAX_FUTURE_S:

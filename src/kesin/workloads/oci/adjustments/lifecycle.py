@@ -78,7 +78,7 @@ def adjustment_lifecycle(limits: lifecycle.OciLimits | None = None) -> Lifecycle
                 error=EXPIRED,
                 stamp=lifecycle.ENDED,
                 stage="expire",
-                doc="The same, for a sale whose time is unknown.",
+                doc="Also expires a sale whose time is unknown.",
             ),
             moves.requeue(
                 "FAILED",

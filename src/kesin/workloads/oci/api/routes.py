@@ -94,7 +94,7 @@ def _add_producer_routes(router: APIRouter, context: WorkloadContext) -> None:
         site_id: SiteId = None,
         ignore_columns: IgnoreColumns = None,
     ) -> Response:
-        """Accept up to 10 000 conversions as JSON, NDJSON or CSV; one result for each row.
+        """Accept up to 10,000 conversions as JSON, NDJSON or CSV; one result for each row.
 
         A row with an unknown field is rejected. A CSV with an unknown column is refused, unless
         `ignoreColumns` names the column; the columns of Kesin's own files are known.
@@ -126,7 +126,7 @@ def _ingest_row(row: IngestResult) -> dict[str, Any]:
 def _add_adjustment_routes(router: APIRouter, batches: APIRouter, context: WorkloadContext) -> None:
     @batches.post("/api/oci/adjustments", response_model_exclude_defaults=True)
     def post_adjustments(actor: SignedInActor, body: schemas.AdjustmentsBody) -> schemas.Ingested:
-        """Retract or restate up to 10 000 earlier conversions; one result for each row."""
+        """Retract or restate up to 10,000 earlier conversions; one result for each row."""
         site = require_site(context, actor, body.site_id, "oci:ingest", action="oci.adjust")
         results = intake.adjust(site, body.adjustments, actor=actor)
         return schemas.Ingested.model_validate({"results": results}, from_attributes=True)

@@ -16,7 +16,7 @@ COUNTINGS: Final = ("ONE_PER_CLICK", "MANY_PER_CLICK")
 _ID: Final = re.compile(r"[0-9]{1,20}")
 _FIELDS: Final = {
     "name": "%(field)s must be one line of 1…100 characters",
-    "id": "%(field)s must be the digits of a conversion action",
+    "id": "%(field)s must be the numeric id of a conversion action",
     "default": "%(field)s must be yes or no",
     "counting": "%(field)s must be ONE_PER_CLICK or MANY_PER_CLICK",
     "lookback_days": "%(field)s must be a whole number in 1…90",
@@ -60,7 +60,7 @@ def parse_actions(given: Any) -> Actions:
     """Validate a list of actions; raises Invalid naming the entry and its field."""
     entries = given if isinstance(given, list) else [given]
     actions = [ConversionAction.parse(entry, f"actions[{n}].") for n, entry in enumerate(entries)]
-    why = "at most 100 conversion actions a site" if len(actions) > MAX_ACTIONS else ""
+    why = "at most 100 conversion actions per site" if len(actions) > MAX_ACTIONS else ""
     if len({action.name for action in actions}) < len(actions):
         why = "two conversion actions have the same name"
     if sum(action.default for action in actions) > 1:

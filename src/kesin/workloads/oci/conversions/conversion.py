@@ -264,7 +264,7 @@ def parse_time(value: Any, zone: tzinfo | None) -> datetime:
         raise Unsendable("MISSING_TIME", field, "conversionTime is missing")
     at = _read_time(value.strip(), zone) if isinstance(value, str) else None
     if at is None:
-        why = "conversionTime must be ISO 8601 with a time of day, 2026-03-01T14:05:00+03:00"
+        why = "conversionTime must be ISO 8601 with a time, such as 2026-03-01T14:05:00+03:00"
         raise Unsendable("INVALID_TIME_FORMAT", field, why)
     return at
 
@@ -357,7 +357,7 @@ def _check_age(at: datetime, now_us: int, lookback_days: int | None = None) -> N
 def _refuse_braid(action: ConversionAction | None, clicks: Mapping[ClickKind, str]) -> None:
     kind = next((kind for kind in CLICK_KINDS if clicks[kind]), "gclid")
     if action and action.counting == "ONE_PER_CLICK" and kind != "gclid":
-        why = "%(name)s counts one per click, and such an action accepts no %(field)s: send a gclid"
+        why = "%(name)s counts one conversion per click and so accepts no %(field)s: send a gclid"
         raise Unsendable(ONE_PER_CLICK_BRAID, kind, why, name=repr(action.name), field=kind)
 
 

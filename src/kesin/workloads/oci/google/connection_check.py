@@ -56,7 +56,7 @@ _ADVICE: Final = {
     "later": "Google gave no clear answer; try again in a few minutes",
     "settings": "Look the actions up in the settings of the site; choose, remove and save them"
     " there.",
-    "scope": "Look-ups need the scope adwords, also where rows go through Data Manager.",
+    "scope": "Look-ups need the scope adwords, even if rows go through Data Manager.",
 }
 _PASSED_DETAILS: Final = {
     "token": "Google issues access tokens",

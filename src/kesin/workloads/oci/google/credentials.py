@@ -55,7 +55,7 @@ class GoogleCredentials:
             is_empty = not values[name]  # allowed above for login_customer_id
             values[name] = values[name].replace("-", "").replace(" ", "")
             if not is_empty and not _DIGITS.fullmatch(values[name]):
-                raise _invalid(name, "must be the digits of a Google Ads account, 123-456-7890")
+                raise _invalid(name, "must be a Google Ads account such as 123-456-7890")
         if not _ACTION.fullmatch(values[name := "conversion_action_resource_name"]):
             shape = Message("must look like customers/1234567890/conversionActions/987654321")
             raise _invalid(name, shape)

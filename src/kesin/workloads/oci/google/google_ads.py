@@ -140,7 +140,7 @@ def _results(body: Mapping[str, Any], rows: Sequence[UploadRow]) -> list[Any]:
     """One result per row, empty for failed rows; raises UnreadableResponse on a mismatch."""
     results = body.get("results")
     if not isinstance(results, list) or len(results) != len(rows):
-        raise UnreadableResponse(Message("no result for each of %(n)s rows", n=len(rows)))
+        raise UnreadableResponse(Message("not one result for each of %(n)s rows", n=len(rows)))
     for result, row in zip(results, rows, strict=True):
         if not isinstance(result, dict):
             raise UnreadableResponse("a result that is not an object")

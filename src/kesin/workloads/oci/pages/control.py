@@ -258,7 +258,7 @@ def _selection(
     chosen = ControlFilter(*(listing.text_of(fields, name, MAX_FILTER) for name in names))
     if fields.get("all"):
         if fields.get("q", "").strip():  # the filter has no search: more would move than is shown
-            why = "a search cannot be acted on: select the rows, or clear the search"
+            why = "actions do not apply to a search: select rows, or clear the search"
             raise Invalid(why, code="bad_selection")
         where = in_trouble(site.queue.lifecycle, operations.build_filter(site, chosen.criteria))
         return None, replace(where, created_before=until), chosen, until

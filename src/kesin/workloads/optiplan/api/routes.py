@@ -113,7 +113,7 @@ def _add_order_routes(router: APIRouter, service: OrderService) -> None:
         thickness_mm: Annotated[Decimal | None, Query(ge=Decimal("0.1"), le=1_000)] = None,
         part_type: PartType = "GOVDE",
     ) -> Response:
-        """Create an order from JSON, or from the shop's XLSX or CSV list.
+        """Create an order from JSON, or from the workshop's XLSX or CSV list.
 
         A list needs `customer_phone`; the other query parameters apply where the list has no
         value. If a row is invalid, nothing is created.
@@ -144,7 +144,7 @@ def _read_order(body: Any, order_id: str) -> Payload:
     """Read the order in a JSON body; its id is the one in the URL."""
     if isinstance(body, Mapping):
         if body.get("order_id", order_id) != order_id:
-            raise FieldProblem(("order_id",), "differs from the one in the address").as_problem()
+            raise FieldProblem(("order_id",), "differs from the one in the URL").as_problem()
         body = {**body, "order_id": order_id}
     return payloads.read_payload(body)
 
@@ -210,7 +210,7 @@ def _add_operator_routes(router: APIRouter, service: OrderService) -> None:
 
     @router.post("/jobs/{job_id}/cancel", response_model=schemas.Cancelled, responses={202: stops})
     def cancel_order(actor: SignedInActor, job_id: str) -> Response:
-        """Cancel an order; 409 if the machine already has it."""
+        """Cancel an order; 409 if the saw already has it."""
         job = service.shown(actor, service.cancel(actor, job_id))
         body = schemas.Cancelled.model_construct(
             success=True, job=schemas.job_body(service, job), cancelled=job.state == "FAILED"
@@ -328,7 +328,7 @@ def _add_config_routes(router: APIRouter, service: OrderService) -> None:
 
     @router.get("/config/paths", response_model=schemas.PathsTold)
     def get_paths(actor: SignedInActor) -> Response:
-        """The paths of OptiPlanning, its folders and the machine, as paths.json sets them."""
+        """The paths of OptiPlanning, its folders and the saw's folder, as in paths.json."""
         service.context.commands.queue(actor, QUEUE)
         return json_response(schemas.PathsTold(paths=paths_json(service.workshop.paths())))
 

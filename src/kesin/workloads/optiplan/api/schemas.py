@@ -148,7 +148,7 @@ class Moved(BaseModel):
 
 
 class Cancelled(Moved):
-    """The order is FAILED, or a runner will stop work on it at its next step."""
+    """The order is FAILED, or its worker will stop at the next step."""
 
     cancelled: bool
 

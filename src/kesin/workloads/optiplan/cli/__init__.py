@@ -15,7 +15,7 @@ from kesin.workloads.optiplan.pipeline.saw_simulator import SawSimulator
 from kesin.workloads.optiplan.workshop.config import Workshop
 
 app = command_group("Process cutting orders for the saw.")
-LOOKS: Final = "Seconds between two updates."
+LOOKS: Final = "Seconds between two checks."
 
 for _name, _command, _example in (
     ("import", import_order, "order.xlsx --order-id 2027-114 --phone 05321234567"),
@@ -58,7 +58,7 @@ def _report_moved(moved: int, *, as_json: bool) -> None:
 def doctor(*, as_json: JsonOption = False) -> None:
     """Check what cutting orders need.
 
-    Checks rules, folders, template, optimiser and the machine's share, and lists blocked orders.
+    Checks rules, folders, template, optimiser and the saw's share, and lists blocked orders.
     Exits with 1 if a check fails.
     """
     report_checks([*run_checks(Workshop(read_settings())), *check_orders()], as_json=as_json)

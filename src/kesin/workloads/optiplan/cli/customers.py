@@ -31,7 +31,7 @@ def list_customers(*, as_json: JsonOption = False) -> None:
         say_json([asdict(customer) for customer in customers])
         return
     rows = [(customer.phone, customer.name) for customer in customers]
-    print_table(("phone", "name"), rows, empty="there is no customer yet")
+    print_table(("phone", "name"), rows, empty="there are no customers yet")
 
 
 @app.command("add", epilog=format_examples("kesin optiplan customers add 'Ayşe Usta' 05321234567"))

@@ -102,7 +102,7 @@ def plan_files(
                 batches: dict[str, list[CuttingPlan]] = {}
                 for batch in _import_files(file, Path(folder), workshop, rules, color):
                     if batch.stem in stems:  # the second would replace the first
-                        raise Invalid(f"{file}: another given file has the same name")
+                        raise Invalid(f"{file}: another file has the same name")
                     stems.add(batch.stem)
                     batches[batch.stem] = list(map(optimise, read_batch(batch, plan_defaults)))
                 for stem, plans in batches.items():
@@ -138,7 +138,7 @@ def _import_files(
     defaults = ListDefaults(color=color)
     payload = read_order(file, workshop, defaults, order_id=None, phone="")  # only planned
     if (plate := payload.plate_size or rules.default_plate_size) is None:
-        raise Invalid(f"{file} names no plate size and the rules have no defaultPlateSize")
+        raise Invalid(f"{file} names no board size and the rules have no defaultPlateSize")
     name, (batches, _) = plain_letters(file.stem), transform_order(payload, rules)
     template = read_template(workshop.paths().template)
     return write_batches(folder, name, batches, template, plate=plate, kerf_mm=rules.kerf_mm)
@@ -153,8 +153,8 @@ Lang = Annotated[Language, option("en|tr", "The language of drawings and advice.
 def import_order(
     file: ListFile,
     *,
-    order_id: Annotated[str, option("ID", "The order number of the shop.")],
-    phone: Annotated[str | None, option("PHONE", "The phone; optional for JSON.")] = None,
+    order_id: Annotated[str, option("ID", "The workshop's order number.")],
+    phone: Annotated[str | None, option("PHONE", "Customer's phone; optional for JSON.")] = None,
     mode: Annotated[OptiMode | None, option("A|B|C", "Who starts the optimiser.")] = None,
     color: Color = None,
     as_json: JsonOption = False,

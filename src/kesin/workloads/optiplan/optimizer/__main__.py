@@ -47,12 +47,14 @@ def _build_parser() -> argparse.ArgumentParser:
         prog="python -m kesin.workloads.optiplan.optimizer", description="Plan the cutting."
     )
     parser.add_argument("files", nargs="+", type=Path, help="batch files (.xlsx)")
-    parser.add_argument("--out", required=True, type=Path, help="the folder the XML is awaited in")
-    parser.add_argument("--rules", type=Path, help="rules.json of the workload")
+    parser.add_argument("--out", required=True, type=Path, help="the folder for the XML")
+    parser.add_argument("--rules", type=Path, help="the workload's rules.json")
     parser.add_argument(
-        "--time-limit", type=_parse_seconds, default=60.0, help="safety net, seconds"
+        "--time-limit", type=_parse_seconds, default=60.0, help="time limit in seconds"
     )
-    parser.add_argument("--language", choices=["en", "tr"], default="en", help="of the drawings")
+    parser.add_argument(
+        "--language", choices=["en", "tr"], default="en", help="language of the drawings"
+    )
     return parser
 
 

@@ -76,7 +76,7 @@ def check_xlsx(data: bytes, bounds: XlsxBounds) -> dict[str, bytes]:
         why = "the file is not an XLSX: %(problem)s"
         raise UnreadableSpreadsheet(why, problem=problem) from None
     except (RuntimeError, NotImplementedError):  # a password, or an unusual compression
-        raise UnreadableSpreadsheet("the file is locked, or packed in an unusual way") from None
+        raise UnreadableSpreadsheet("the file has a password or an unusual compression") from None
     except UnreadableSpreadsheet:
         raise
     except Exception as problem:  # noqa: BLE001 - the library raises anything on a broken file
@@ -88,7 +88,7 @@ def _checked_parts(archive: zipfile.ZipFile, bounds: XlsxBounds) -> dict[str, by
     parts = archive.infolist()
     names = {part.filename for part in parts}
     if len(parts) > _MAX_PARTS or len(names) != len(parts):
-        raise UnreadableSpreadsheet("the file has too many parts, or the same part twice")
+        raise UnreadableSpreadsheet("the archive has too many files, or the same file twice")
     if not names >= _REQUIRED_PARTS or names & _FOREIGN_PARTS:
         raise UnreadableSpreadsheet("the file is not an XLSX: it is a zip without a workbook")
     unpacked, most = sum(part.file_size for part in parts), bounds.max_unpacked_bytes

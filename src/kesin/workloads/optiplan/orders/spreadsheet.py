@@ -73,7 +73,7 @@ def _check_values(parts: Iterable[bytes]) -> None:
         for attributes, empty_formula in _CELL.findall(part) if b"sheetData" in part else ():
             reference, kind = _CELL_REFERENCE.search(attributes), _TYPE.search(attributes)
             if reference and kind and kind[1] == b"e":
-                why = "the cell %(cell)s holds an error: fix it and save again"
+                why = "the cell %(cell)s contains an error: fix it and save again"
                 raise UnreadableSpreadsheet(why, cell=reference[1].decode())
             if reference and empty_formula and not (kind and kind[1] == b"str"):
                 why = (

@@ -100,5 +100,5 @@ def check_health(context: WorkloadContext) -> HealthCheck:
     if not (blocked := blocked_orders(context.queue)):
         return HealthCheck(ok=True, detail="no order is blocked")
     awaited = " and ".join(sorted({waits.what for job in blocked if (waits := waiting_for(job))}))
-    detail = f"{len(blocked)} wait for {awaited or 'a runner'}: see `kesin optiplan doctor`"
+    detail = f"blocked orders: {len(blocked)} ({awaited or 'worker'}); see `kesin optiplan doctor`"
     return HealthCheck(ok=False, detail=detail, needed=False)

@@ -19,18 +19,18 @@ Say = Callable[[str], str]
 Rules = Mapping[str, Any]  # as in rules.json
 # The label of a rule and its unit; ``%(key)s`` is the rule's own key.
 LABELS: Final = {
-    "kerf_mm": ("Saw blade", "mm"),
+    "kerf_mm": ("Kerf", "mm"),
     "defaultPlateSize.width_mm": ("Width of the default board", "mm"),
     "defaultPlateSize.height_mm": ("Height of the default board", "mm"),
     "trimByThickness": ("Trim of boards of %(key)s mm", "mm"),
-    "backingThicknesses": ("Permitted backs", "mm"),
+    "backingThicknesses": ("Back thicknesses", "mm"),
     "edgeMapping": ("Band %(key)s", "mm"),
     "grainMapping": ("Grain %(key)s", ""),
     "optiModeDefault": ("Default optimiser mode", ""),
     "retry_count_max": ("Maximum retries", ""),
     "retry_backoff_minutes": ("Pauses before retries", "min"),
     "timeouts.optiXmlMinutes": ("Wait for the XML", "min"),
-    "timeouts.osiAckMinutes": ("Wait for the machine", "min"),
+    "timeouts.osiAckMinutes": ("Wait for the saw", "min"),
     "materials": ("Materials", ""),
     "language": ("Language of the drawings", ""),
 }
@@ -90,11 +90,11 @@ def form_schema(say: Say) -> Schema:
     left_open = say("If not set: A with the built-in optimiser, otherwise C.")
     at_start = say("These take effect at the next start of the service.")
     waits = {key: rule(f"timeouts.{key}", minutes) for key in ("optiXmlMinutes", "osiAckMinutes")}
-    no_board = say("For orders that name no board. Without one, such an order waits.")
-    other_board = say("An order with a board of another thickness waits.")
+    no_board = say("For orders that name no board. Without a default, such an order is held.")
+    other_board = say("An order with a board of another thickness is held.")
     no_band = say("Without a thickness, the name means that there is no band.")
     other_material = say("If the list has entries, an order with another material is refused.")
-    what_grain = say("What OptiPlanning calls each grain of an order.")
+    what_grain = say("OptiPlanning's number for each grain of an order.")
     form = {
         "kerf_mm": rule("kerf_mm", bounds["kerf_mm"]),
         "optiModeDefault": rule("optiModeDefault", {"enum": ["A", "B", "C"]}, left_open),

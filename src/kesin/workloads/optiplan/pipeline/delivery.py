@@ -215,11 +215,11 @@ def _read_source(source: Path) -> bytes:
         except FileNotFoundError:
             if not source.parent.is_dir():
                 raise
-            _raise_source_problem(source, Message("has gone"))
+            _raise_source_problem(source, Message("is gone"))
 
 
 def _raise_source_problem(source: Path, reason: str) -> NoReturn:
-    why, details = "%(file)s %(what)s: make it again", {"file": str(source)}
+    why, details = "%(file)s %(what)s: create it again", {"file": str(source)}
     message = Message(why, file=source.name, what=reason)
     raise OrderProblem(OptiCode.OPTI_RUNNER_FAILED, message, details) from None
 
@@ -236,7 +236,7 @@ def add_attempt(
     if ALL_BATCHES not in taken:
         files = {batch_stem(progress.stems, name): export_folder / name for name in progress.xml}
     if taken and ALL_BATCHES in files:
-        why = Message("the machine already has part of the order, and the new XML is for all of it")
+        why = Message("the saw already has part of the order, and the new XML is for all of it")
         details = {"files": [file.name for file in taken.values()]}
         raise OrderProblem(OptiCode.OSI_ACK_FAILED, why, details)
     number = len(progress.deliveries) + 1

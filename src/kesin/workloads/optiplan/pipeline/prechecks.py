@@ -30,7 +30,7 @@ def run_prechecks(
         why = "no customer has the phone %(phone)s"
         raise OrderProblem(OptiCode.CRM_NO_MATCH, why, details, phone=phone)
     if (plate := payload.plate_size or rules.default_plate_size) is None:
-        missing = Message("the order names no plate size and rules.json has no defaultPlateSize")
+        missing = Message("the order names no board size and rules.json has no defaultPlateSize")
         raise OrderProblem(OptiCode.PLATE_SIZE_MISSING, missing, {"order_id": payload.order_id})
     return plate, read_template(paths.template)
 
@@ -45,12 +45,12 @@ def find_unmakeable(payload: Payload, rules: Rules, *, own_boards: bool) -> list
             boards.append(named)
         bands = ", ".join(rules.edge_mapping)
         found = {
-            edge: Message("is not a band of the rules: %(known)s", known=bands)
+            edge: Message("is not a band in the rules: %(known)s", known=bands)
             for edge in (EDGES if part.part_type == "GOVDE" else ())
             if getattr(part, edge) not in {None, *rules.edge_mapping}
         }
         if rules.materials and part.material_code not in rules.materials:
-            why, materials = "is not a material of the rules: %(known)s", ", ".join(rules.materials)
+            why, materials = "is not a material in the rules: %(known)s", ", ".join(rules.materials)
             found["material_code"] = Message(why, known=materials)
         if boards and not found:
             found = _too_large(part, boards, rules)

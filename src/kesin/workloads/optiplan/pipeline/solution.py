@@ -189,7 +189,7 @@ def _read_file(path: Path) -> bytes:
         except FileNotFoundError:
             if not path.parent.is_dir():
                 raise
-            why = "%(file)s is no longer in the folder where it was found: make it again"
+            why = "%(file)s is no longer in the folder where it was found: create it again"
             code, name = OptiCode.OPTI_RUNNER_FAILED, path.name
             raise OrderProblem(code, why, {"file": name}, file=name) from None
 
@@ -277,7 +277,7 @@ def _error_name(code: int) -> str:
 
 def _raise_invalid(path: Path, reason: str, line: int | None) -> NoReturn:
     where = "" if line is None else Message(", near line %(n)s", n=line)
-    why = "%(file)s cannot be sent to the machine: %(problem)s%(line)s"
+    why = "%(file)s cannot be sent to the saw: %(problem)s%(line)s"
     message = Message(why, file=path.name, problem=Message(reason), line=where)
     details = {"file": path.name, "line": line, "reason": reason}
     raise OrderProblem(OptiCode.XML_INVALID, message, details) from None

@@ -28,10 +28,10 @@ log = Logger("kesin.optiplan")
 
 Awaited = Literal["runner", "slot", "program", "xml", "machine", "folder", "settings", "operator"]
 _NORMAL: Final[dict[str, tuple[Awaited, Message]]] = {
-    **dict.fromkeys(("NEW", "OPTI_DONE"), ("runner", Message("a runner that claims it"))),
-    "OPTI_IMPORTED": ("slot", Message("the optimiser, which does one order at a time")),
-    "OPTI_RUNNING": ("program", Message("the optimiser's program to end")),
-    "XML_READY": ("machine", Message("the machine to take its files")),
+    **dict.fromkeys(("NEW", "OPTI_DONE"), ("runner", Message("a worker that claims it"))),
+    "OPTI_IMPORTED": ("slot", Message("the optimiser, which processes one order at a time")),
+    "OPTI_RUNNING": ("program", Message("the optimiser to finish")),
+    "XML_READY": ("machine", Message("the saw to take its files")),
     "HOLD": ("operator", Message("an operator to approve it")),
 }
 _XML: Final[tuple[Awaited, Message]] = ("xml", Message("its XML in the export folder"))

@@ -39,11 +39,11 @@ def read_template(path: Path) -> bytes:
     if row is None:
         raise _template_problem(path, Message("there is no sheet named %(sheet)s", sheet=SHEET))
     if len(row) != len(TAGS):
-        why = "row 1 must contain %(n)s tags, it has %(m)s"
+        why = "row 1 must contain %(n)s tags; it has %(m)s"
         raise _template_problem(path, Message(why, n=len(TAGS), m=len(row)))
     for number, (cell, tag) in enumerate(zip(row, TAGS, strict=True), 1):
         if cell != tag:
-            why, found = "row 1, cell %(n)s must be %(tag)s, it is %(found)s", format_value(cell)
+            why, found = "row 1, cell %(n)s must be %(tag)s; it is %(found)s", format_value(cell)
             raise _template_problem(path, Message(why, n=number, tag=tag, found=found))
     return data
 

@@ -106,7 +106,7 @@ def rule_warnings(rules: Rules) -> list[str]:
     """Return the values that are allowed, but probably a mistake."""
     warnings: list[str] = []
     if "kerf_mm" not in rules.model_fields_set:
-        what = "kerf_mm is missing: a saw blade of %(kerf)s mm is assumed"
+        what = "kerf_mm is missing: a kerf of %(kerf)s mm is assumed"
         warnings.append(Message(what, kerf=rules.kerf_mm))
     if rules.cm_to_mm_multiplier != _MM_IN_CM:
         what = (

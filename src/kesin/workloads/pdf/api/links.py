@@ -22,7 +22,7 @@ from kesin.workloads.pdf.services import PdfServiceLoader
 _FILE: Final = {"application/pdf": {"schema": {"type": "string", "format": "binary"}}}
 _FOLLOWED: Final[dict[int | str, dict[str, Any]]] = {
     200: {"content": _FILE, "description": "The PDF"},
-    302: {"description": "To the PDF in its bucket; the address is valid for a minute"},
+    302: {"description": "Redirect to the PDF in its bucket; that address is valid for a minute"},
     410: {"description": "The link or its PDF has expired, or the link has no downloads left"},
 }
 
@@ -51,7 +51,7 @@ def links_router(loader: PdfServiceLoader) -> APIRouter:
 
     @router.post("/pdf/jobs/{job_id}/links", status_code=201, response_model=LinkBody)
     def create_pdf_link(actor: SignedInActor, job_id: str, body: LinkRequest) -> Response:
-        """Create a temporary link that gives anyone who has it the PDF of a job."""
+        """Create a temporary link with which anyone can download the PDF of a job."""
         require_access(context, actor, "link", target=job_id)
         services = loader.services
         job = find_owned_job(services.jobs, actor, job_id)

@@ -28,7 +28,7 @@ class SecretBody(BaseModel):
 
 
 class DeliveryBody(BaseModel):
-    """A webhook that is queued, sent or given up."""
+    """A webhook: waiting, delivered or failed."""
 
     id: str = Field(description="the webhook-id that the receiver sees on every attempt")
     kind: str | None
@@ -70,7 +70,7 @@ def webhook_router(loader: PdfServiceLoader) -> APIRouter:
 
     @router.post("/pdf/webhooks/{webhook_id}/resend")
     def resend_webhook(actor: SignedInActor, webhook_id: str) -> DeliveryBody:
-        """Send a webhook again that Kesin has given up."""
+        """Send a failed webhook again."""
         require_access(context, actor, "webhook_resend", target=webhook_id)
         queue, by = webhook_service.queue, actor.name
         find_owned(queue, actor, webhook_id, "webhook")

@@ -115,7 +115,7 @@ def _parse_table(
             if not cell.strip() or at in left_out:
                 continue
             if at >= len(header) or not header[at]:
-                message = f"has a cell in column {at + 1}, and the header names none there"
+                message = f"has a cell in column {at + 1}, which the header does not name"
                 problems.append(BatchRowProblem(number, "/", "cells", message))
                 break
             value = parse_cell(cell, types[header[at]], decimal_comma=decimal_comma)
@@ -143,7 +143,7 @@ def _parse_header(cells: Sequence[str]) -> list[Column]:
     for path in sorted(named):
         if any(path[:depth] in named for depth in range(1, len(path))):
             name = ".".join(path)[:80]
-            raise Invalid(f"{name!r} is in a column that has its own value", code="bad_column")
+            raise Invalid(f"{name!r} lies below another column: keep one", code="bad_column")
     return paths
 
 
@@ -193,7 +193,7 @@ def row_file_names(
     path = name_field.split(".")
     names = [safe_name(_value_at(row, path)) for row in rows]
     if not any(names):
-        raise Invalid(f"no row has a {name_field[:80]!r} to be named by", code="bad_name_field")
+        raise Invalid(f"no row has the variable {name_field[:80]!r}", code="bad_name_field")
     return names
 
 

@@ -50,7 +50,7 @@ def make_factur_x(variables: Mapping[str, Any]) -> bytes:
     lines, sums = variables["lines"], invoice_sums(variables["lines"])
     units = [(each.get("unit_code"), each.get("unit", "").strip().lower()) for each in lines]
     codes = [code or _UNIT_CODES.get(unit) for code, unit in units]
-    missing = Message("is missing, and an e-invoice needs it")
+    missing = Message("is missing; an e-invoice needs it")
     if None in codes:  # a code for any unit would be a guess
         raise invalid((f"variables/lines/{codes.index(None)}/unit_code", missing, "BR-23"))
     if sums.total > 0 and "due_on" not in variables:  # the library does not check this rule

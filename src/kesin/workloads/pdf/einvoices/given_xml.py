@@ -23,7 +23,7 @@ def check_xml(data: bytes, roots: Collection[str]) -> str:
         path.append(name.rpartition(" ")[2])
         first = first or path[0]
         if len(path) > MAX_XML_DEPTH:
-            raise MessageError("the XML is nested deeper than %(most)s", most=MAX_XML_DEPTH)
+            raise MessageError("the XML is nested deeper than %(most)s levels", most=MAX_XML_DEPTH)
 
     def read_text(text: str) -> None:
         nonlocal guideline
@@ -45,5 +45,5 @@ def check_xml(data: bytes, roots: Collection[str]) -> str:
     except (expat.ExpatError, LookupError, ValueError) as problem:  # or an unknown encoding
         raise MessageError("the XML is not well-formed: %(problem)s", problem=problem) from None
     if roots and first not in roots:
-        raise MessageError("the XML must be of %(expected)s", expected=" or ".join(roots))
+        raise MessageError("the XML's root must be %(expected)s", expected=" or ".join(roots))
     return guideline

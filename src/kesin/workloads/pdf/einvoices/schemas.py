@@ -58,14 +58,14 @@ class EinvoiceRequest(Strict):
     def _check_source(self) -> Self:
         given = (self.xml_base64, self.upload, self.source)
         if sum(each is not None for each in given) != 1:
-            raise ValueError("give one of xml_base64, upload and from")
+            raise ValueError("give exactly one of xml_base64, upload and from")
         factur_x = self.format == "factur-x"
         if not factur_x and (self.source or self.level):
-            raise ValueError("only factur-x has a level, and is made from variables")
+            raise ValueError("only factur-x has a level, and only factur-x is made from variables")
         if factur_x and self.name not in (None, FACTUR_X):
             raise ValueError("the name must be factur-x.xml")
         if self.source and self.level not in (None, "en16931"):
-            raise ValueError("from variables, the level is en16931")
+            raise ValueError("made from variables, the level is en16931")
         return self
 
     @property

@@ -30,7 +30,7 @@ def pick_engine(name: str | None = None, settings: ChromiumSettings | None = Non
     if name == base.CHROMIUM:
         raise base.chromium_missing(settings.executable)
     if find_spec("weasyprint") is None:
-        why = "WeasyPrint is not installed here" if name else "neither Chromium nor WeasyPrint is"
+        why = "WeasyPrint is not installed here" if name else "Chromium and WeasyPrint are missing"
         raise RenderFailed(PdfErrorCode.UNSUPPORTED_PLATFORM, why)
     if name is None:
         engine, configured = base.WEASYPRINT, settings.executable

@@ -35,7 +35,7 @@ SIZES_MM: Final[dict[Format, tuple[float, float]]] = {
 }
 Conformance = Literal["pdf/a-3a", "pdf/a-3b", "pdf/ua-1"]
 LEVELS: Final[dict[str, str]] = {"pdf/a-3a": "A", "pdf/a-3b": "B"}
-UNMARKED_ARCHIVES: Final = "WeasyPrint makes no PDF/A with a stamp, other metadata or files"
+UNMARKED_ARCHIVES: Final = "WeasyPrint makes no PDF/A with a stamp, metadata or attachments"
 ARCHIVES_ONLY: Final = (
     "WeasyPrint makes PDF/A-3a or PDF/A-3b; Chromium makes the others, and several at once"
 )
@@ -227,6 +227,6 @@ def chromium_missing(configured: str) -> RenderFailed:
     code = PdfErrorCode.UNSUPPORTED_PLATFORM
     if not find_spec("playwright"):
         return RenderFailed(code, "Chromium is driven by Playwright, which is not installed")
-    why = "no Chromium was found (%(looked)s): install one, or use the engine %(engine)s"
+    why = "Chromium was not found (%(looked)s): install it, or use the engine %(engine)s"
     looked = configured or f"{', '.join(_COMMANDS)} on PATH and Playwright's own"
     return RenderFailed(code, why, looked=looked, engine=WEASYPRINT)

@@ -44,7 +44,7 @@ _ROOT_HINT: Final = (
     "it refuses to run its sandbox as root; run as another user, or set KESIN_PDF_SANDBOX to auto"
 )
 _HINTS: Final = {  # by a part of what the browser or its driver says
-    "No usable sandbox|new namespace": "its sandbox cannot be made here; install the package"
+    "No usable sandbox|new namespace": "its sandbox cannot be created here; install the package"
     " chromium-sandbox, or let it create namespaces (in a unit of systemd: RestrictNamespaces=user"
     " pid net)",
     "Socket path too long": "the name of the temporary folder is too long for its socket; set"

@@ -193,7 +193,7 @@ class ChromiumEngine(WarmEngine):
         if problem is None:
             return timed_out
         if bad_paper:
-            return TemplateError("it cannot be printed like this: %(problem)s", problem=message)
+            return TemplateError("the print options are invalid: %(problem)s", problem=message)
         details = {"step": timed_out.details["step"]}
         return RenderFailed(PdfErrorCode.UNKNOWN, message, details=details)
 
@@ -229,7 +229,7 @@ def _check_not_navigated(session: PageSession) -> None:
 
 
 def _navigation_error(url: str) -> RenderFailed:
-    why = Message("the document leads to another page, and that would be printed in its place")
+    why = Message("the document leads to another page, which would be printed in its place")
     return TemplateError(why, details={"to": url[:_MAX_NAME_LENGTH]})
 
 

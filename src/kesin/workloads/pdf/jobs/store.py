@@ -53,7 +53,7 @@ def compute_job_key(template_name: str, payload: Mapping[str, Any]) -> str:
 def _check_json(value: Any, depth: int) -> None:
     """Reject what JSON would alter: keys that are not text, NaN and Infinity, too deep nesting."""
     if depth > MAX_DEPTH + _WRAPPER_DEPTH:
-        raise TemplateError("values nest deeper than %(n)s", n=MAX_DEPTH)
+        raise TemplateError("values are nested deeper than %(n)s levels", n=MAX_DEPTH)
     if isinstance(value, Mapping):
         if not all(isinstance(name, str) for name in value):
             raise TemplateError("variable names must be text")

@@ -255,7 +255,7 @@ def _too_many(why: Message) -> refusals.TooManyRequests:
 
 
 def render_unavailable() -> Unavailable:
-    why = Message("no worker renders at the moment: try again in a few seconds")
+    why = Message("no worker renders PDFs at the moment: try again in a few seconds")
     return Unavailable(why, code=PDF_RENDER_UNAVAILABLE)
 
 

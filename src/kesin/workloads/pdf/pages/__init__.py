@@ -48,7 +48,7 @@ def _may_open(ctx: PageContext, job: Job) -> bool:
 
 
 def job_panel(ctx: PageContext, history: JobDetails) -> Panel | None:
-    """The PDF itself, for those who may download it, or where its template failed."""
+    """The PDF, for users who may download it, or where its template failed."""
     job = history.job
     last = history.events[-1]
     dismissed = decode_note(last.note) if last.move == "dismiss" else None
@@ -70,16 +70,16 @@ def job_panel(ctx: PageContext, history: JobDetails) -> Panel | None:
 
 
 def check_health(context: WorkloadContext) -> HealthCheck:
-    """Whether a renderer makes no progress. Anybody may read the detail: no names in it."""
+    """Report stuck workers. The detail is public, so it contains no names."""
     if stuck := len(find_stuck_workers(context.queue)):
-        renderers = pluralize(stuck, "renderer")
-        detail = f"{renderers} stuck: restart them, `kesin pdf doctor` says which"
+        renderers = pluralize(stuck, "render worker")
+        detail = f"{renderers} stuck: `kesin pdf doctor` says which to restart"
         return HealthCheck(ok=False, detail=detail)
-    return HealthCheck(ok=True, detail="no renderer is stuck")
+    return HealthCheck(ok=True, detail="no render worker is stuck")
 
 
 def heartbeats(ctx: PageContext, queue: Queue) -> list[WorkerHeartbeat]:
-    """The render processes: each reports every few seconds."""
+    """The render workers: each reports every few seconds."""
     return [
         WorkerHeartbeat(
             beat.worker,

@@ -95,7 +95,7 @@ class Step(Strict):
     @model_validator(mode="after")
     def _check_kind(self) -> Self:
         if len(self.model_dump(exclude_none=True)) != 1:
-            raise ValueError(f"a step is one of {', '.join(_ORDER)}")
+            raise ValueError(f"a step must be one of {', '.join(_ORDER)}")
         return self
 
     @property
@@ -108,7 +108,7 @@ def check_order(steps: list[Step]) -> list[Step]:
     for index, (before, rank) in enumerate(pairwise(ranks), 1):
         if rank < before or rank == before > 1:
             order = "append and prepend, stamp, metadata, encrypt; the last three once"
-            raise ValueError(f"then.{index}.{steps[index].kind} comes too late: it is {order}")
+            raise ValueError(f"then.{index}.{steps[index].kind} is too late: the order is {order}")
     if ranks.count(1) > MAX_PARTS:
         raise ValueError(f"then has at most {MAX_PARTS} parts")
     return steps

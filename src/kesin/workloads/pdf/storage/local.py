@@ -49,7 +49,7 @@ class LocalStorage(base.StorageBackend):
                     continue  # its empty folder was deleted meanwhile
                 except (FileExistsError, NotADirectoryError, IsADirectoryError):
                     raise KeyTaken(key) from None
-        raise StorageDown(f"the folder of {key!r} vanishes as often as it is made")
+        raise StorageDown(f"the folder of {key!r} keeps vanishing")
 
     def get_bytes(self, key: str) -> bytes:
         path = self._path(key)

@@ -323,7 +323,7 @@ def _read_files(folder: Path) -> dict[str, bytes]:
         if not path.is_file() or any(step.startswith(".") for step in name.split("/")):
             continue
         if len(files) >= MAX_FILES or path.stat().st_size > MAX_FILE_BYTES:
-            reason = f"more than {MAX_FILES} files, or one of more than {MAX_FILE_BYTES} bytes"
+            reason = f"more than {MAX_FILES} files, or a file of more than {MAX_FILE_BYTES} bytes"
             raise template_failure(folder.name, reason)
         files[name] = path.read_bytes()
     return files

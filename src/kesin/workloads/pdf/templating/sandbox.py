@@ -26,7 +26,7 @@ _REASONS: Final[dict[type[Exception], str]] = {
     SecurityError: "it uses something that templates may not access",
     TemplateNotFound: "it includes a file that does not exist",
     OverflowError: "a loop or number in it is too large",
-    RecursionError: "it includes itself endlessly",
+    RecursionError: "it includes itself without end",
 }
 
 

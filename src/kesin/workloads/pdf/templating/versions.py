@@ -114,10 +114,10 @@ class TemplateVersions:
             if known := row.find(version):
                 return known
             if not row.versions and len(self.lists()) > MAX_TEMPLATES:
-                why = "at most %(most)s templates have versions"
+                why = "at most %(most)s templates can have versions"
                 raise RequestConflict(why, most=MAX_TEMPLATES)
             if len(row.versions) >= MAX_VERSIONS:
-                why = "a template has at most %(most)s versions: delete one first"
+                why = "a template can have at most %(most)s versions: delete one first"
                 raise RequestConflict(why, most=MAX_VERSIONS)
             at, by = iso(self._queue.now()) or "", change.by
             draft = TemplateVersion(

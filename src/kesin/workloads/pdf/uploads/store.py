@@ -46,7 +46,7 @@ class PdfUploads:
         except StorageError:
             raise storage_down() from None
         if not keys or _time_of(keys[-1]) <= self._now() - self._usable_us:
-            why = "there is no such upload, or it has expired: POST /pdf/uploads"
+            why = "there is no such upload, or it has expired: upload the file again"
             raise invalid_fields([(field, why, "upload")], code="UPLOAD_NOT_FOUND")
         return size
 
@@ -57,7 +57,7 @@ class PdfUploads:
                 data = self._storage.get_bytes(key)
                 if upload_id.endswith(hashlib.sha256(data).hexdigest()):
                     return data
-        raise RenderFailed(UPLOAD_GONE, "the upload %(id)s is gone: send it again", id=upload_id)
+        raise RenderFailed(UPLOAD_GONE, "the upload %(id)s is gone: upload it again", id=upload_id)
 
     def delete_old(self, ttl_hours: int) -> int:
         """Delete what no job needs any more, twice as old as such a job gets; return how many."""

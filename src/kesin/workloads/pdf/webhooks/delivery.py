@@ -77,7 +77,7 @@ def deliver(
     except (OSError, http.client.HTTPException) as problem:
         late = isinstance(problem, TimeoutError)
         why = f"{type(problem).__name__}: {problem}"[:200]
-        return Failed("HOOK_UNREACHABLE", Message("no answer came in time") if late else why)
+        return Failed("HOOK_UNREACHABLE", Message("no response came in time") if late else why)
     if status in range(200, 300):
         elapsed_ms = round((clock.monotonic() - started) * 1_000)
         return Done({"status": status, "ms": elapsed_ms, "attempt": delivery.attempt_count})

@@ -38,7 +38,7 @@ def webhook_lifecycle() -> Lifecycle:
             State("failed", resting=True),
         ),
         moves=(
-            moves.enqueue("waiting", doc="Checked again at a distant time if nothing has ended."),
+            moves.enqueue("waiting", doc="Checked again later if the job has not ended."),
             Move(
                 "ready",
                 ("waiting",),
@@ -52,10 +52,10 @@ def webhook_lifecycle() -> Lifecycle:
             moves.retry("sending", "pending", RETRY_DELAYS),
             moves.retry_spent("sending", "failed"),
             moves.retry(
-                "sending", "pending", "input", name="later", doc="The receiver named a time."
+                "sending", "pending", "input", name="later", doc="The receiver asked for a pause."
             ),
             moves.retry_spent(
-                "sending", "failed", name="later", doc="The same, when no attempt is left."
+                "sending", "failed", name="later", doc="A pause was requested; no attempt is left."
             ),
             moves.fail(
                 "sending",
