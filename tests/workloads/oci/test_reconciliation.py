@@ -242,7 +242,7 @@ def test_a_copy_that_fails_says_why_and_is_tried_again_after_an_hour(
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (Whole(200, b"<html>"), "the answer is not a JSON object"),
+        (Whole(200, b"<html>"), "the response is not a JSON object"),
         (Whole(200, {"results": [{"customer": {"timeZone": "Mars/Olympus"}}]}), "not a time zone"),
         (Whole(200, {"results": "?"}), "not a time zone"),
         (refusal, "USER_PERMISSION_DENIED"),

@@ -61,7 +61,7 @@ class JobArtifacts:
     def _read_files(self, folder: Path, names: Sequence[str], kind: str) -> dict[str, bytes]:
         state = self.job.state
         if not names:
-            why = Message("the job is %(state)s: it has no %(what)s", state=state, what=kind)
+            why = Message("the order is %(state)s: it has no %(what)s", state=state, what=kind)
             raise _not_found(why, state=state)
         files: dict[str, bytes] = {}
         for name in names:

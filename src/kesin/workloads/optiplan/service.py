@@ -40,8 +40,8 @@ QUEUE: Final = "optiplan"
 ListFiles = Callable[[Path], Sequence[FolderEntry]]
 MAX_OFFSET: Final = 9  # digits of a cursor
 TENANT: Final = "default"
-_TOO_LATE: Final = "the job is %(state)s: it can no longer be cancelled"
-_NOT_OVER: Final = "the job is %(state)s: only failed and finished jobs can be reissued"
+_TOO_LATE: Final = "the order is %(state)s: it can no longer be cancelled"
+_NOT_OVER: Final = "the order is %(state)s: only failed and finished orders can be reissued"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ class OrderService:
             )
         outcome = self._act(actor, "approve", job_id)
         if outcome.result != "moved":
-            why = "the job is %(state)s: only held jobs can be approved"
+            why = "the order is %(state)s: only held orders can be approved"
             raise OrderProblem(OptiCode.JOB_NOT_IN_HOLD, why, state=outcome.state)
         return self._get_job(job_id)
 
@@ -204,7 +204,7 @@ class OrderService:
             case "flag_not_set":
                 raise OrderProblem(OptiCode.REISSUED, "a new revision has replaced it")
             case _:
-                why = "the job is %(state)s: only failed jobs can be retried"
+                why = "the order is %(state)s: only failed orders can be retried"
                 raise OrderProblem(OptiCode.JOB_NOT_FAILED, why, state=outcome.state)
 
     def cancel(self, actor: Actor, job_id: str) -> Job:
@@ -353,7 +353,7 @@ class OrderService:
         bulk = self.context.commands.act(actor, QUEUE, action, ids=[job_id], by_workload=True)
         outcome = bulk.outcomes[0]
         if outcome.result == "unknown":
-            raise OrderProblem(OptiCode.JOB_NOT_FOUND, "there is no such job")
+            raise OrderProblem(OptiCode.JOB_NOT_FOUND, "there is no such order")
         return outcome
 
     def _require_read(self, actor: Actor) -> None:
@@ -367,7 +367,7 @@ class OrderService:
     def _get_job(self, job_id: str) -> Job:
         job = self.queue.job(job_id) if is_id(job_id) else None
         if job is None:
-            raise OrderProblem(OptiCode.JOB_NOT_FOUND, "there is no such job")
+            raise OrderProblem(OptiCode.JOB_NOT_FOUND, "there is no such order")
         return job
 
 

@@ -103,7 +103,7 @@ def templates(
         return
     lines = [(template.name, template.title) for template in usable]
     lines += [(each, f"cannot be used: {message}") for each, message in problems]
-    print_table(("template", "what it is"), lines, empty="there is no template")
+    print_table(("template", "what it is"), lines, empty="there are no templates")
 
 
 @app.command(

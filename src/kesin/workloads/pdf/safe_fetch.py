@@ -41,7 +41,7 @@ def fetch(url: str, *, timeout_s: float = 10.0, public_only: bool = True) -> Fet
         with closing(GuardedConnection(url, timeout_s, public_only=public_only)) as connection:
             response = connection.request("GET", {"Accept-Encoding": "identity"})
             if response.status != http.HTTPStatus.OK:
-                raise FetchRefused(f"it answered {response.status}")
+                raise FetchRefused(f"it returned {response.status}")
             body = bytearray()
             while chunk := response.read1(_CHUNK_BYTES):
                 body += chunk

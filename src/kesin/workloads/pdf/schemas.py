@@ -160,7 +160,7 @@ class PdfJobRequest(Strict, frozen=True):
             raise ValueError(f"attachments: {base.UNMARKED_ARCHIVES}")
         for index, kind in enumerate(step.kind for step in self.then):
             if kind in OUTSIDE_ARCHIVES:
-                raise ValueError(f"then.{index}.{kind}: such a PDF cannot have options.conformance")
+                raise ValueError(f"then.{index}.{kind}: not with options.conformance")
             if options.engine == "weasyprint":
                 raise ValueError(f"then.{index}.{kind}: {base.UNMARKED_ARCHIVES}")
         return self

@@ -103,7 +103,7 @@ class _Cleaner:
         if not isinstance(value, Mapping | list | tuple):
             raise _variables_error(f"{type(value).__name__} is not plain data", path)
         if len(path) >= MAX_DEPTH:
-            raise _variables_error(f"nested deeper than {MAX_DEPTH}", path)
+            raise _variables_error(f"nested deeper than {MAX_DEPTH} levels", path)
         if isinstance(value, Mapping):
             return self._clean_mapping(value, path)
         items = [self.clean(item, (*path, index)) for index, item in enumerate(value)]

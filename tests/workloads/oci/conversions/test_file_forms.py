@@ -37,7 +37,7 @@ def test_a_date_is_read_by_the_locale_of_the_site(text, locale, iso):
 def test_a_date_that_reads_two_ways_needs_a_locale(text):
     row = one(text)
     assert (row.code, row.field) == ("INVALID_TIME_FORMAT", "conversionTime")
-    assert "set the locale of the site" in row.message
+    assert "set the site's locale" in row.message
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_an_amount_is_read_by_the_locale_of_the_site(text, locale, value):
 def test_an_amount_that_reads_two_ways_needs_a_locale(text, locale):
     row = one(value=text, locale=locale)
     assert (row.code, row.field) == ("INVALID_CONVERSION_VALUE", "conversionValue")
-    assert "set the locale of the site" in row.message
+    assert "set the site's locale" in row.message
 
 
 def test_one_value_that_contradicts_the_locale_unsettles_the_form_for_the_whole_file():

@@ -96,7 +96,7 @@ def test_an_upload_still_under_way_does_not_close_what_wrong_credentials_opened(
 
 
 def test_a_stored_breaker_keeps_the_parts_of_its_message():
-    message = Message("the token endpoint answered %(status)s", status=500)
+    message = Message("the token endpoint returned %(status)s", status=500)
     stored = json.loads(json.dumps(Breaker(code="X", message=message).to_dict()))
     restored = Breaker.from_dict(stored).message
     assert isinstance(restored, Message)

@@ -285,7 +285,7 @@ AUTH, LATER, ROWS = "AUTH", "TRANSIENT", None
 def test_a_status_says_enough_where_the_body_says_nothing(status, category, trouble):
     body: Any
     for body in (None, [], "x", {}, {"error": []}, {"error": {"details": [1]}}):
-        refused = RowRefused(f"HTTP_{status}", f"Google answered {status}", category)
+        refused = RowRefused(f"HTTP_{status}", f"Google returned {status}", category)
         assert classify_response(status, body) == (refused, trouble)
 
 

@@ -212,7 +212,7 @@ class TestChecking:
     def test_every_problem_has_its_path_in_order(self, check):
         rows = [{"n": 1}, {"n": 0}, {}] + [{"n": 1}] * 8 + [{"n": "x"}]
         assert check({"on": "2026-02-30", "list": rows, "a/b": 1}) == [
-            ("/a~1b", "is not known"),
+            ("/a~1b", "is not a known field"),
             ("/list/1/n", "must be at least 1"),
             ("/list/2/n", "is missing"),
             ("/list/11/n", "must be integer"),

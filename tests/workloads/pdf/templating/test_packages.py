@@ -80,7 +80,7 @@ def test_sizes_numbers_and_compression_have_limits(monkeypatch):
     assert "the zip has more than 10 bytes" in refusal(packed())
     method = file("a", method=zipfile.ZIP_BZIP2)
     monkeypatch.undo()
-    assert "a: it is not compressed by deflate" in refusal(packed(method))
+    assert "a: it is not compressed with deflate" in refusal(packed(method))
 
 
 def test_a_directory_that_lies_is_refused():

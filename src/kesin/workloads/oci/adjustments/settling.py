@@ -21,7 +21,7 @@ from kesin.workloads.oci.site import SiteContext
 Settled = str | Unsendable  # corrected, retracted, ready or waits; or why it is never sent
 
 NOTE: Final = "ADJUSTMENT"  # on a conversion, for each adjustment of it
-GONE: Final = "there is no conversion of this externalId here"
+GONE: Final = "this site has no conversion with this externalId"
 RETRACTED: Final = "the sale was retracted: to report it again, use another externalId"
 OVERTAKEN: Final = "a later adjustment of the sale was sent first"
 _NO_WBRAID: Final = (

@@ -235,7 +235,7 @@ def _fix_rows(
     if not body.ids:
         raise Invalid(f"{body.action} needs ids", code="bad_selection", details={"field": "ids"})
     if body.action == "CORRECT" and not body.conversion:
-        raise Invalid("name what to change", details={"field": "conversion"})
+        raise Invalid("CORRECT needs the fields to change", details={"field": "conversion"})
     if unknown := sorted((body.conversion or {}).keys() - {*INPUT_FIELDS}):
         name = f"conversion.{unknown[0][:64]}"
         details = {"field": name}

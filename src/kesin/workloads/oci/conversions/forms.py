@@ -83,5 +83,5 @@ def _decimal_sign(text: str) -> str:
 
 
 def _ambiguous(code: str, field: str, text: str) -> Unsendable:
-    why = "%(text)s is ambiguous: set the locale of the site, or write 2026-11-30 14:05, 1500.75"
+    why = "%(text)s is ambiguous: set the site's locale, or write 2026-11-30 14:05 or 1500.75"
     return Unsendable(code, field, why, text=repr(text))

@@ -147,7 +147,7 @@ def classify_response(http_status: int, body: Any) -> tuple[RowRefused, TroubleK
     names = (name for name, meaning in refusals if meaning.category is category)
     messages = (text_at(body, "error", "message"), *(error.message for error in errors))
     text = "; ".join(dict.fromkeys(map(storable, messages))).strip("; ")[:MAX_MESSAGE]
-    unexplained = Message("Google answered %(status)s", status=http_status)
+    unexplained = Message("Google returned %(status)s", status=http_status)
     return RowRefused(next(names, f"HTTP_{http_status}"), text or unexplained, category), trouble
 
 

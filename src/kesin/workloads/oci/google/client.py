@@ -29,7 +29,7 @@ class GoogleChannel(Channel):
         self._base_url = base_url
 
     def precheck(self, credentials: GoogleCredentials) -> ConnectionTrouble | None:
-        """The trouble with the access token, if there is none to be had."""
+        """The problem with the access token, if none was issued."""
         try:
             self._tokens.get(credentials)
         except TokenRefused as problem:

@@ -155,7 +155,7 @@ def _account(account_id: str) -> dict[str, str]:
 def _read_acceptance(response: GoogleResponse, count: int) -> RequestReply:
     """Only a request id proves that Google has the events."""
     if not (request_id := text_at(response.body, "requestId")[:200]):
-        why, note = Message("the answer has no requestId"), event_note(response.request_id)
+        why, note = Message("the response has no requestId"), event_note(response.request_id)
         refused = RowRefused(table.UNREADABLE_RESPONSE, why, Category.TRANSIENT, note)
         trouble = ConnectionTrouble("TRANSIENT", refused.code, refused.message)
         return RequestReply([refused] * count, trouble)

@@ -44,7 +44,7 @@ ADJUSTMENTS: Final = ("uploadConversionAdjustments", "conversion_adjustments")
 _FIELDS: Final = {"conversions": "conversions", "conversion_adjustments": "conversionAdjustments"}
 _TYPES: Final = {"RETRACT": "RETRACTION", "RESTATE": "RESTATEMENT"}
 FAILURE_TYPE: Final = "GoogleAdsFailure"
-NO_OBJECT: Final = Message("the answer is not a JSON object")
+NO_OBJECT: Final = Message("the response is not a JSON object")
 MAX_DIGITS: Final = 10
 MAX_PAGES: Final = 20  # of ten thousand rows each
 MAX_NOTED_ERRORS: Final = 5  # errors noted per row
@@ -119,7 +119,7 @@ def errors_by_row(
     for error in errors:
         index = _index(error, field)
         if index is None or not 0 <= index < count:
-            why = Message("an error of row %(row)s, in a request of %(n)s", row=index, n=count)
+            why = Message("an error for row %(row)s of %(n)s", row=index, n=count)
             raise UnreadableResponse(why)
         grouped.setdefault(index, []).append(read_error(error))
     return grouped
@@ -140,7 +140,7 @@ def _results(body: Mapping[str, Any], rows: Sequence[UploadRow]) -> list[Any]:
     """One result per row, empty for failed rows; raises UnreadableResponse on a mismatch."""
     results = body.get("results")
     if not isinstance(results, list) or len(results) != len(rows):
-        raise UnreadableResponse(Message("not one result for each of %(n)s rows", n=len(rows)))
+        raise UnreadableResponse(Message("the results do not match the %(n)s rows", n=len(rows)))
     for result, row in zip(results, rows, strict=True):
         if not isinstance(result, dict):
             raise UnreadableResponse("a result that is not an object")

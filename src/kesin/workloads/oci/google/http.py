@@ -78,14 +78,18 @@ class BoundedHttpClient:
                 for chunk in response.iter_bytes():
                     content += chunk
                     if len(content) > MAX_RESPONSE_BYTES:
-                        return NoResponse("UNREADABLE_RESPONSE", "the answer is too long")
+                        return NoResponse("UNREADABLE_RESPONSE", "the response is too long")
                     if self.monotonic() > deadline:
-                        return NoResponse("TIMEOUT", "the answer took too long")
+                        return NoResponse("TIMEOUT", "the response took too long")
                 return GoogleResponse(response.status_code, response.headers, read_json(content))
         except httpx.TimeoutException as problem:
-            code, why, name = "TIMEOUT", "no answer in time (%(problem)s)", type(problem).__name__
+            code, why, name = "TIMEOUT", "no response in time: %(problem)s", type(problem).__name__
         except httpx.HTTPError as problem:
-            code, why, name = "CONNECTION_FAILED", "no answer (%(problem)s)", type(problem).__name__
+            code, why, name = (
+                "CONNECTION_FAILED",
+                "no response: %(problem)s",
+                type(problem).__name__,
+            )
         except (httpx.InvalidURL, ValueError) as problem:  # invalid characters in a header or URL
             name, why = type(problem).__name__, "the request cannot be sent (%(problem)s)"
             code = UNSENDABLE

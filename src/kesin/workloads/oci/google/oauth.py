@@ -98,7 +98,7 @@ def _refusal(status: int, body: Any, credentials: GoogleCredentials) -> TokenRef
     is_named = isinstance(error, str) and error not in _TRANSIENT_ERRORS
     final = _CLIENT <= status < _SERVER and status not in {_TIMEOUT, _TOO_MANY} and is_named
     if not final:
-        message: str = Message("the token endpoint answered %(status)s", status=status)
+        message: str = Message("the token endpoint returned %(status)s", status=status)
         return TokenRefused("TOKEN_UNAVAILABLE", message, transient=True)
     description = text_at(body, "error_description")
     message = f"{error}: {description}" if description else str(error)

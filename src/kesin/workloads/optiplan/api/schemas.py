@@ -177,7 +177,7 @@ class OneCustomer(BaseModel):
 
 
 class CustomerFound(BaseModel):
-    """The customer with a phone number; null if there is none."""
+    """The customer with this phone number; null if there is none."""
 
     success: bool = True
     phone_normalized: str

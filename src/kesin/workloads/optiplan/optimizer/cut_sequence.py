@@ -57,7 +57,7 @@ def _assign_parts(
             for kind, remaining in trial.items():
                 stock[kind] = remaining
             return times, parts
-    raise AssertionError("a filling holds pieces that nobody ordered")
+    raise AssertionError("a filling holds pieces that were not ordered")
 
 
 class _Panel(NamedTuple):

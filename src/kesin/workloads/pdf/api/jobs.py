@@ -227,7 +227,7 @@ def _fields(job: PdfJob) -> dict[str, Any]:
 
 
 class LongPoll:
-    """Waits for jobs without a thread each: one task polls for all, at most a tenth too late."""
+    """Waits for all jobs with one task, which polls them; a tenth of a second late at most."""
 
     def __init__(self, queue: Queue, stopping: Callable[[], bool]) -> None:
         self._queue = queue

@@ -42,7 +42,7 @@ class DeliveryBody(BaseModel):
 
 
 class DeliveryPage(BaseModel):
-    """A page of deliveries, newest first."""
+    """A page of webhooks, newest first."""
 
     webhooks: list[DeliveryBody]
     cursor: str | None
@@ -63,7 +63,7 @@ def webhook_router(loader: PdfServiceLoader) -> APIRouter:
 
     @router.get("/pdf/webhooks")
     def webhooks(actor: SignedInActor, cursor: Cursor = None) -> DeliveryPage:
-        """Your deliveries, newest first."""
+        """Your webhooks, newest first."""
         require_access(context, actor, "webhooks")
         page = read_page(webhook_service.queue, actor.name, limit=PAGE_SIZE, cursor=cursor)
         return DeliveryPage(webhooks=list(map(_delivery_body, page.jobs)), cursor=page.cursor)

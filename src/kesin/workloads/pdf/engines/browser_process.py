@@ -141,7 +141,7 @@ class LoopThread:
             if future.done():
                 raise
             future.cancel()
-            raise LoopStuck(f"no answer within {limit_s:g} s") from None
+            raise LoopStuck(f"no response within {limit_s:g} s") from None
 
     def start(self, work: Coroutine[Any, Any, Any]) -> None:
         """Start a coroutine that handles its own errors, without waiting for it."""

@@ -135,7 +135,7 @@ class ChromiumEngine(WarmEngine):
             return self._loop.call(work, limit_s=limit_s)
         except LoopStuck as stuck:
             self._abandon_browser()
-            why, details = "the browser's driver did not answer within %(n)s s", {"reason": "stuck"}
+            why, details = "the browser's driver was silent for %(n)s s", {"reason": "stuck"}
             code = PdfErrorCode.NAVIGATION_TIMEOUT
             raise RenderFailed(code, why, details=details, n=f"{limit_s:g}") from stuck
 

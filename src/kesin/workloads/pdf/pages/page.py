@@ -324,7 +324,7 @@ def show_pdf(ctx: Context, request: Request, job_id: str) -> Response:
     services = require_workbench(ctx, "download", target=job_id[:64]).services
     job = find_owned_job(services.jobs, ctx.actor, job_id)
     if job.status is not PdfJobStatus.SUCCEEDED:
-        raise NotFound("there is no PDF of this job")
+        raise NotFound("this job has no PDF")
     response = download_response(services.artifacts, job_download(job), request)
     context, method = ctx.workload("pdf"), request.method
     common.note_download(context, ctx.actor, "download", job_id, response, method)

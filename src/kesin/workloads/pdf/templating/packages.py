@@ -67,7 +67,7 @@ def _read_entries(package: zipfile.ZipFile) -> Iterator[tuple[str, bytes]]:
             ("another entry has this name", name.lower() in seen),
             ("it is a link or a device", kind not in {0, stat.S_IFREG}),
             ("it is encrypted", entry.flag_bits & _ENCRYPTED),
-            ("it is not compressed by deflate", entry.compress_type not in _METHODS),
+            ("it is not compressed with deflate", entry.compress_type not in _METHODS),
             ("it is too large, or compressed too much", entry.file_size > most),
         ):
             if wrong:

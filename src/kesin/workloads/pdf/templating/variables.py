@@ -128,7 +128,7 @@ def _describe(error: ValidationError) -> list[VariableProblem]:
         return [VariableProblem(f"{path}/{_escape(name)}", rule, "is missing") for name in missing]
     if rule == "additionalProperties" and isinstance(value, Mapping):
         unknown = map(_escape, _unknown_names(error))
-        return [VariableProblem(f"{path}/{name}", rule, "is not known") for name in unknown]
+        return [VariableProblem(f"{path}/{name}", rule, "is not a known field") for name in unknown]
     return [VariableProblem(path or "/", rule, _message(rule, expected))]
 
 
