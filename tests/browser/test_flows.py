@@ -122,7 +122,7 @@ def test_a_job_changes_live_and_unfolded_parts_stay_open(signed_in, world):
     page.locator("details.fold summary").first.click()
     unfolded = page.locator("details.fold").first
     expect(unfolded).to_have_attribute("open", "")
-    larger = page.get_by_role("button", name="Larger")
+    larger = page.get_by_role("button", name="Enlarge")
     larger.focus()
     badge = page.locator("#nav a[href='/dashboard/queues/task'] .badge")
     before = int(badge.inner_text()) if badge.count() else 0

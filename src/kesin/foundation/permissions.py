@@ -20,7 +20,7 @@ SCOPE_PURPOSES: Final[dict[Scope, str]] = {
     "pdf": "request PDFs and download its own",
     "pdf:html": "with pdf: request PDFs of any HTML",
     "optiplan": "send orders and customers",
-    "read": "look at jobs",
+    "read": "see jobs",
     "operate": "see jobs and act on them",
     "reveal": "see personal data and click ids unmasked",
     "metrics": "read the metrics",

@@ -76,7 +76,7 @@ def task_lifecycle(
                 name="retry_later",
                 action="retry",
                 when=(*RETRY, option(LATER, is_set=True)),
-                doc="The handler set the pause: Failed(code, retry_in_s=…).",
+                doc="The handler set the delay: Failed(code, retry_in_s=…).",
             ),
             moves.retry_spent(
                 "running", "failed", doc="The last attempt failed: the job keeps its error message."

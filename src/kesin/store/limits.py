@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from kesin.foundation.ids import all_ids, is_id
+from kesin.foundation.messages import Message
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Change
 from kesin.lifecycle.vocabulary import PRIORITIES, Role
@@ -101,7 +102,8 @@ def option_params(moves: tuple[Move, ...], options: frozenset[str]) -> dict[str,
     known = {guard.names[0] for move in moves for guard in move.when if guard.kind == "option"}
     unknown = sorted(options - known)
     if unknown:
-        choice = f"it has {', '.join(sorted(known))}" if known else "it has none"
+        names = ", ".join(sorted(known))
+        choice = Message("it has %(options)s", options=names) if known else Message("it has none")
         raise StoreError(
             "%(call)s has no option %(option)s: %(choice)s",
             call=moves[0].action,

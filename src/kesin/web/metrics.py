@@ -121,7 +121,7 @@ def _queue_metrics(commands: Commands, failures: FailureReader) -> Iterator[Metr
     success = gauge("kesin_since_success_seconds", "How long ago a job last succeeded.")
     needing = gauge("kesin_needs_you_jobs", "Failed or held jobs that need an operator.")
     retrying = gauge("kesin_retrying_jobs", "Failed jobs that are retried automatically.")
-    up = gauge("kesin_queue_up", "Whether the store of the queue answers.")
+    up = gauge("kesin_queue_up", "Whether the store of the queue responds.")
     for name, queue in list(commands.queues.items()):
         try:
             stats, flows = queue.stats(), queue.store.move_counts(name)

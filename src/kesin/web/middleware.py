@@ -275,7 +275,7 @@ class _Exchange:
 def store_unavailable(problem: Exception) -> Unavailable:
     """The answer while a store does not work; only the log says where the store is."""
     if not isinstance(problem, StoreTrouble):
-        return Unavailable("the store does not answer: try again", code="store_away")
+        return Unavailable("the store does not respond: try again", code="store_away")
     if problem.code == "disk_full":
         return Unavailable(
             "the disk is full, nothing was written: free disk space", code=problem.code

@@ -21,6 +21,7 @@ from starlette.concurrency import run_in_threadpool
 
 from kesin.engine.queue import Queue
 from kesin.engine.validation import BadInput
+from kesin.foundation.messages import Message
 from kesin.foundation.problems import Problem, TooManyRequests
 from kesin.store.contract import Store
 from kesin.store.directory import Directory
@@ -146,7 +147,7 @@ class WorkPool:
     """Runs calls in threads of its own. A call waits for a thread, but only so many calls wait."""
 
     def __init__(self, name: str, what: str, *, threads: int, waiting: int) -> None:
-        self._what = what
+        self._what = Message(what)
         self._places = threading.BoundedSemaphore(threads + waiting)
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix=f"kesin-{name}")
 

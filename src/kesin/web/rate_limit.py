@@ -7,6 +7,7 @@ from collections.abc import Callable
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Final
 
+from kesin.foundation.messages import Message
 from kesin.foundation.problems import TooManyRequests
 
 ROUNDING: Final = 1e-6  # a caller that waited exactly as long as told is let in
@@ -36,7 +37,7 @@ class RateLimiter:
         self._rate = rate_per_s
         self._burst = max(burst, 1.0)
         self._monotonic = monotonic
-        self._what = what
+        self._what = Message(what)
         self._lock = threading.Lock()
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # tokens, when
 

@@ -104,7 +104,7 @@ class Service:
         self.identities = None if settings.database_file is None else Gatherer("identity")
         self.accounts.run_later = self.writes.run_later
         self.imports = WorkPool("import", "imports", threads=2, waiting=8)
-        self.sign_ins = WorkPool("sign-in", "sign-ins", threads=2, waiting=8)
+        self.sign_ins = WorkPool("sign-in", "sign-in attempts", threads=2, waiting=8)
         self._work = work
         self._supervisor = supervisor
         self._threads: list[threading.Thread] = []
@@ -157,7 +157,7 @@ class Service:
     # Limits
 
     def _sign_in_limiter(self, per_min: int) -> RateLimiter:
-        return RateLimiter(per_min / 60, per_min, self.clock.monotonic, "tries to sign in")
+        return RateLimiter(per_min / 60, per_min, self.clock.monotonic, "sign-in attempts")
 
     def limit_sign_in(self, name: str, address: str) -> None:
         """Count a sign-in attempt by its address: others must not be able to lock the user out."""
@@ -305,10 +305,10 @@ class Service:
     def checks(self) -> dict[str, HealthCheck]:
         _, full = next(find_disk_problems(self.settings, self._installed), (None, ""))
         disk = HealthCheck(ok=not full, detail=full or "has room")
-        answers = self._store_ping.check(self.store.ping, "the store does not answer")
+        answers = self._store_ping.check(self.store.ping, "the store does not respond")
         checks = {"store": answers, "disk": disk}
         if isinstance(self.store, RoutedStore):  # only the queues that live in Redis need it
-            away, ping = "does not answer: PDFs wait for it", self.store.ping_secondary_stores
+            away, ping = "does not respond: PDFs wait for it", self.store.ping_secondary_stores
             checks["redis"] = self._redis_ping.check(ping, away, needed=False)
         if all(check.ok for name, check in checks.items() if name != "disk"):
             for name, workload in self.workloads.items():  # they read the stores
@@ -363,7 +363,7 @@ class _Ping:
         except Exception as problem:  # noqa: BLE001  # whatever it is, it is not ready
             log.warning("store_not_ready", part=self._part, why=type(problem).__name__)
             return HealthCheck(ok=False, detail=away, needed=needed)
-        return HealthCheck(ok=True, detail="answers", needed=needed)
+        return HealthCheck(ok=True, detail="responds", needed=needed)
 
 
 def _set_result(result: Future[None], ping: Callable[[], None]) -> None:

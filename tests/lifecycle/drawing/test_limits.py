@@ -18,10 +18,10 @@ LIMITED = task_lifecycle(concurrency=3, per="tenant", rate=(100, 60), parents=Tr
 @pytest.mark.parametrize(
     ("state", "mark"),
     [
-        (State("s", slots=3), "3 slots a queue"),
-        (State("s", slots=1), "1 slot a queue"),
-        (State("s", slots=3, slots_per="tenant"), "3 slots a tenant"),
-        (State("s", slots=1, slots_per="tenant"), "1 slot a tenant"),
+        (State("s", slots=3), "3 slots per queue"),
+        (State("s", slots=1), "1 slot per queue"),
+        (State("s", slots=3, slots_per="tenant"), "3 slots per tenant"),
+        (State("s", slots=1, slots_per="tenant"), "1 slot per tenant"),
         (State("s", exclusive=True), "exclusive"),
     ],
 )
@@ -30,10 +30,10 @@ def test_a_state_says_how_many_jobs_it_takes(state, mark):
 
 
 def test_tables_pictures_and_diagrams_name_slots():
-    assert "| `running` | working, holds key, 3 slots a tenant |" in markdown(LIMITED)
-    assert 'state "running (3 slots a tenant)" as running' in mermaid(LIMITED)
-    assert "3 slots a tenant" in svg(LIMITED)
-    turkish = {"%(n)s slots a tenant": "her sitede %(n)s yer"}
+    assert "| `running` | working, holds key, 3 slots per tenant |" in markdown(LIMITED)
+    assert 'state "running (3 slots per tenant)" as running' in mermaid(LIMITED)
+    assert "3 slots per tenant" in svg(LIMITED)
+    turkish = {"%(n)s slots per tenant": "her sitede %(n)s yer"}
     assert "her sitede 3 yer" in svg(LIMITED, translate=lambda text: turkish.get(text, text))
 
 

@@ -223,7 +223,7 @@ def test_a_store_that_does_not_answer_is_named_too(world, mail, monkeypatch):
 
     monkeypatch.setattr("kesin.web.dashboard.overview.take_action", away)
     text = words(retry(world, groups).text)
-    assert "Not retried: Its store does not answer. MAILBOX_FULL" in text
+    assert "Not retried: Its store does not respond. MAILBOX_FULL" in text
     assert "1 retried SMTP_DOWN" in text
 
 

@@ -155,10 +155,10 @@ def test_an_unknown_value_is_not_shown_as_a_number(world):
     """Before the first note, and for users who see some sites only."""
     world.person("ece", sites=["north"])
     fail(world, 1, "BAD")
-    assert "<dt>done in a day</dt><dd data-number>–</dd>" in overview(world)
+    assert "<dt>done in 24 h</dt><dd data-number>–</dd>" in overview(world)
     world.service._note_history()
     text = overview(world, "ece")
-    assert "<dt>done in a day</dt><dd data-number>–</dd>" in text
+    assert "<dt>done in 24 h</dt><dd data-number>–</dd>" in text
     assert ">workers seen</dt><dd>–</dd>" in text
 
 

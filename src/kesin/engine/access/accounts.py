@@ -197,8 +197,8 @@ class Accounts(UserSessions):
         shown_id = key_id if len(key_id) <= passwords.ID_LENGTH else None
         self.require(actor, "admin", "key.revoke", target=shown_id)
         if self.directory.api_key(key_id) is None:
-            named = f"no key {shown_id!r}" if shown_id else "no such key"
-            raise NotFound("there is %(what)s: `kesin key list` shows their ids", what=named)
+            why = "there is no key %(id)s: `kesin key list` shows all ids"
+            raise NotFound(why, id=repr(shown_id) if shown_id else "…")
         with self.directory.transaction():
             ended = self.directory.revoke_key(key_id, self.now())
             if ended:

@@ -14,6 +14,7 @@ from zoneinfo import available_timezones
 
 from kesin.engine.validation import invalid_field
 from kesin.foundation.clock import Clock, SystemClock, iso, wall_clock_us
+from kesin.foundation.messages import Message
 from kesin.foundation.permissions import Actor, Permission, require
 from kesin.foundation.problems import Forbidden, NotFound, RequestConflict
 from kesin.foundation.text import canonical_json, storable
@@ -251,7 +252,7 @@ class Sites:
         if not _SITE_ID.fullmatch(site_id):
             raise invalid_field(
                 "site",
-                "%(site)s is not a site name: letters, digits, '.', '-' and '_', at most 128",
+                "%(site)s is not a site id: letters, digits, '.', '-' and '_', at most 128",
                 site=repr(site_id),
             )
         now, text = self.now(), canonical_json(dict(settings or {}))
@@ -333,9 +334,9 @@ class Sites:
         """The refusal of a site that is not there, for callers who see all sites."""
         known = [site.id for site in self.directory.sites()]
         unlisted = len(known) - _MAX_LISTED_SITES
-        more = f" and {unlisted} more" if unlisted > 0 else ""
+        more = f", … (+{unlisted})" if unlisted > 0 else ""
         listed = f"{', '.join(known[:_MAX_LISTED_SITES])}{more}"
-        there = f"there are: {listed}" if known else "there is none"
+        there = Message("there are: %(sites)s", sites=listed) if known else Message("there is none")
         why = "there is no site %(site)s (%(there)s): add it with `kesin site add`"
         return NotFound(why, site=repr(site_id), there=there)
 

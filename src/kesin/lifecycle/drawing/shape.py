@@ -94,9 +94,9 @@ def marks(state: State, translate: Translate = str, skip: Collection[str] = ()) 
 def slots_mark(state: State, translate: Translate = str) -> str:
     """How many jobs a state takes at once, and of whom."""
     if state.per_tenant:
-        sentence = "%(n)s slot a tenant" if state.slots == 1 else "%(n)s slots a tenant"
+        sentence = "%(n)s slot per tenant" if state.slots == 1 else "%(n)s slots per tenant"
     else:
-        sentence = "%(n)s slot a queue" if state.slots == 1 else "%(n)s slots a queue"
+        sentence = "%(n)s slot per queue" if state.slots == 1 else "%(n)s slots per queue"
     return translate(sentence) % {"n": state.slots}
 
 

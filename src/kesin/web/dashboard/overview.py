@@ -129,13 +129,13 @@ def retry_groups(ctx: Context, sent: FormFields) -> Response:
 
 
 def _card(ctx: PageContext, queue: Queue) -> QueueCard:
-    """The queue's card, or one that says that its store does not answer."""
+    """The queue's card, or one that says that its store does not respond."""
     card = QueueCard(queue.name, ctx.title_of(queue.name), f"/dashboard/queues/{queue.name}")
     card.own = queue.name not in ctx.service.workloads
     try:
         _fill(ctx, queue, card)
     except StoreUnreachable:
-        card.troubles = [ctx.say("Its store does not answer.")]
+        card.troubles = [ctx.say("Its store does not respond.")]
     return card
 
 

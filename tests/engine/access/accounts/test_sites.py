@@ -46,7 +46,7 @@ def test_a_site_is_neither_added_nor_changed_with_a_bad(accounts, sentence, fiel
 
 @pytest.mark.parametrize("site_id", ["", "a b", "a/b", "../a", "x" * 129, "a\0", "ş", "a\n"])
 def test_a_bad_site_id_is_refused(accounts, site_id):
-    with pytest.raises(Invalid, match="is not a site name"):
+    with pytest.raises(Invalid, match="is not a site id"):
         accounts.add_site(ROOT, site_id)
     with pytest.raises(Problem):
         accounts.set_site(ROOT, site_id, name="x")

@@ -141,11 +141,11 @@ def test_a_job_whose_attempts_are_used_says_so_and_names_its_other_errors(world)
         assert "no attempts left" not in part(read(world, job_id), "story") or code == "OTHER"
         world.clock.time_us += 3600 * SECOND_US
     page = read(world, job_id)
-    assert "All 3 attempts are used." in part(page, "outcome")
-    assert "Before, 2 attempts failed with FLAKY." in part(page, "outcome")
+    assert "All 3 attempts have been used." in part(page, "outcome")
+    assert "Earlier, 2 attempts failed with FLAKY." in part(page, "outcome")
     assert part(page, "story").count("no attempts left") == 1
     only = part(read(world, once), "outcome")
-    assert "Its only attempt is used." in only
+    assert "Its only attempt has been used." in only
     assert "Before" not in only
     for_good = world.job(max_attempts=3)
     Worker(world.task, lambda _: Failed("BAD", "it is bad", category=Category.VALIDATION)).drain()

@@ -118,7 +118,7 @@ def test_the_style_of_the_picture_is_the_one_it_is_drawn_for():
 def test_what_is_next_is_on_top(world):
     first, then = world.job(queue="optiplan"), world.job(queue="optiplan")
     assert "It is due and first in line" in read(world, first)
-    assert "It is due, with 1 before it in line." in read(world, then)
+    assert "It is due. Jobs ahead of it in line: 1." in read(world, then)
     world.task.pause(actor="user:can", reason="moving house")
     text = read(world, world.job())
     assert "can paused this queue (moving house)" in text

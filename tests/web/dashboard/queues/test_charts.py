@@ -244,4 +244,4 @@ def test_a_quiet_chart_says_since_when_it_was_counted(world):
         world.clock.advance(DAY_S)
         note(world)
     assert "when counting began." not in charted(world)
-    assert "Nothing ended in the last" in charted(world)
+    assert "Nothing has ended in the last" in charted(world)

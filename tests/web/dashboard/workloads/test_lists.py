@@ -178,8 +178,8 @@ def test_the_order_goes_both_ways_and_rows_follow(listed, monkeypatch):
         assert re.findall(r'aria-sort="(\w+)"', text) == [sorted_]
         assert count(text) == "2 of 3 jobs"
         assert "data-sort=" not in text, "only a part of the rows is here"
-        assert '<thead title="Only Created sorts while more jobs match than are shown.' in text
-        assert "Only Created sorts all that match." in text
+        assert '<thead title="More jobs match than are shown, so only Created' in text
+        assert "Only sorting by Created includes all that match." in text
         assert f'data-cursor="{wanted[1]}"' in text
         after = f"?part=more&cursor={wanted[1]}&shown=2&order={order}"
         assert shown(listed.get(after)) == wanted[2:]
@@ -189,7 +189,7 @@ def test_the_order_goes_both_ways_and_rows_follow(listed, monkeypatch):
         assert count(renewed) == "2 of 3 jobs"
     whole = listed.get("?rows=3")
     assert shown(whole) == jobs[::-1]
-    assert 'data-sort="Sorts here: all rows that match are on this page."' in whole
+    assert 'data-sort="Sorts on this page, which has all rows that match."' in whole
     assert "<thead>" in whole
     listed.create()
     assert "data-sort=" not in listed.renew(jobs[::-1]), "a new one is not here"

@@ -27,7 +27,7 @@ from tests.workloads.pdf.templating.test_library import PAGE, write
 
 PDF_QUEUES = [workload.name for workload in built_in() if workload.in_redis]
 
-AWAY = "its store does not answer"
+AWAY = "its store does not respond"
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_a_job_works_on_every_route_and_page(front, admin):
     assert measured(front, "kesin_queue_up")['{queue="pdf"}'] == 1
     assert measured(front, "ptf_admin_pdf_workers")[""] == 1
     ready = front.client.get("/health/ready").json()
-    assert ready["checks"]["redis"] == {"ok": True, "detail": "answers"}
+    assert ready["checks"]["redis"] == {"ok": True, "detail": "responds"}
 
 
 def test_while_redis_is_away_only_pdfs_wait_and_afterwards_nothing_was_restarted(

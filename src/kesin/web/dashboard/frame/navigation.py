@@ -30,7 +30,7 @@ class NavEntry:
     icon: str  # a name of icons.html
     badge: int = 0  # jobs that need a person
     here: bool = False
-    unreachable: bool = False  # its store does not answer
+    unreachable: bool = False  # its store does not respond
     group: str = ""  # entries of one workload stand together
     nested: bool = False  # below the first entry of its group
     in_bar: bool = False  # shown on a phone, where there is room for few

@@ -260,7 +260,7 @@ class PageContext:
         no_outcome: dict[str, Any] = {"problem": None, "given": {}, "secret": None, "done": False}
         no_outcome["errors"] = field_errors(problem) if problem else {}
         found = self.frame.environment(self.language).get_template(template)
-        # Without a switch the store does not answer: no site is asked for.
+        # Without a switch the store does not respond: no site is asked for.
         site = None if "switch" in values else self._site(values.get("job"))
         clocks = {"mine": self.zone, "utc": UTC}
         clocks |= {"site": zone_named(site.timezone)} if site else {}
@@ -364,7 +364,7 @@ def problem_page(
     """A page that says what went wrong; a bare one asks the store nothing."""
     ctx = any_context(request)
     template = "part_problem.html" if ctx.in_part else "problem.html"
-    # When the store does not answer, neither do the counts of the navigation.
+    # When the store does not respond, neither do the counts of the navigation.
     without_counts: dict[str, Any] = {"nav": [], "switch": None}
     values = without_counts if bare or isinstance(problem, Unavailable) else {}
     if bare:

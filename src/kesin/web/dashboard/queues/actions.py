@@ -46,7 +46,7 @@ REASONS: Final[dict[str, str]] = {
     "flag_not_set": "already requested",
     "code_in": "its error code does not allow it",
     "code_not_in": "its error code does not allow it",
-    "category_in": "its kind of error does not allow it",
+    "category_in": "its error category does not allow it",
     "retries_left": "no retries are left",
     "budget_left": "no attempts are left",
     "duplicate": "another job has its key",

@@ -247,7 +247,7 @@ def _exists_here(worker: str) -> bool | None:
 
 
 def check_worker_health(store: Store, now: int | None = None) -> bool:
-    """Whether a worker is alive; False while the store does not answer."""
+    """Whether a worker is alive; False while the store does not respond."""
     try:
         return bool(workers_alive(store, now))
     except StoreError as problem:
