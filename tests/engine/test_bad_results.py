@@ -39,7 +39,7 @@ def is_in(queue: Queue, state: str, jobs: int = 1) -> bool:
     ("handler", "why"),
     [
         (pages, "is an async generator"),
-        (lines, "is a generator, .* replace `yield` by `return`"),
+        (lines, "is a generator, .* replace `yield` with `return`"),
         ("work", "the handler 'work' is not a function"),
         (lambda: None, "takes no job: write `def handler"),
         (lambda _job, _run, _more: None, "takes no job"),

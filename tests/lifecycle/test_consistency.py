@@ -102,7 +102,7 @@ REFUSALS = {
     ),
     "exclusive with slots": (
         lambda: small(states=with_state(exclusive=True, slots=2)),
-        "small.aside exclusive is one slot a queue",
+        "small.aside exclusive means one slot per queue",
     ),
     "a rate of nothing": (
         lambda: swapped(CLAIM, when=(*CLAIM.when, rate(0, 60))),
@@ -114,7 +114,7 @@ REFUSALS = {
     ),
     "a rate of what is no claim": (
         lambda: swapped(FINISH, when=(*FINISH.when, rate(1, 1))),
-        "small.finish a rate is for the claim",
+        "small.finish a rate needs a lifecycle with a single claim",
     ),
     "a rate beside another claim": (
         lambda: small(
@@ -123,7 +123,7 @@ REFUSALS = {
             without=(CLAIM,),
             states=with_state(),
         ),
-        "small.claim a rate is for the claim of a lifecycle that has only one",
+        "small.claim a rate needs a lifecycle with a single claim",
     ),
     "no success": (
         lambda: small(states=tuple(replace(state, success=False) for state in STATES)),
@@ -351,7 +351,7 @@ REFUSALS = {
     ),
     "parents that nothing waits for": (
         lambda: small(enqueue_after("failed")),
-        "small enqueue_after leads to failed, which parents_done must leave",
+        "small enqueue_after leads to failed, and no parents_done leaves it",
     ),
     "work that waits for parents": (
         lambda: small(
@@ -359,7 +359,7 @@ REFUSALS = {
             unblock("aside", "ready"),
             states=with_state(resting=True, slots=1),
         ),
-        "small aside waits for other jobs: it is resting, no success, without slots",
+        "small aside waits for other jobs: it must rest, without success or slots",
     ),
     "parents settled by a call of its own": (
         lambda: small(

@@ -175,7 +175,7 @@ def test_a_port_that_is_taken_is_reported_in_a_sentence_before_anything_starts(p
         answer = programs.run("serve", "--port", port)
     assert (answer.code, answer.out) == (1, "")
     problem = f"kesin: cannot listen on port {port} of 127.0.0.1: address already in use; "
-    assert answer.err == f"{problem}choose another one, or end the program that has it\n"
+    assert answer.err == f"{problem}choose another one, or stop the program that uses it\n"
     assert not (tmp_path / "data" / PASSWORD_FILE).exists()
 
 

@@ -179,7 +179,7 @@ def test_a_misspelt_parameter_of_cron_changes_nothing(world: World):
     response = world.client.post("/api/cron/oci/attempt-cap?maxAttempts=1", headers=CRON)
     assert response.status_code == 422
     assert error_of(response)["message"] == (
-        "unknown query parameter 'maxAttempts'; known are: max_attempts, min_age_minutes"
+        "unknown query parameter 'maxAttempts'; use one of: max_attempts, min_age_minutes"
     )
 
 

@@ -46,7 +46,7 @@ class AioQueue:
     async def _enqueue_within(self, new: NewJob, within: Any, actor: str) -> Outcome:
         queue = self._queue
         if new.after:
-            why = "within an asynchronous connection takes no after: use queue.enqueue(within=…)"
+            why = "within: an asynchronous connection takes no after; use queue.enqueue(within=…)"
             raise BadInput("bad_after", "after", why)
         row = queue.row_of(new)
         require_fits(  # the SQL function has a limit of its own

@@ -39,7 +39,7 @@ _NOT_RUN = {
         "is an async generator, which a worker does not run: write `def` and return the result"
     ),
     inspect.isgeneratorfunction: (
-        "is a generator, which a worker does not run: replace `yield` by `return`"
+        "is a generator, which a worker does not run: replace `yield` with `return`"
     ),
 }
 

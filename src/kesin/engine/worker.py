@@ -397,7 +397,7 @@ def _check_handlers(
     handler: Handler | None, batch_handler: BatchHandler | None, plan: ClaimPlan | None
 ) -> None:
     if (handler is None) == (batch_handler is None):
-        raise ValueError("give a handler or a batch_handler, and not both")
+        raise ValueError("give a handler or a batch_handler, not both")
     if plan is not None and batch_handler is None:
         raise ValueError("a plan needs a batch_handler: it says how many jobs go together")
     for function in (handler, batch_handler):

@@ -33,7 +33,7 @@ def lifecycle_from_json(text: str) -> Lifecycle:
     try:
         lifecycle = _decode(json.loads(text))
     except (KeyError, TypeError, ValueError) as problem:
-        raise DeclarationError(f"these rules are not readable by this version: {problem}") from None
+        raise DeclarationError(f"this version cannot read these rules: {problem}") from None
     if not isinstance(lifecycle, Lifecycle):
         raise DeclarationError("these rules are not a lifecycle")
     return lifecycle

@@ -92,7 +92,7 @@ def _check_slots(where: str, state: State) -> None:
     if state.slots_per not in ("queue", "tenant"):
         _refuse(where, f"slots_per is 'queue' or 'tenant', got {state.slots_per!r}")
     if state.exclusive and (slots or state.per_tenant):
-        _refuse(where, "exclusive is one slot a queue: say slots= alone for another limit")
+        _refuse(where, "exclusive means one slot per queue: give slots= alone for another limit")
     if state.per_tenant and not slots:
         _refuse(where, "slots_per without slots= has no effect")
     if state.initial and state.capacity:
@@ -131,7 +131,7 @@ def _check_rate(where: str, lifecycle: Lifecycle, move: Move, rate: Guard) -> No
         given = f"rate({rate.number!r}, {rate.per_s!r})"
         _refuse(where, f"a rate is 1…{MAX_RATE} claims in 1…{DAY_S} seconds, got {given}")
     if not move.claims or len(lifecycle.claims) > 1:
-        _refuse(where, "a rate is for the claim of a lifecycle that has only one")
+        _refuse(where, "a rate needs a lifecycle with a single claim")
 
 
 def _check_same_named_moves(where: str, lifecycle: Lifecycle, move: Move) -> None:
@@ -273,10 +273,10 @@ def _check_parents(where: str, lifecycle: Lifecycle, enqueue_after: Move | None)
     waiting = lifecycle.waiting_states
     if enqueue_after is None:
         if waiting:
-            _refuse(where, "parents_done needs a move enqueue_after: no job comes after others")
+            _refuse(where, "parents_done needs a move enqueue_after, which creates such jobs")
         return
     if enqueue_after.to not in waiting:
-        _refuse(where, f"enqueue_after leads to {enqueue_after.to}, which parents_done must leave")
+        _refuse(where, f"enqueue_after leads to {enqueue_after.to}, and no parents_done leaves it")
     for move in lifecycle.moves:
         waits = move.guard("parents_done") or move.guard("parents_failed")
         if waits and move.action != "settle":
@@ -285,4 +285,4 @@ def _check_parents(where: str, lifecycle: Lifecycle, enqueue_after: Move | None)
     for name in sorted(waiting):
         state = lifecycle.state[name]
         if not state.resting or state.success or state.capacity:
-            _refuse(where, f"{name} waits for other jobs: it is resting, no success, without slots")
+            _refuse(where, f"{name} waits for other jobs: it must rest, without success or slots")

@@ -74,7 +74,7 @@ class Guard:
         elif self.kind == "retries_left":
             arguments.append(f"< {self.number}")
         elif self.kind == "rate":
-            arguments.append(f"{self.number} a tenant in {duration(self.per_s)}")
+            arguments.append(f"{self.number} per tenant in {duration(self.per_s)}")
         return f"{self.kind}({', '.join(arguments)})" if arguments else self.kind
 
 

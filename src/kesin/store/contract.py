@@ -88,7 +88,7 @@ class Store(Notified, ABC):
         Raises StoreError for a connection in autocommit mode or to another database. The caller
         controls the transaction: the store commits, repeats and translates nothing.
         """
-        raise StoreError("within: this queue is not in an SQL database, which alone can do that")
+        raise StoreError("within: only a queue in an SQL database can join a transaction")
 
     async def enqueue_within(
         self, queue: str, job: NewJobRow, connection: Any, *, actor: str, now: int | None = None

@@ -60,7 +60,7 @@ class Ownership(ForkAware, Generic[Handle]):
         if newest is not None and newest.is_open and newest.thread == threading.get_ident():
             raise StoreError(
                 "another task of this thread is inside a transaction of this store, which has one"
-                " at a time: do not await inside the block, or call through asyncio.to_thread"
+                " at a time: await nothing inside the block, or make this call in asyncio.to_thread"
             )
 
     def after_fork_in_child(self) -> None:

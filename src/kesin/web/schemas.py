@@ -157,7 +157,7 @@ class SlotsBody(BaseModel):
     per: Literal["queue", "tenant"]
     used: int
     fullest: list[SiteSlotsBody] = Field(description="slots per tenant: sites that use most")
-    more_sites: int = Field(description="sites with jobs in this state that are not listed")
+    more_sites: int = Field(description="number of sites that use slots and are not listed")
 
 
 class RateBody(BaseModel):

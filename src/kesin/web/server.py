@@ -114,7 +114,7 @@ def bind_sockets(host: str, port: int) -> Iterator[list[socket.socket]]:
         except OSError as problem:
             why, listeners = _reason(problem), []
         if not listeners:
-            remedy = "choose another one, or end the program that has it"
+            remedy = "choose another one, or stop the program that uses it"
             raise Unavailable(f"cannot listen on port {port} of {host}: {why}; {remedy}")
         yield listeners
 

@@ -335,7 +335,7 @@ class Service:
         if silent:
             return HealthCheck(ok=False, detail=f"{len(silent)} of {len(self.workers)} are silent")
         if self._supervisor and not self._supervisor.alive:
-            return HealthCheck(ok=False, detail="a process beside this one is down")
+            return HealthCheck(ok=False, detail="a worker process is down")
         return HealthCheck(ok=True, detail=f"{len(self.workers)} at work")
 
     def _sweeper_check(self) -> HealthCheck:

@@ -22,7 +22,7 @@ def check_parameters(request: Request) -> None:
     for name in request.query_params:
         if name not in known:
             message = Message(
-                "unknown query parameter %(field)s; known are: %(known)s",
+                "unknown query parameter %(field)s; use one of: %(known)s",
                 field=repr(name[:64]),
                 known=", ".join(known) or "none",
             )

@@ -39,7 +39,7 @@ def test_tables_pictures_and_diagrams_name_slots():
 
 def test_a_claim_says_what_limits_it():
     [claim] = [line for line in markdown(LIMITED).splitlines() if line.startswith("| `claim`")]
-    assert "at most 100 a tenant in 1 min, a slot of running is free" in claim
+    assert "at most 100 per tenant in 1 min, a slot of running is free" in claim
 
 
 def test_what_waits_for_other_jobs_is_drawn_as_waiting():

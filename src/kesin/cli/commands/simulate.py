@@ -80,7 +80,7 @@ def _print(runs: Sequence[SimulationResult]) -> None:
                 run.jobs,
                 run.moves.total(),
                 run.faults["died"],
-                run.faults["finds it away"] + run.faults["hears nothing"],
+                run.faults["store unreachable"] + run.faults["no response"],
                 "yes" if run else "NO",
             )
             for run in runs

@@ -47,7 +47,7 @@ Categories = Annotated[
 ]
 TextPart = Annotated[
     str | None,
-    option("TEXT", "Search for an id, key, searched field, title or part of an error message."),
+    option("TEXT", "Search for an id, key, searchable field, title or part of an error message."),
 ]
 Key = Annotated[str | None, option("KEY", "Only jobs with exactly this key.")]
 

@@ -339,7 +339,7 @@ class WorkerChecker:
                 self.check_outcomes(args[1], args[2], result)
         moved = any(call[0] == "apply" and call[3][0].result == "moved" for call in calls)
         if not moved and any(call[0] in ("enqueue", "add_note") for call in calls):
-            break_promise("together", "a handler's effect was committed without the end of its job")
+            break_promise("together", "a handler's effect was committed without its job's result")
 
     def check_outcomes(self, action: str, changes: list[Change], outcomes: list[Outcome]) -> None:
         """The worker asked for an action; an action of a running handler is not its result."""
@@ -352,7 +352,7 @@ class WorkerChecker:
                 continue
             for claim in claims:
                 if action == "release" and self._open[claim] == "an answer":
-                    break_promise("conduct", f"{change.id} was given back after it was worked on")
+                    break_promise("conduct", f"{change.id} was released after it was worked on")
                 if action == "release" and not outcome.done:
                     self._unreleased.add(claim)
                 else:
@@ -361,6 +361,6 @@ class WorkerChecker:
     def check_idle(self, held: Sequence[Job]) -> None:
         """The worker finished its batch without a fault."""
         if left := self._open.keys() - self._unreleased:
-            break_promise("conduct", f"{min(left)[0]} was claimed and never answered for")
+            break_promise("conduct", f"{min(left)[0]} was claimed and got no result")
         if held:
-            break_promise("conduct", f"the lease of {held[0].id} is renewed after its answer")
+            break_promise("conduct", f"the lease of {held[0].id} was renewed after its result")

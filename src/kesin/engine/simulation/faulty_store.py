@@ -97,10 +97,10 @@ class FaultyStore:
         world, fault = self._world, step.fault if step else None
         if fault == "dies before":
             self.kill(f"before {name}")
-        if fault == "finds it away":
+        if fault == "store unreachable":
             world.faults[fault] += 1
             world.record(f"{self._name} does not reach the store for {name}")
-            raise StoreUnreachable("the store is away")
+            raise StoreUnreachable("the store is unreachable")
         if fault == "dies during":
             with suppress(ProcessKilled), world.store.transaction():
                 self._invoke(name, real, args, kwargs)
@@ -120,10 +120,10 @@ class FaultyStore:
         fault = (step.fault if step else None) or ""
         if fault.startswith("dies"):
             self.kill(f"after {what}")
-        if fault == "hears nothing":
+        if fault == "no response":
             self._world.faults[fault] += 1
             self._world.record(f"{self._name} gets no answer to {what}")
-            raise StoreUnreachable("the answer was lost")
+            raise StoreUnreachable("the response was lost")
 
     @staticmethod
     def _invoke(name: str, real: Callable[..., Any], args: tuple[Any, ...], kwargs: Any) -> Any:

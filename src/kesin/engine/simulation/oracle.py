@@ -34,7 +34,7 @@ class Oracle(MoveOracle):
                     why = f"{outcome.id} is named as holder of {key}; it is {holder}"
                     break_promise("key", why)
             elif outcome.result != "inserted" or outcome.id != new.id:
-                break_promise("answer", f"an enqueue answered {outcome}")
+                break_promise("answer", f"an enqueue returned {outcome}")
             elif holder is not None:
                 break_promise("key", f"{new.id} was created though {holder} holds {key}")
             else:
@@ -64,7 +64,7 @@ class Oracle(MoveOracle):
                 break_promise("settle", f"{job_id} moved on though its parents are not {wanted}")
             moved[job_id] = model.apply_move(self.lifecycle, matching[0], job, NO_CHANGE, context)
         if len(moved) != returned:
-            break_promise("answer", f"settle answered {returned} and moved {len(moved)} jobs")
+            break_promise("answer", f"settle returned {returned} and moved {len(moved)} jobs")
         for job in self.rows.values() if returned < kwargs["limit"] else ():
             waits = job.state in self.lifecycle.waiting_states and job.id not in moved
             if waits and self._parents_after(job.id) != "pending":
@@ -86,7 +86,7 @@ class Oracle(MoveOracle):
         """A job was due, unclaimed, at its tenant's turn; an empty result means that none was."""
         worker, now, limit = kwargs["worker"], kwargs["now"], kwargs["limit"]
         if len(returned) > limit:
-            break_promise("claim", f"{len(returned)} jobs were given where {limit} were asked for")
+            break_promise("claim", f"{len(returned)} jobs were claimed, the limit was {limit}")
         context = MoveContext(now, worker, worker, kwargs["lease_us"])
         claimed: dict[str, Job | None] = {}
         for job in returned:
@@ -97,7 +97,7 @@ class Oracle(MoveOracle):
                 break_promise("claim", f"{job.id} was claimed and not requested")
             claimed[job.id] = new = self._row_after(old, self.lifecycle.claims, NO_CHANGE, context)
             if job != new:
-                break_promise("answer", f"a claim gave {oracle_moves.mismatch(job, new)}")
+                break_promise("answer", f"a claim returned {oracle_moves.mismatch(job, new)}")
         if not returned:
             self._check_nothing_due(kwargs, context)
         limited = self.lifecycle.limited_claim
@@ -118,7 +118,7 @@ class Oracle(MoveOracle):
         for tenant, taken in Counter(job.tenant for job in returned).items() if meter else ():
             free_at = self.meters.get(tenant, 0)
             if meter and taken > meter.left(free_at, now):
-                break_promise("rate", f"{tenant} got {taken} jobs of {meter.left(free_at, now)}")
+                break_promise("rate", f"{tenant} took {taken} of {meter.left(free_at, now)} jobs")
             if meter:
                 self.meters[tenant] = meter.after(free_at, now, taken)
 
@@ -136,14 +136,14 @@ class Oracle(MoveOracle):
         }
         share, more = divmod(kwargs["limit"], min(len(waiting), kwargs["limit"]))
         if max(given.values()) > share + bool(more):
-            break_promise("turn", f"a tenant got {max(given.values())} jobs, its share is {share}")
+            break_promise("turn", f"a tenant got {max(given.values())} jobs, its share was {share}")
         after = kwargs.get("after", "")
         last = max((tenant <= after, tenant) for tenant in given)
         for job in self.rows.values():
             earlier = (job.tenant <= after, job.tenant) < last
             passed_by = job.tenant not in given and job.tenant in waiting and earlier
             if passed_by and self._is_claimable(job, context):
-                break_promise("turn", f"{job.tenant} was passed by: {job.id} was due")
+                break_promise("turn", f"{job.tenant} was passed over: {job.id} was due")
 
     def _check_order(self, jobs: list[Job], kwargs: dict[str, Any], context: MoveContext) -> None:
         """Within a tenant older jobs are claimed first."""
@@ -157,7 +157,7 @@ class Oracle(MoveOracle):
                 continue
             was_due = job.phase == READY and self._is_claimable(job, context)
             if was_due and claim_order(job) < last:
-                break_promise("claim", f"{job.id} was passed by for a younger one")
+                break_promise("claim", f"{job.id} was passed over for a younger one")
 
     def _check_nothing_due(self, kwargs: dict[str, Any], context: MoveContext) -> None:
         for job in self.rows.values():
@@ -269,7 +269,7 @@ class Oracle(MoveOracle):
                 kept = move.prunes and (is_ahead or self._is_awaited(job.id))
                 possible = job.id not in moved and self._is_possible(move, job, NO_CHANGE, context)
                 if possible and not kept:
-                    break_promise("sweep", f"{move.name} passed {job.id} by, in {job.state}")
+                    break_promise("sweep", f"{move.name} passed over {job.id} in {job.state}")
         return moved
 
 

@@ -51,7 +51,7 @@ class MoveOracle:
         matching = [move for move in moves if _matches_event(move, job, events[0])]
         if not matching:
             edge = f"{events[0].from_state} → {events[0].to_state}"
-            break_promise("declared", f"{events[0].move} ({edge}) is not a move that was asked for")
+            break_promise("declared", f"{events[0].move} ({edge}) is not a move that was requested")
         move = self._allowed_move(tuple(matching), job, change, context)
         new = model.apply_move(self.lifecycle, move, job, change, context)
         links = self.lifecycle.chained_moves(move)

@@ -7,7 +7,7 @@ from typing import Final, Literal, NamedTuple, get_args
 StepKind = Literal[
     "enqueue", "work", "late_result", "sweep", "action", "renew", "wait", "pause", "upgrade", "tick"
 ]
-Fault = Literal["dies before", "dies during", "dies after", "finds it away", "hears nothing"]
+Fault = Literal["dies before", "dies during", "dies after", "store unreachable", "no response"]
 
 KIND_WEIGHTS: Final[dict[StepKind, int]] = {
     "enqueue": 10,

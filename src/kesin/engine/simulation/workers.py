@@ -138,4 +138,4 @@ class Application:
             connection.execute(_TABLE)
             orders = {row[0] for row in connection.execute("SELECT job FROM app_order")}
         if alone := orders ^ (self._enqueued & checker.names.keys()):
-            break_promise("together", f"{min(alone)} is there without its order, or it without it")
+            break_promise("together", f"{min(alone)} or its order is missing")

@@ -27,7 +27,7 @@ GUARDS: Final[dict[GuardKind, str]] = {
     "flag_not_set": "{names} is not set",
     "age_over": "{names} at least {age} ago",
     "slot_free": "{names} is free",
-    "rate": "at most {number} a tenant in {per}",
+    "rate": "at most {number} per tenant in {per}",
     "parents_done": "every parent succeeded",
     "parents_failed": "a parent did not succeed",
 }

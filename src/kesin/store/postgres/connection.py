@@ -52,7 +52,7 @@ class TimedConnection(psycopg.Connection[TupleRow]):
     def wait(self, gen: Generator[Any, Any, Any], *args: Any, **kwargs: Any) -> Any:
         """Wait as psycopg does, which resumes ``gen`` ten times a second, but with the timeout."""
         if self._process != os.getpid():
-            raise psycopg.InterfaceError("this connection belongs to the process that was forked")
+            raise psycopg.InterfaceError("this connection belongs to the parent process")
         if self.response_timeout_s is not None:
             gen = self._answered(gen, self.response_timeout_s)
         return super().wait(gen, *args, **kwargs)
@@ -67,7 +67,7 @@ class TimedConnection(psycopg.Connection[TupleRow]):
                     heard = _CLOCK.monotonic()
                 elif _CLOCK.monotonic() - heard >= seconds:
                     self.close()  # a late response must not be taken for that of a later call
-                    raise psycopg.OperationalError(f"no answer within {seconds:g} s")
+                    raise psycopg.OperationalError(f"no response within {seconds:g} s")
                 wants = gen.send(ready)
         except StopIteration as ended:
             return ended.value

@@ -51,7 +51,7 @@ class PostgresPool(ForkAware):
             with suppress(PoolTimeout):
                 self._opened().wait(self._timeout_s)
                 return
-            why = "it answers now, try again"
+            why = "it responds now, try again"
         tried = "" if is_final(why) else f" within {wait_s:.3g} s"
         raise StoreError(f"cannot open the PostgreSQL database{tried}: {why}")
 
@@ -104,7 +104,7 @@ class PostgresPool(ForkAware):
         except _AWAY as problem:
             if problem.sqlstate and problem.sqlstate.startswith(_UNDONE_STATES):
                 raise TransactionRolledBack(
-                    f"PostgreSQL undid it, try again: {problem}"
+                    f"PostgreSQL rolled it back, try again: {problem}"
                 ) from problem
             if problem.sqlstate and not problem.sqlstate.startswith(_AWAY_STATES):
                 raise

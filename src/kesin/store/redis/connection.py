@@ -101,7 +101,7 @@ class RedisConnection(ForkAware):
 
     def _run(self, args: list[str]) -> Any:
         if self._unresponsive_until > _CLOCK.monotonic():
-            raise StoreUnreachable("Redis did not answer a moment ago")
+            raise StoreUnreachable("Redis did not respond a moment ago")
         try:
             return self.script(args=args)
         except redis.RedisError as problem:

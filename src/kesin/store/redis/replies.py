@@ -64,13 +64,13 @@ def check_version(version: str | None) -> None:
         version.isdecimal() and int(version[:9]) <= int(SCHEMA_VERSION)
     ):
         raise StoreError(
-            f"the keys in Redis are of version {version[:40]}, this program knows {SCHEMA_VERSION}:"
+            f"the keys in Redis have version {version[:40]}, this Kesin reads {SCHEMA_VERSION}:"
             " install a newer Kesin"
         )
 
 
 def _unavailable(message: str) -> StoreUnreachable:
-    return StoreUnreachable(f"Redis does not accept it at the moment: {message}")
+    return StoreUnreachable(f"Redis refuses calls at the moment: {message}")
 
 
 CHANNEL = "kesin:pulse"
@@ -90,13 +90,13 @@ class RedisListener(QueueListener):
         with client.pubsub() as pubsub:
             pubsub.subscribe(CHANNEL)
             if pubsub.get_message(timeout=RESPONSE_TIMEOUT_S) is None:
-                raise redis.TimeoutError(f"no answer within {RESPONSE_TIMEOUT_S:g} s")
+                raise redis.TimeoutError(f"no response within {RESPONSE_TIMEOUT_S:g} s")
             # So polls check the connection.
             pubsub.connection.health_check_interval = LIVENESS_CHECK_S
             while True:
                 yield None
                 message = pubsub.get_message(ignore_subscribe_messages=True, timeout=POLL_S)
                 if pubsub.health_check_response_counter * POLL_S > RESPONSE_TIMEOUT_S:
-                    raise redis.TimeoutError(f"no answer within {RESPONSE_TIMEOUT_S:g} s")
+                    raise redis.TimeoutError(f"no response within {RESPONSE_TIMEOUT_S:g} s")
                 if message is not None:
                     yield message["data"]

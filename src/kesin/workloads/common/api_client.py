@@ -38,7 +38,7 @@ def over_http(url: str, key: str) -> Send:
                 response = connection.getresponse()
                 text = response.read()
         except (HTTPException, OSError) as problem:
-            why = f"no answer from {base.geturl()} ({problem})"
+            why = f"no response from {base.geturl()} ({problem})"
             raise Unavailable(f"{why}: is `kesin serve` running?") from None
         try:
             decoded = json.loads(text)

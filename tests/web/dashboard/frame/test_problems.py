@@ -60,12 +60,12 @@ UNMET = {
     " reference": "results come from handlers",
     "this code was started inside a transaction of another task, thread or process: a transaction"
     " belongs to the task that opened it; finish it first, or make this call there": "for programs",
-    "another task of this thread is inside a transaction of this store, which has one at a time: do"
-    " not await inside the block, or call through asyncio.to_thread": "likewise",
+    "another task of this thread is inside a transaction of this store, which has one at a time:"
+    " await nothing inside the block, or make this call in asyncio.to_thread": "likewise",
     "this address has too many open connections": "refused before there is a request",
     "the request did not arrive within %(n)s s": "likewise",
     "only an API key gets such a token": "a token is for programs",
-    "unknown query parameter %(field)s; known are: %(known)s": "pages take any parameter",
+    "unknown query parameter %(field)s; use one of: %(known)s": "pages take any parameter",
     "the cron secret is not set or does not match": "cron is no page",
     "users and keys are kept in SQLite or PostgreSQL": "the service would not start",
     "queue {}: the move {} ({} → {}) is already declared with other effects;"
@@ -96,7 +96,7 @@ UNMET = {
     "two schedules of {} have the same name": "for programs",
     "{} is not a Schedule": "for programs",
     "priority must be -1, 0, 1 or 2, got %(given)s": "for programs",
-    "within: this queue is not in an SQL database, which alone can do that": "for programs",
+    "within: only a queue in an SQL database can join a transaction": "for programs",
     "within: only a queue in PostgreSQL takes an asynchronous connection": "for programs",
     "within: an asynchronous connection takes neither stamps nor a note": "for programs",
     "within: the connection is to another database, not the queue's": "for programs",
