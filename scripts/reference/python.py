@@ -33,7 +33,7 @@ _GROUPS: Final = {
         *("Guard", "due", "unclaimed", "holds_claim", "lease_over", "budget_left", "budget_spent"),
         *("retries_left", "returns_left", "was_claimed", "age_over", "timer_over"),
         *("timer_not_over", "flag_set", "flag_not_set", "option", "slot_free", "category_in"),
-        *("code_in", "code_not_in"),
+        *("code_in", "code_not_in", "rate", "parents_done", "parents_failed"),
     ),
     "Exceptions": (
         *(
@@ -46,6 +46,25 @@ _GROUPS: Final = {
         ),
         *("Problem", "Invalid", "NotFound", "NotSignedIn", "Forbidden"),
     ),
+}
+# A constant has no docstring: that of its class says nothing about it.
+_CONSTANTS: Final = {
+    "GONE": "The source of an `enqueue`, and the target of a `prune`.",
+    "STAY": "The target of a move that leaves the job in its state.",
+    "due": "`run_at` has come.",
+    "unclaimed": "No worker holds the job.",
+    "holds_claim": "The caller holds the claim: its token is the job's `claim_seq`.",
+    "lease_over": "The job is claimed, and its lease has ended.",
+    "timer_over": "The timer is armed, and its time has come.",
+    "timer_not_over": "No timer is armed, or its time has not come.",
+    "budget_left": "The job has attempts left.",
+    "budget_spent": "The job has no attempts left.",
+    "returns_left": "`return_count` is below the lifecycle's `max_returns`.",
+    "was_claimed": "The job was claimed since its payload was last replaced.",
+    "parents_done": "Every parent of the job has succeeded.",
+    "parents_failed": "A parent of the job is at rest without success.",
+    "MAX_KEY": "The longest key of a job, in characters.",
+    "MAX_TENANT": "The longest name of a tenant, in characters.",
 }
 _REST: Final = "Workloads, pages and settings"
 _OPENING: Final = """# Python
@@ -90,8 +109,9 @@ def _entry(name: str, value: Any) -> Iterator[str]:
         yield from (_what(value), "", *_members(value))
         return
     if not callable(value) and not isinstance(value, type):
-        yield f"`{name} = {value!r}`" if isinstance(value, int | str) else _what(value)
-        yield ""
+        if isinstance(value, int | str):
+            yield from (f"`{name} = {value!r}`", "")
+        yield from (_CONSTANTS[name], "")
         return
     if isinstance(value, type) and issubclass(value, enum.Enum):
         yield f"`{' · '.join(member.name for member in value)}`"

@@ -216,7 +216,7 @@ class Store(Notified, ABC):
 
     @abstractmethod
     def meters(self, queue: str) -> dict[str, int]:
-        """When each rate-limited tenant regains its full rate; the latest ones of many tenants."""
+        """When each rate-limited tenant regains its full rate; of many tenants, the latest ones."""
 
     @abstractmethod
     def children(self, queue: str, job_id: str, *, limit: int) -> list[Job]:

@@ -50,7 +50,7 @@ def open_store(
     keys_name_tenant: Collection[str] = (),
     wait_s: float = OPEN_WAIT_S,
 ) -> Store:
-    """Open a path, ``:memory:``, ``sqlite:///path``, ``postgresql://…`` or ``redis://…``.
+    """Open the store at a path, ``:memory:``, ``sqlite:///path``, ``postgresql://…`` or ``redis://…``.
 
     A SQLite store always updates its schema, a PostgreSQL store only with ``migrate``. While
     PostgreSQL is unreachable, it retries every second for ``wait_s``; Redis connects at the first

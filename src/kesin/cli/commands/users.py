@@ -1,4 +1,4 @@
-"""`kesin user`: users and passwords, which are no arguments: a list of processes shows those."""
+"""`kesin user`: users and passwords. A password is no argument, as process lists show arguments."""
 
 import sys
 from typing import Annotated, Any

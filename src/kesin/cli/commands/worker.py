@@ -119,7 +119,7 @@ def worker(
 
 
 def _sizes(function: Handler, threads: int | None, batch: int | None) -> dict[str, Any]:
-    """How many jobs at a time, as far as it was said."""
+    """How many jobs run at a time, as far as the options say."""
     awaited = is_async(function)
     if awaited and batch is not None:
         raise UsageError("--batch is for plain handlers: async ones run --threads jobs at a time")
