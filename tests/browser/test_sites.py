@@ -81,7 +81,7 @@ def test_a_site_is_removed_in_a_dialog_once_its_rows_are_through_and_its_id_is_r
     page.goto(f"/dashboard/admin/sites/{site.id}")
     page.get_by_role("button", name="Remove site…").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("2 jobs are open.")
+    expect(dialog).to_contain_text("Open jobs: 2.")
     expect(dialog.get_by_role("button", name="Remove site", exact=True)).to_have_count(0)
     assert too_wide(page) == []
     assert width > PHONE["width"] or too_small(page, "dialog[open]") == []

@@ -60,7 +60,7 @@ def test_a_log_that_was_cut_back_is_noticed_by_the_backup(kesin, sites, execute)
     assert kesin("audit", "verify").code == 0
     answer = kesin("audit", "verify", "--backup", "b")
     assert answer.code == 1
-    assert "the log ends at number 3, and the backup knows number 5" in answer.err
+    assert "the log ends at line number 3, the backup at 5" in answer.err
     assert kesin("audit", "verify", "task", "--backup", "b").code == 2
 
 
@@ -87,7 +87,7 @@ def test_lines_that_were_pruned_too_early_are_noticed_by_the_backup(
     assert kesin("audit", "verify").code == 0
     answer = kesin("audit", "verify", "--backup", "b")
     assert answer.code == 1
-    assert "the number 5, at which the backup ended, was pruned although" in answer.err
+    assert "line number 5, at which the backup ended, was pruned although" in answer.err
     in_two_years = wall_clock_us() + 730 * 86_400 * 1_000_000
     monkeypatch.setattr(audit, "wall_clock_us", lambda: in_two_years)
     assert kesin("audit", "verify", "--backup", "b").code == 0

@@ -225,5 +225,5 @@ def test_jobs_in_a_state_that_the_rules_do_not_know_are_a_failure(kesin, fill, t
     assert answer.code == 1
     check = checks_of(answer)["states of task"]
     assert check["status"] == "failure"
-    assert check["found"] == "2 jobs are in limbo, which the lifecycle does not have"
+    assert check["found"] == "jobs in limbo, which the lifecycle does not have: 2"
     assert "kesin lifecycle check" in check["remedy"]

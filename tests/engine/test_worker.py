@@ -138,7 +138,7 @@ def test_the_wrong_number_of_results_fails_the_whole_batch(queue: Queue, results
     jobs = queue.jobs().jobs
     assert {job.state for job in jobs} == {"ready"}
     assert {job.error_code for job in jobs} == {"RuntimeError"}
-    assert f"3 jobs were given, {results} results returned" in (jobs[0].error_message or "")
+    assert f"the handler got 3 jobs and returned {results} results" in (jobs[0].error_message or "")
 
 
 @pytest.mark.parametrize("problem", [Failed("NO_PAPER", "empty"), KeyError("x")])

@@ -204,7 +204,7 @@ def checked_results(jobs: Sequence[Job], results: Iterable[HandlerResult]) -> li
         raise unusable_result(results)
     listed = list(results)
     if len(listed) != len(jobs):
-        raise RuntimeError(f"{len(jobs)} jobs were given, {len(listed)} results returned")
+        raise RuntimeError(f"the handler got {len(jobs)} jobs and returned {len(listed)} results")
     return listed
 
 

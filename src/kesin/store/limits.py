@@ -104,10 +104,6 @@ def option_params(moves: tuple[Move, ...], options: frozenset[str]) -> dict[str,
     if unknown:
         names = ", ".join(sorted(known))
         choice = Message("it has %(options)s", options=names) if known else Message("it has none")
-        raise StoreError(
-            "%(call)s has no option %(option)s: %(choice)s",
-            call=moves[0].action,
-            option=repr(unknown[0]),
-            choice=choice,
-        )
+        why = "%(call)s has no option %(option)s: %(choice)s"
+        raise StoreError(why, call=moves[0].action, option=repr(unknown[0]), choice=choice)
     return {f"option_{name}": name in options for name in known}

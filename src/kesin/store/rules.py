@@ -138,6 +138,6 @@ def jobs_by_state(counts: Iterable[MoveCount]) -> dict[str, int]:
 def refuse_occupied(queue: str, state: str, jobs: int) -> None:
     if jobs:
         raise StoreError(
-            f"the state {state} of {queue} holds {job_count(jobs)}: wait until it is empty, or move"
-            " them out, and retire it then"
+            f"the state {state} of {queue} holds {job_count(jobs)}: wait until it is empty or move"
+            " them out, then retire it"
         )

@@ -371,7 +371,7 @@ def test_jobs_and_files_are_replaced_only_with_replace(dump, folder, tmp_path):
         Queue("task", task_lifecycle(), store)
     empty.check_target(replace=False)  # an empty queue is nothing to lose
     enqueue(empty.path, 1)
-    with pytest.raises(RestoreRefused, match="holds 1 jobs of task: restore elsewhere"):
+    with pytest.raises(RestoreRefused, match=r"holds jobs of task \(1\): restore elsewhere"):
         put_back(tmp_path / "b", empty, entry)
 
 

@@ -368,7 +368,7 @@ def test_a_refused_copy_changes_nothing(new_store):
     with pytest.raises(CopyRefused, match="the same store"):
         copy_pdf(source, NamedStore(source.store, "elsewhere"))
     [job] = queue.claim(worker="w", limit=1)
-    with pytest.raises(CopyRefused, match="1 jobs of pdf are claimed"):
+    with pytest.raises(CopyRefused, match="claimed jobs of pdf: 1"):
         copy_pdf(source, new_store("sqlite-memory"))
     assert pause_reasons(source) == []
     assert len(contents(target.store, "pdf")[0]) == 1

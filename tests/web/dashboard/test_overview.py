@@ -83,7 +83,7 @@ def test_a_retry_that_is_due_promises_no_worker(world):
     """A site's script may not run for hours."""
     fail(world, 1, "GREYLISTED", Category.TRANSIENT)
     world.clock.advance(3_600)
-    assert "1 retry automatically, the first is due" in re.sub(r"<[^>]+>", "", overview(world))
+    assert "1 retries automatically, the first is due" in re.sub(r"<[^>]+>", "", overview(world))
 
 
 def test_what_may_work_the_next_time_can_be_retried_from_the_inbox(world):
@@ -118,7 +118,7 @@ def test_what_is_tried_again_by_itself_is_no_line_of_the_inbox(world):
     Worker(world.task, lambda _job: answer).drain()
     text = overview(world)
     assert "Nothing needs you." in text
-    assert re.search(r"1 retry automatically.*next at", text)
+    assert re.search(r"1 retries automatically.*next at", text)
     metrics = world.service.metrics.page().decode()
     assert 'kesin_needs_you_jobs{queue="task"} 0.0' in metrics
     assert 'kesin_retrying_jobs{queue="task"} 1.0' in metrics
@@ -236,7 +236,7 @@ def test_jobs_of_a_lost_worker_are_reported(world):
     world.job()
     world.task.claim("gone", lease_seconds=5)
     world.clock.advance(6)
-    assert "1 are stuck: their worker stopped." in overview(world)
+    assert "Jobs stuck because their worker stopped: 1." in overview(world)
 
 
 def test_a_paused_queue_is_reported(world):

@@ -145,7 +145,7 @@ def export_audit(
         names = context.readable_queues(queues)
         written = sum(_export(context.store, name, file) for name in names)
     if out is not None:
-        warn(f"wrote {written} events to {out}")
+        warn(f"wrote {pluralize(written, 'event')} to {out}")
 
 
 @contextmanager

@@ -76,7 +76,7 @@ def files_to_back_up(settings: Settings) -> tuple[list[BackupFile], list[str]]:
         instead = "back up the files of Redis, or use `kesin store copy --keep-source-running`"
         left_out.append(f"PDF jobs in {address}: {instead}")
     if settings.secret_keys:
-        left_out.append("KESIN_SECRET_KEYS: keep a copy elsewhere, because they open the secrets")
+        left_out.append("KESIN_SECRET_KEYS: keep a copy elsewhere; these keys open the secrets")
     return files, left_out
 
 
@@ -177,7 +177,7 @@ def _print_restored(backup: restoring.Backup, closed: list[str], *, resume: bool
     if closed:
         keys = ", ".join(backup.manifest.secret_keys)
         remedy = f"KESIN_SECRET_KEYS needs the keys {keys}"
-        warn(f"{len(closed)} secrets cannot be opened, such as {visible(closed[0])}: {remedy}")
+        warn(f"unreadable secrets: {len(closed)}, such as {visible(closed[0])}; {remedy}")
     say(f"restored the state of {backup.manifest.made_at}; all users must sign in again")
     if not resume:
         say("the queues are paused: `kesin resume QUEUE` if jobs since the backup may run again")

@@ -205,7 +205,7 @@ def _file(file: Path) -> DoctorCheck:
 def _schema(todo: list[str], *, embedded: bool) -> DoctorCheck:
     if not todo:
         return DoctorCheck("schema", "ok", "up to date")
-    pending = f"{len(todo)} migrations to apply: {', '.join(todo)}"
+    pending = f"to apply: {', '.join(todo)}"
     if embedded:
         remedy = "no action needed: they are applied at the next start"
         return DoctorCheck("schema", "warning", pending, remedy)

@@ -109,7 +109,7 @@ def stranded_jobs(store: Store) -> dict[str, int]:
 def check_stranded_jobs(store: Store) -> Iterator[DoctorCheck]:
     """Whether jobs were left in the database when their queue moved to Redis."""
     for name, jobs in stranded_jobs(store).items():
-        detail = f"{jobs} jobs wait in the database, and no worker runs them there"
+        detail = f"jobs left in the database, where no worker runs them: {jobs}"
         remedy = "move them to Redis with `kesin store copy DATABASE REDIS`"
         yield DoctorCheck(f"{name} before redis", "warning", detail, remedy)
 
@@ -119,8 +119,8 @@ def check_unknown_states(store: Store, queue: str) -> Iterator[DoctorCheck]:
     jobs, versions = jobs_by_state(store.move_counts(queue)), store.rules(queue)
     known = known_states(versions[-1]) if versions else frozenset(jobs)
     for state in sorted(jobs.keys() - known):
-        detail = f"{jobs[state]} jobs are in {state}, which the lifecycle does not have"
-        remedy = "declare the state with moves out of it again, and run `kesin lifecycle check`"
+        detail = f"jobs in {state}, which the lifecycle does not have: {jobs[state]}"
+        remedy = "declare the state again, with moves out of it, and run `kesin lifecycle check`"
         yield DoctorCheck(f"states of {queue}", "failure", detail, remedy)
 
 

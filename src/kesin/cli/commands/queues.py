@@ -122,7 +122,7 @@ def _enqueue_lines(queue: Queue, lines: Lines, new: NewJob, *, as_json: bool) ->
     for number, why in refused[:MAX_REPORTED_LINES]:
         warn(f"line {number}: {why}")
     if len(refused) > MAX_REPORTED_LINES:
-        warn(f"and {len(refused) - MAX_REPORTED_LINES} more lines")
+        warn(f"refused lines not listed: {len(refused) - MAX_REPORTED_LINES}")
     if not as_json:
         say(f"inserted {inserted:,}, refused {len(refused):,}")
     if refused:

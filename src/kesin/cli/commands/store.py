@@ -16,7 +16,7 @@ from kesin.cli.support.records import cells
 from kesin.engine.transfer.copy import copy_queues
 from kesin.engine.transfer.queue_copy import CopyStage, NamedStore, was_moved_elsewhere
 from kesin.foundation.settings import Settings, load_settings, mask_secrets
-from kesin.foundation.terminal import bars, print_table, say, say_json
+from kesin.foundation.terminal import bars, pluralize, print_table, say, say_json
 from kesin.lifecycle.declare import Lifecycle
 from kesin.store.contract import Store
 from kesin.store.open import open_store
@@ -64,9 +64,9 @@ def copy_store(
             listed = ", ".join(lifecycles)
             after = "continues" if keep_source_running else "stays paused"
             arguments.confirm(
-                f"Copy {total} jobs of {listed} from {old.name} to {new.name}? The source is "
-                f"paused during the copy and then {after}.",
-                f"copying {total} jobs of {listed} needs a confirmation",
+                f"Copy {pluralize(total, 'job')} of {listed} from {old.name} to {new.name}? The"
+                f" source is paused during the copy and then {after}.",
+                f"copying {pluralize(total, 'job')} of {listed} needs a confirmation",
             )
         stores, names = (old.store, new.store), list(lifecycles)
         with bars(shown=not as_json) as bar:

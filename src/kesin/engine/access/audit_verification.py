@@ -59,13 +59,11 @@ class AuditVerification:
         head_seq = self.head.seq if self.head else 0
         if known.seq > head_seq:
             self.missing += known.seq - head_seq
-            self.add_problem(
-                f"the log ends at number {head_seq}, and the backup knows number {known.seq}"
-            )
+            self.add_problem(f"the log ends at line number {head_seq}, the backup at {known.seq}")
         elif known.seq > self.pruned_to and found is None:
-            self.add_problem(f"the number {known.seq}, at which the backup ended, is missing")
+            self.add_problem(f"line number {known.seq}, at which the backup ended, is missing")
         elif found is not None and found != known.hash:
-            self.add_problem(f"the number {known.seq} is another line than in the backup")
+            self.add_problem(f"line number {known.seq} differs from the one in the backup")
 
     def as_record(self) -> dict[str, Any]:
         return asdict(self) | {"head": self.head and self.head._asdict()}
@@ -83,7 +81,7 @@ def verify_audit_log(
             _verify(log, result, anchor, known)
             if known_is_kept and known is not None and known.seq <= result.pruned_to:
                 result.add_problem(
-                    f"the number {known.seq}, at which the backup ended, was pruned although"
+                    f"line number {known.seq}, at which the backup ended, was pruned although"
                     " lines of its age are kept"
                 )
             if not result.problems or log.audit_anchor() == anchor:

@@ -288,7 +288,7 @@ class _JobProgress:
             self._woken = None
         made, bound = self._automatic, self._bound
         if not self._unbounded and bound and made > bound:
-            break_promise("bound", f"{event.job_id} made {made} moves, {bound} are proved")
+            break_promise("bound", f"{event.job_id} made {made} moves, the proved bound is {bound}")
 
 
 _SIGNATURE_KEY: Final = "of"  # in a handler's result: the id of its job

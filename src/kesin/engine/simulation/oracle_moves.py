@@ -63,7 +63,7 @@ class MoveOracle:
             link = self._allowed_move(second, new, NO_CHANGE, context)
             new = model.apply_move(self.lifecycle, link, new, NO_CHANGE, context)
         elif any(self._is_possible(link, new, NO_CHANGE, context) for link in links):
-            break_promise("chain", f"{job.id} made {move.name}, and not what follows it")
+            break_promise("chain", f"{job.id} made {move.name} without its chained move")
         if len(events) != new.seq - job.seq:
             break_promise("event", f"{job.id} left {len(events)} events, not {new.seq - job.seq}")
         return new

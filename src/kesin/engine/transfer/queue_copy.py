@@ -119,13 +119,13 @@ class QueueCopy:
         waiting = self._source_copier.count_waiting(self.queue)
         if waiting:
             raise CopyRefused(
-                f"{waiting} jobs of {self.queue} wait for others, or others for them: such jobs "
-                "cannot be copied; let them finish first"
+                f"jobs of {self.queue} that wait for others, or that others wait for: {waiting};"
+                " they cannot be copied: let them finish first"
             )
         claimed = self.count_claimed()
         if claimed:
             raise CopyRefused(
-                f"{claimed} jobs of {self.queue} are claimed: let them finish (--wait SECONDS"
+                f"claimed jobs of {self.queue}: {claimed}; let them finish (--wait SECONDS"
                 " waits for them), and for those of a dead worker run `kesin sweep`"
             )
 

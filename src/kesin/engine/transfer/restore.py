@@ -119,7 +119,7 @@ def restore(
     files = [pair for pair in _restore_paths(backup, places) if not _same(*pair)]
     overwritten = [target for _, target in files if os.path.lexists(target)]
     if overwritten and not replace:
-        more = f" and {len(overwritten) - 1} more files" if len(overwritten) > 1 else ""
+        more = f" and {len(overwritten) - 1} more" if len(overwritten) > 1 else ""
         raise RestoreRefused(
             f"{overwritten[0]}{more} would be overwritten: move them away, or add "
             "--replace to lose them"

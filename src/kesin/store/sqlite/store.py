@@ -96,7 +96,7 @@ class SqliteStore(SqlStore):
     @contextmanager
     def _join(self, connection: Any) -> Iterator[None]:
         if self._ownership.joined():
-            raise StoreError("within: the store's own transaction is open here and has the file")
+            raise StoreError("within: the store's own transaction is open and has locked the file")
         with (
             callers_connection(connection, self.path) as given,
             self._ownership.held(given, callers=True),

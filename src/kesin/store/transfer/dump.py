@@ -107,10 +107,10 @@ class Dump(ABC):
         contents = []
         if {"lifecycle", "flow"} <= tables.keys():
             jobs = {queue: sum(states.values()) for queue, states in _count_jobs(read).items()}
-            contents += [f"{n} jobs of {queue}" for queue, n in jobs.items() if n]
+            contents += [f"jobs of {queue} ({n})" for queue, n in jobs.items() if n]
         for table, word in _ACCOUNTS.items():
             n = read(f"SELECT count(*) FROM {{{table}}}")[0][0] if table in tables else 0
-            contents += [f"{n} {word}"] if n else []
+            contents += [f"{word} ({n})"] if n else []
         if contents and not replace:
             raise RestoreRefused(
                 f"{where} holds {', '.join(contents)}: restore elsewhere, or back it up and add"

@@ -169,7 +169,7 @@ def _fill(ctx: PageContext, queue: Queue, card: QueueCard) -> None:
     card.lines = [line for line in lines if line.group.needs_you]
     if stats.lease_over:
         n = figures.number(stats.lease_over)
-        card.troubles.append(say("%(n)s are stuck: their worker stopped.", n=n))
+        card.troubles.append(say("Jobs stuck because their worker stopped: %(n)s.", n=n))
     if pauses := ctx.commands.pauses(ctx.actor, queue.name):
         sites = [pause.tenant for pause in pauses]
         names = ", ".join(sites[:MAX_SITES_NAMED]) + " …" * (len(sites) > MAX_SITES_NAMED)

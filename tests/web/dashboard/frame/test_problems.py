@@ -54,8 +54,8 @@ NO_PAGE = (
 # Single messages that no page can meet, each with why.
 UNMET = {
     "{} is not declared with retiring=True": "states are retired on the command line",
-    "the state {} of {} holds {}: wait until it is empty, or move them out, and retire it"
-    " then": "likewise",
+    "the state {} of {} holds {}: wait until it is empty or move them out, then"
+    " retire it": "likewise",
     "the result has %(n)s bytes; the limit is %(most)s: store the data elsewhere and return a"
     " reference": "results come from handlers",
     "this code was started inside a transaction of another task, thread or process: a transaction"

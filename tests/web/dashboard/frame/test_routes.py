@@ -156,7 +156,7 @@ def test_the_navigation_by_itself_is_that_of_the_page_it_belongs_to(world):
     world.broken()
     part = world.client.get("/dashboard/nav?at=/dashboard/queues/task", headers=headers).text
     assert part.count('class="badge"') == 1
-    assert "1 need you" in part
+    assert "1 needs you" in part
     page = world.client.get("/dashboard/queues/task", headers=headers).text
     part = world.client.get("/dashboard/nav?at=/dashboard/queues/task", headers=headers).text
     assert part.strip() in page

@@ -313,7 +313,7 @@ def test_who_sees_one_site_is_told_of_its_jobs_alone(tasks):
 
 
 def test_the_rate_is_said_in_words(tasks):
-    said = "Rate at most 5 jobs of a tenant start in 60 secs north: 2 of 5 may start now"
+    said = "Rate job starts per tenant: at most 5 in 60 secs north: 2 of 5 may start now"
     assert limits(tasks, rate=(5, 60)) == f"{said} south: 2 of 5 may start now"
 
 
