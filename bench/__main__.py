@@ -109,10 +109,10 @@ def _pdf(asked: argparse.Namespace) -> None:
         f" durability. The shipped invoice, one {browser and browser.name}, {pdf.ROUNDS}"
         f" interleaved rounds of {pdf.A_ROUND} documents; the best round of each method counts."
     )
-    pdf.run(report)
+    pdf.run(report, asked.rows or pdf.ROWS)
     text = report.text()
     print(text)
-    if asked.write:
+    if asked.write and not asked.rows:
         (ROOT / "docs" / "contributing" / "pdf-benchmarks.md").write_text(text, "utf-8")
 
 
@@ -179,6 +179,7 @@ def _arguments() -> argparse.Namespace:
         help=f"rounds (default: engine {ROUNDS}, the median counts; pickup {pickup.ROUNDS};"
         f" features {features.ROUNDS})",
     )
+    parser.add_argument("--rows", nargs="+", choices=pdf.ROWS, help="pdf: only these rows")
     parser.add_argument("--stores", nargs="+", default=STORES)
     parser.add_argument("--no-peers", action="store_true", help="only Kesin's own figures")
     parser.add_argument("--no-growth", action="store_true", help="leave the growing tables out")

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from typing import Any
 import httpx
 from playwright.sync_api import Page, sync_playwright
 
-from bench import load
+from bench import load, pdf_costs
 from bench.beside import own_environment, say
 from bench.report import Report
 from kesin.engine.access.accounts import Accounts
@@ -51,26 +51,36 @@ KILLED_AFTER = 5
 RENDERS = 500
 A_LOOK = 50  # renders between two looks at the memory
 ASKED, WARM = 50, 10  # requests over HTTP, and how many of them only warm up
+FIRST_LOOK = 10  # renders, of the start
+ROWS = ("speed", "burst", "steps", "merges", "http", "memory", "workers")
 TEMPLATE = "invoice"
 PATIENCE_S = 600.0
 
 
-def run(report: Report) -> None:
-    """Everything, one after the other."""
+def run(report: Report, rows: Collection[str] = ROWS) -> None:
+    """These rows, one after the other; most share a warm worker."""
     set_up_logs(level="error")
-    with tempfile.TemporaryDirectory(prefix="kesin-bench-") as name, _bench(Path(name)) as bench:
-        _speed(report, bench)
-        _drained(report, bench)
-        _killed(report, bench)
-    _over_http(report)
-    _memory(report)
+    warm = {
+        "speed": (_speed,),
+        "burst": (_drained, _killed),
+        "steps": (pdf_costs.steps,),
+        "merges": (pdf_costs.merges,),
+    }
+    if not warm.keys().isdisjoint(rows):
+        with tempfile.TemporaryDirectory(prefix="kesin-bench-") as name, _bench(Path(name)) as one:
+            for measure in (each for row, all_of in warm.items() if row in rows for each in all_of):
+                measure(report, one)
+    alone = {"http": _over_http, "memory": _memory, "workers": pdf_costs.two_workers}
+    for row, measure_alone in alone.items():
+        if row in rows:
+            measure_alone(report)
 
 
 class Bench:
     """A warm worker over a store on disk, and the page of a bare loop beside it."""
 
     def __init__(self, folder: Path) -> None:
-        settings = Settings(data_dir=folder)
+        settings = pdf_costs.keyed_settings(folder)
         self.store = open_store(settings.database)
         house = house_over(settings, self.store)
         self.jobs = open_job_store(house)
@@ -90,12 +100,16 @@ class Bench:
 
     def enqueue(self, count: int) -> list[str]:
         """So many jobs, no two alike; their ids."""
-        ids = []
+        return [
+            self.jobs.create_job(TEMPLATE, {"variables": variables}).job_id
+            for variables in self.variables(count)
+        ]
+
+    def variables(self, count: int) -> Iterator[dict[str, Any]]:
+        """The sample with a new number, so many times."""
         for _ in range(count):
             self._numbers += 1
-            variables = {**self.sample, "number": f"F-{self._numbers}"}
-            ids.append(self.jobs.create_job(TEMPLATE, {"variables": variables}).job_id)
-        return ids
+            yield {**self.sample, "number": f"F-{self._numbers}"}
 
     def drain(self) -> float:
         """Render all that waits; how many seconds it took. The browser stays."""
@@ -150,7 +164,10 @@ def _speed(report: Report, bench: Bench) -> None:
         )
         for per_second in [f"{1 / min(each):.1f}"]
     ]
-    report.say("## Speed")
+    report.say(
+        "## Speed\n\n`make bench ARGS='pdf --rows speed'`: the same document in three ways, in"
+        " turns."
+    )
     report.table(("way", "best round, ms", "median, ms", "a second, best"), rows)
     report.aim("worker / bare loop, documents a second", min(bare) / min(worker), least=0.90)
     report.aim("worker / a launch for each", min(launched) / min(worker), least=8)
@@ -174,8 +191,8 @@ def _drained(report: Report, bench: Bench) -> None:
     seconds = bench.drain()
     failed = sum(one.status != "succeeded" for one in map(bench.jobs.get_job, ids))
     report.say(
-        f"## A burst\n\n{DRAINED} jobs were drained by one worker in {seconds:.1f} s; "
-        f"{failed} of them failed."
+        f"## A burst\n\n`make bench ARGS='pdf --rows burst'`: {DRAINED} jobs were drained by one"
+        f" worker in {seconds:.1f} s; {failed} of them failed."
     )
     report.aim(f"failures of {DRAINED} jobs", failed, most=1)
 
@@ -237,7 +254,8 @@ def _over_http(report: Report) -> None:
         page.context.browser.close()
     bare_ms, served_ms = (1_000 * statistics.median(each[WARM:]) for each in (bare, served))
     report.say(
-        f"## One invoice over HTTP\n\n`POST /pdf/jobs?wait=30` on an idle `kesin serve`, one"
+        "## One invoice over HTTP\n\n`make bench ARGS='pdf --rows http'`:"
+        f" `POST /pdf/jobs?wait=30` on an idle `kesin serve`, one"
         f" request at a time, beside the bare page in turns, {ASKED - WARM} times each, medians:"
         f" {served_ms:.0f} ms from the request to the PDF, {bare_ms:.0f} ms for the bare page."
         " `POST /pdf/jobs` alone is measured with the [other requests](request-benchmarks.md)."
@@ -265,20 +283,28 @@ def _memory(report: Report) -> None:
         while (done := store.stats("pdf").states["succeeded"]) < RENDERS:
             assert time.monotonic() < until
             assert child.poll() is None
-            if done >= (len(looks) + 1) * A_LOOK:
+            if done >= (len(looks) * A_LOOK or FIRST_LOOK):
                 looks.append((done, pss_mib(child.pid)))
                 say(f"{looks[-1][0]} renders: {looks[-1][1]:.0f} MiB")
             time.sleep(0.05)
         child.wait(60)
         store.close()
-    report.say("## Memory of the worker and its browser")
+    (_, start), (_, end) = looks[0], looks[-1]
+    report.say(
+        "## Memory of the worker and its browser\n\n`make bench ARGS='pdf --rows memory'`:"
+        f" {start:.0f} MiB after {looks[0][0]} renders, {end:.0f} MiB after {looks[-1][0]}: a"
+        f" growth of {end - start:.0f} MiB. The browser is replaced now and then, so single samples"
+        " differ."
+    )
     report.table(
         ("renders", *(str(done) for done, _ in looks)),
         [("MiB, PSS of all its processes", *(f"{mib:.0f}" for _, mib in looks))],
     )
-    first = statistics.median(mib for _, mib in looks[:3])
+    first = statistics.median(mib for _, mib in looks[1:4])  # the browser is warm
     last = statistics.median(mib for _, mib in looks[-3:])
-    report.aim("memory, last three samples / first three", last / first, most=1.2)
+    report.aim(
+        f"memory, last three samples / those from {A_LOOK} renders on", last / first, most=1.2
+    )
 
 
 def house_over(settings: Settings, store: Store) -> WorkloadContext:
