@@ -1,16 +1,20 @@
 """Opens the storage at an address, and says what a backup includes of it."""
 
+from __future__ import annotations
+
 import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from kesin.engine.transfer.backup import BackupFile
-from kesin.foundation.settings import Settings
 from kesin.workloads.pdf.storage.base import BadKey, StorageBackend, StorageMisconfigured, check_key
 from kesin.workloads.pdf.storage.local import LocalStorage
+
+if TYPE_CHECKING:  # they import much, and processes with limits start for one document
+    from kesin.engine.transfer.backup import BackupFile
+    from kesin.foundation.settings import Settings
 
 _S3_OPTIONS: Final = frozenset({"endpoint", "region", "conditional", "redirect"})
 
@@ -90,6 +94,8 @@ def artifacts_address(settings: Settings) -> str:
 
 def backup_files(settings: Settings) -> Iterator[BackupFile | str]:
     """Yield the folder of the PDFs; a note for what a backup cannot include."""
+    from kesin.engine.transfer.backup import BackupFile
+
     address = artifacts_address(settings)
     if address.startswith("s3://"):
         yield f"PDFs and template versions in {address}: let the bucket keep versions or a replica"
