@@ -230,9 +230,30 @@ class PdfJobBody(PdfJobResponse):
     error_message: str | None = None
 
 
-class PdfJobStatusResponse(PdfJobBody):
-    """A job with its result and its position in the queue."""
+class AttachedFile(BaseModel):
+    """A file inside a PDF."""
 
+    name: str
+    media_type: str
+    relationship: str
+    size: int | None = Field(alias="bytes")
+
+
+class EinvoiceBody(BaseModel):
+    """The e-invoice of a PDF, which is the last of its files."""
+
+    format: str
+    profile: str | None = Field(description="of Factur-X, such as EN 16931")
+
+
+class PdfJobStatusResponse(PdfJobBody):
+    """A job with its result, what was requested of it, and its position in the queue."""
+
+    attachments: list[AttachedFile] = []
+    einvoice: EinvoiceBody | None = None
+    then: list[dict[str, dict[str, Any]]] = Field(
+        [], description="the steps; without passwords and variables"
+    )
     position: int | None = Field(None, description="only for a waiting job; 1 is next")
 
 

@@ -142,6 +142,28 @@ def test_the_warnings_of_a_pdf_are_on_its_page_and_in_the_list(pdf):
     assert "Bu karakterler hiçbir yazı tipinde yok, boş kutu olarak basıldı: 漢 (U+6F22)" in page
 
 
+def test_the_page_of_a_job_lists_its_files_and_steps_without_secrets(pdf):
+    file = {"name": "terms.txt", "media_type": "text/plain", "relationship": "Supplement"}
+    then = [{"stamp": {"text": "TASLAK", "angle": 45}}, {"encrypt": {"mac": "c0ffee", "allow": []}}]
+    payload = {"variables": {}, "attachments": [{**file, "upload": "file-1"}], "then": then}
+    metadata = {"sizes": [12_345], "einvoice": "ubl-tr"}
+    jobs = PdfJobStore(pdf.service.queues["pdf"])
+    job = jobs.create_job("invoice", payload, owner="user:ayse", metadata=metadata)
+    address, turkish = f"/dashboard/jobs/{job.job_id}", {"accept-language": "tr"}
+    page = pdf.client.get(address, headers=pdf.cookie("ayse") | turkish).text
+    panel = page[page.index('aria-labelledby="paper-title"') :].partition("</section>")[0]
+    for text in (
+        "terms.txt",
+        "text/plain · Supplement · 12.345 bayt",
+        "ubl-tr",
+        "angle: 45 · text: TASLAK",
+    ):
+        assert text in panel
+    assert "Şifrele" in panel
+    assert "c0ffee" not in panel
+    assert "terms.txt" not in pdf.client.get(address, headers=pdf.cookie("bora")).text
+
+
 def test_an_admin_without_pdfs_is_told_how_many_all_users_have(pdf):
     pdf.person("cem", "admin", all_sites=True)
     jobs = PdfJobStore(pdf.service.queues["pdf"])

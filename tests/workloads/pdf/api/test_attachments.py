@@ -60,6 +60,17 @@ def test_what_is_attached_becomes_an_upload_and_is_embedded(front, me):
     ] * 3
     assert entries[1]["upload"] == stored
     assert entries[1]["relationship"] == "Unspecified"
+    body = front.get(me, job_id).json()
+    assert body["attachments"][:2] == [
+        {"name": "note.txt", "media_type": "text/plain", "relationship": "Source", "bytes": 5},
+        {
+            "name": "a.xml",
+            "media_type": "application/xml",
+            "relationship": "Unspecified",
+            "bytes": 4,
+        },
+    ]
+    assert body["einvoice"] is None
     with carried(front, job_id) as pdf:
         files = {name: spec.get_file().read_bytes() for name, spec in pdf.attachments.items()}
     assert files["note.txt"] == b"hello"
@@ -170,6 +181,8 @@ def test_given_xml_is_embedded_as_what_it_is(front, me, given, entry):
     job_id = front.submit(me, order(einvoice=given, options=ARCHIVE))
     [kept] = front.seen(job_id).payload["attachments"]
     assert kept == {"media_type": "text/xml", "upload": kept["upload"], **entry}
+    shown = front.get(me, job_id).json()["einvoice"]
+    assert shown == {"format": given["format"], "profile": entry.get("level")}
     with carried(front, job_id) as pdf:
         assert pdf.attachments[entry["name"]].get_file().read_bytes() == base64.b64decode(
             given["xml_base64"]

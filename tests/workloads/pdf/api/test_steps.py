@@ -164,6 +164,12 @@ def test_parts_come_in_the_order_in_which_they_are_added(sealed):
     assert texts(sealed, me, job_id) == ["first", "cover", "F-main", "terms", "F-second"]
     body = sealed.get(me, job_id).json()
     assert (body["pages"], body["reproducible"], body["warnings"]) == (5, True, ["a warning"] * 2)
+    shown = [*then[:2], {"append": {"template": "invoice"}}, *then[3:]]
+    assert body["then"] == [
+        *shown[:4],
+        {"stamp": {**then[4]["stamp"], "opacity": 0.15, "angle": 45}},
+        then[5],
+    ]
     with pikepdf.open(io.BytesIO(sealed.fetch(me, job_id).content)) as pdf:
         assert str(pdf.docinfo["/Title"]) == "Hepsi"
         assert all("/KesinStamp" in page.resources.XObject for page in pdf.pages)
@@ -202,7 +208,9 @@ def test_an_encrypted_pdf_opens_with_its_passwords_alone(sealed):
         assert not pdf.allow.modify_other
         assert not pdf.owner_password_matched
     assert pikepdf.open(io.BytesIO(data), password="usta").owner_password_matched
-    assert sealed.get(me, job_id).json()["reproducible"] is False
+    body = sealed.get(me, job_id).json()
+    assert body["reproducible"] is False
+    assert body["then"] == [{"encrypt": {"allow": ["copy", "print"]}}]
 
 
 def test_one_password_opens_everything_if_it_is_the_only_one(sealed):

@@ -35,6 +35,7 @@ FIRST_PAUSE_S: Final = 0.005
 LAST_PAUSE_S: Final = 0.05
 TIMEOUT_MARGIN_S: Final = 2.0  # between the end of a wait and the time-out of a request
 _SAME_FIELDS: Final = ("job_id", "status", "retry_count", "template_name")  # of job and body
+_HIDDEN: Final = {"mac", "variables", "template_hash", "pinned"}  # of steps
 _LISTS: Final = ("warnings", "missing_glyphs", "conformance")
 log = Logger("kesin.pdf")
 Waiter = asyncio.Future[None]
@@ -202,7 +203,26 @@ def accepted_response(submitted: Submitted) -> Response:
 
 
 def status_body(jobs: PdfJobStore, job: PdfJob) -> PdfJobStatusResponse:
-    return PdfJobStatusResponse.model_construct(**_fields(job), position=jobs.position(job))
+    more = {"position": jobs.position(job), **requested_contents(job)}
+    return PdfJobStatusResponse.model_construct(**_fields(job), **more)
+
+
+def requested_contents(job: PdfJob) -> dict[str, Any]:
+    """What was requested beside the document; masked or foreign values are left out."""
+    about, then = job.metadata or {}, job.payload.get("then") or ()
+    entries = [file for file in job.payload.get("attachments") or () if isinstance(file, dict)]
+    sized = zip(entries, about.get("sizes") or [None] * len(entries), strict=False)
+    invoice, profile = about.get("einvoice"), next((file.get("level") for file in entries[-1:]), "")
+    steps = [item for step in then if isinstance(step, dict) for item in step.items()]
+    return {
+        "attachments": [schemas.AttachedFile(**file, bytes=size) for file, size in sized],
+        "einvoice": schemas.EinvoiceBody(format=invoice, profile=profile) if invoice else None,
+        "then": [
+            {kind: {name: each for name, each in content.items() if name not in _HIDDEN}}
+            for kind, content in steps
+            if isinstance(content, dict)
+        ],
+    }
 
 
 def _fields(job: PdfJob) -> dict[str, Any]:

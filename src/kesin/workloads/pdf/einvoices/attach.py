@@ -23,15 +23,16 @@ _KEPT: Final = {"name", "media_type", "relationship"}
 def store_attachments(
     uploads: PdfUploads, pictures: PictureLimits, body: PdfJobRequest, owner: str
 ) -> list[dict[str, Any]]:
-    """Store what a PDF is to carry; return what its payload says of it. Raises Problem."""
+    """Store what a PDF is to carry; return what its job says of each file. Raises Problem."""
     entries, total = [], 0
     for at, each in enumerate(body.attachments):
         upload = each.upload
         if each.data_base64 is not None:
             file = check_file(b64decode(each.data_base64), each.media_type, pictures)
             upload, _ = uploads.store(owner, file.data, file.kind)
-        total += uploads.require(owner, upload or "", f"attachments/{at}/upload")
-        entries.append({**each.model_dump(include=_KEPT), "upload": upload})
+        size = uploads.require(owner, upload or "", f"attachments/{at}/upload")
+        total += size
+        entries.append({**each.model_dump(include=_KEPT), "upload": upload, "bytes": size})
     if total > MAX_ATTACHED_BYTES:
         most = MAX_ATTACHED_BYTES // 1024**2
         raise TooLarge("the attachments have more than %(most)s MiB", most=most)
@@ -68,4 +69,4 @@ def _store_invoice(
     entry = {"name": asked.file_name, "media_type": "text/xml", "relationship": relationship}
     if asked.format == "factur-x":
         entry["level"] = shown
-    return {**entry, "upload": uploads.store(owner, xml, "file")[0]}
+    return {**entry, "upload": uploads.store(owner, xml, "file")[0], "bytes": len(xml)}

@@ -84,7 +84,12 @@ def build_render_request(services: PdfServices, body: PdfJobRequest, owner: str)
     }
     passwords = next((step.encrypt.passwords for step in body.then if step.encrypt), {})
     timeout = options.timeout if "timeout" in given else None
-    metadata = {"timeout": timeout, "file_name": body.file_name, "webhook_url": body.webhook_url}
+    metadata: dict[str, Any] = {
+        "timeout": timeout, "file_name": body.file_name, "webhook_url": body.webhook_url,
+    }  # fmt: skip
+    if attachments:
+        metadata["sizes"] = [file.pop("bytes") for file in attachments]
+        metadata["einvoice"] = body.einvoice and body.einvoice.format
     if body.link_ttl is not None:
         services.links.require_absolute()
         metadata["link_ttl"] = body.link_ttl

@@ -18,8 +18,10 @@ from kesin.web.dashboard.frame.page import (
 )
 from kesin.web.dashboard.jobs.page import lifecycle_actions
 from kesin.web.health import HealthCheck
+from kesin.workloads.pdf.api.jobs import requested_contents
 from kesin.workloads.pdf.errors import PdfErrorCode
 from kesin.workloads.pdf.jobs.heartbeat import find_stuck_workers, open_heartbeats
+from kesin.workloads.pdf.jobs.store import parse_job
 from kesin.workloads.pdf.jobs.submit import MADE_AGAIN
 from kesin.workloads.pdf.pages import page, versions
 
@@ -55,6 +57,7 @@ def job_panel(ctx: PageContext, history: JobDetails) -> Panel | None:
     excerpt = recorded_traceback(last.note) if job.error_code == TEMPLATE_ERROR else ""
     if job.state == "failed" and not excerpt:  # the page says why
         return None
+    own = ctx.service.queues["pdf"].job(job.id) if job.tenant == ctx.actor.name else None
     return Panel(
         "pdf/panel.html",
         {
@@ -64,6 +67,7 @@ def job_panel(ctx: PageContext, history: JobDetails) -> Panel | None:
             "failure": recorded_message(last.error_message, last.note) if excerpt else "",
             "excerpt": excerpt,
             "template": job.payload.get("template") if isinstance(job.payload, dict) else "",
+            **requested_contents(parse_job(own or job)),  # masked for others
         },
         frames=True,
     )
