@@ -74,6 +74,7 @@ PARTS = {
     "/dashboard/jump",
     "/dashboard/nav",
     "/dashboard/optiplan/orders/{job_id}/{action}",
+    "/dashboard/pdf/jobs/{job_id}/links",
     "/dashboard/pdf/templates/{name}/dialog",
     "/dashboard/pdf/templates/{name}/{version}/document",
     "/dashboard/queues/{queue}/rows",
@@ -149,6 +150,7 @@ OPENED = [
     Opened("conversions", _button("Pause…"), template="sheet_pause.html"),
     Opened("site", _button("Remove site…"), template="sheet_remove_site.html"),
     Opened("orders", _button("Approve"), template="optiplan/part_order_dialog.html"),
+    Opened("printed", _button("Create link…"), template="pdf/sheet_link.html"),
     Opened("versions", _button("Activate…"), template="pdf/sheet_version.html"),
     Opened("failed conversion", _button("Fix data"), template="oci/part_fix.html"),
 ]

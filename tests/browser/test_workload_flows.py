@@ -6,15 +6,18 @@ import io
 import re
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from unittest.mock import patch
 
 import pytest
 from PIL import Image
 from playwright.sync_api import FilePayload, Route, expect
 
 from kesin.engine.worker import Worker
+from kesin.foundation.encryption import KeyRing, new_key
 from kesin.store.records import Filter
 from kesin.web.dashboard.queues import actions
 from kesin.workloads.optiplan.pipeline.runner import Runner
+from kesin.workloads.pdf import links
 from kesin.workloads.pdf.engines.base import find_chromium
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
 from tests.browser.checking import PHONE, is_seen_before_the_timeline, too_small, too_wide
@@ -128,6 +131,24 @@ def test_a_pdf_is_previewed_made_and_downloaded(signed_in, world):
     newest.locator("td.job a").click()
     expect(page).to_have_url(re.compile("/dashboard/jobs/"))
     is_seen_before_the_timeline(page, "#job-panel iframe")
+
+
+def test_a_link_is_created_and_copied(signed_in, world):
+    ring = KeyRing.from_setting(new_key())
+    page = signed_in("admin")
+    page.context.grant_permissions(["clipboard-write"])
+    with patch.object(links, "key_ring", lambda _: ring):
+        page.goto(f"/dashboard/jobs/{pdfs(world)['done']}")
+        page.get_by_role("button", name="Create link…").click()
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_label("Downloads at most").fill("3")
+        dialog.get_by_role("button", name="Create link").click()
+        address = dialog.locator("#new-link")
+        expect(address).to_contain_text("/pdf/links/")
+        expect(dialog).to_contain_text("3 / 3")
+        dialog.get_by_role("button", name="Copy").click()
+        expect(dialog.get_by_role("button", name="Copied")).to_be_visible()
+        assert page.evaluate("getSelection().toString()") == address.inner_text()
 
 
 @pytest.mark.long  # in short: what the viewer needs is in tests/web/dashboard/jobs/test_page.py

@@ -22,6 +22,7 @@ from kesin.foundation.problems import Forbidden, Problem, RequestConflict
 from kesin.foundation.settings import Settings, variable
 from kesin.foundation.text import as_object
 from kesin.lifecycle.budget import DAY_S, HOUR_S, SECOND_US
+from kesin.store.directory import MetadataEntry
 from kesin.store.metadata import metadata_for
 from kesin.workloads.pdf.jobs.store import PdfJob
 
@@ -31,7 +32,7 @@ DEFAULT_LINK_S: Final = HOUR_S
 MAX_LINK_S: Final = 7 * DAY_S
 MAX_COUNTED: Final = 100  # links of a PDF with a limit
 
-Counters = dict[str, tuple[int, int]]  # by name: downloads that are left, and the end in seconds
+Counters = dict[str, list[int]]  # by name: downloads left, the end in seconds, downloads allowed
 
 
 class LinkQuery(BaseModel):
@@ -84,7 +85,7 @@ class PdfLinks:
                 if len(counters) >= MAX_COUNTED:
                     why = "this PDF has %(n)s links with a limit: wait until one ends or is used up"
                     raise RequestConflict(why, n=MAX_COUNTED)
-                counters[query.n] = max_downloads, ends_s
+                counters[query.n] = [max_downloads, ends_s, max_downloads]
         query.s = self._ring.sign(_signed_text(job, query)).rpartition(".")[2]
         path = self._settings.public_url.rstrip("/") + PATH.format(job_id=job.job_id)
         return f"{path}?{urlencode(query.model_dump(exclude_defaults=True))}", ends_s
@@ -101,11 +102,16 @@ class PdfLinks:
     def count(self, job_id: str, counter: str) -> None:
         """Take one of the downloads of a link; raises LinkEnded if none is left."""
         with self._counters(job_id) as counters:
-            left, ends_s = counters.pop(counter, (0, 0))
+            left, *fixed = counters.pop(counter, [0])
             if not left:
                 raise LinkEnded("this link has been used up: ask for a new one")
             if left > 1:
-                counters[counter] = left - 1, ends_s
+                counters[counter] = [left - 1, *fixed]
+
+    def counted(self, job_id: str) -> list[list[int]]:
+        """Return the counters of the links of a job that are valid, by their end."""
+        entry = self._metadata.metadata_entry(WORKLOAD, "", job_id)
+        return sorted(self._valid(entry).values(), key=lambda each: each[1]) if entry else []
 
     def prune(self) -> int:
         """Delete the counters of links that have ended; return how many jobs have none left."""
@@ -120,13 +126,16 @@ class PdfLinks:
         """Lock and yield the counters of a job that have not ended; changes to them are stored."""
         with self._queue.store.transaction():
             entry = self._metadata.lock_metadata(WORKLOAD, "", job_id, self._queue.now())
-            stored, now_s = as_object(json.loads(entry.value)), self._now_s()
-            counters = {name: each for name, each in stored.items() if each[1] > now_s}
+            counters = self._valid(entry)
             yield counters
             if counters:
                 self._metadata.put_metadata(entry._replace(value=json.dumps(counters)))
             else:
                 self._metadata.delete_metadata(WORKLOAD, "", job_id)
+
+    def _valid(self, entry: MetadataEntry) -> Counters:
+        stored, now_s = as_object(json.loads(entry.value)), self._now_s()
+        return {name: each for name, each in stored.items() if each[1] > now_s}
 
     def _now_s(self) -> float:
         return self._queue.now() / SECOND_US

@@ -239,18 +239,11 @@ class AttachedFile(BaseModel):
     size: int | None = Field(alias="bytes")
 
 
-class EinvoiceBody(BaseModel):
-    """The e-invoice of a PDF, which is the last of its files."""
-
-    format: str
-    profile: str | None = Field(description="of Factur-X, such as EN 16931")
-
-
 class PdfJobStatusResponse(PdfJobBody):
     """A job with its result, what was requested of it, and its position in the queue."""
 
     attachments: list[AttachedFile] = []
-    einvoice: EinvoiceBody | None = None
+    einvoice: dict[Literal["format", "profile"], str | None] | None = None
     then: list[dict[str, dict[str, Any]]] = Field(
         [], description="the steps; without passwords and variables"
     )

@@ -277,17 +277,14 @@ class PdfServiceLoader:
                 why, reason = "the templates cannot be used: %(problem)s", Message(problem.message)
                 raise Unavailable(why, problem=reason) from None
             if self._services is None or self._services.library is not library:
-                config, hooks = render_config(self.context.settings), Webhooks(self.context)
+                settings = self.context.settings
+                config, hooks = render_config(settings), Webhooks(self.context)
                 allowed = config.template_allowlist | library.active.keys()
                 config = config.model_copy(update={"template_allowlist": allowed})
                 batches = open_batch_store(self.context)
                 jobs, artifacts = batches.jobs, batches.artifacts
-                settings, ring = self.context.settings, key_ring(self.context.settings)
-                hours = settings.pdf_upload_hours
-                uploads = PdfUploads(artifacts.storage, jobs.queue.now, hours)
-                links, pictures = PdfLinks(settings, jobs.queue), UploadedPictures(uploads)
-                self._services = PdfServices(
-                    *(config, library, jobs, batches, artifacts, uploads, hooks, ring, links),
-                    pictures,
-                )
+                uploads = PdfUploads(artifacts.storage, jobs.queue.now, settings.pdf_upload_hours)
+                ring, links = key_ring(settings), PdfLinks(settings, jobs.queue)
+                parts = (config, library, jobs, batches, artifacts, uploads, hooks, ring, links)
+                self._services = PdfServices(*parts, UploadedPictures(uploads))
             return self._services

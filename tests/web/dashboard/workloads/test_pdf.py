@@ -1,11 +1,13 @@
 """PDFs by hand: the form, the preview that only its maker sees, the jobs."""
 
+import html
 import json
 import re
 from typing import Any
 
 import pytest
 
+from kesin.foundation.encryption import new_key
 from kesin.workloads.pdf.config import SHIPPED
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
 from kesin.workloads.pdf.jobs.store import PdfJobStatus, PdfJobStore
@@ -162,6 +164,37 @@ def test_the_page_of_a_job_lists_its_files_and_steps_without_secrets(pdf):
     assert "Şifrele" in panel
     assert "c0ffee" not in panel
     assert "terms.txt" not in pdf.client.get(address, headers=pdf.cookie("bora")).text
+
+
+def test_a_link_is_created_on_the_page_of_a_job_and_shown_once(make_world):
+    world = make_world(secret_keys=new_key())
+    for name in ("ayse", "bora"):
+        world.person(name, "admin", all_sites=True)
+    beat(world)
+    jobs = PdfJobStore(world.service.queues["pdf"])
+    job_id = jobs.create_job("invoice", {"variables": {}}, owner="user:ayse").job_id
+    assert post(world, f"/jobs/{job_id}/links").status_code == 409
+    jobs.update_status(job_id, PdfJobStatus.RUNNING)
+    jobs.update_status(job_id, PdfJobStatus.SUCCEEDED, artifact_key="pdfs/x/1.pdf")
+    page = world.client.get(f"/dashboard/jobs/{job_id}", headers=world.cookie("ayse")).text
+    assert f'hx-get="{PAGE}/jobs/{job_id}/links"' in page
+    assert 'id="new-link"' not in get(world, f"/jobs/{job_id}/links").text
+    wrong = post(world, f"/jobs/{job_id}/links", expires_in="3600", max_downloads="0")
+    assert (wrong.status_code, "greater than" in wrong.text) == (422, True)
+    made = post(world, f"/jobs/{job_id}/links", expires_in="86400", max_downloads="3")
+    address = re.search(r'id="new-link">([^<]+)<', made.text)
+    assert address
+    path = "/" + html.unescape(address[1]).split("/", 3)[3]
+    assert path.startswith(f"/pdf/links/{job_id}?e=")
+    assert world.client.get(path).status_code == 410  # it is valid, but its PDF is not there
+    listed = get(world, f"/jobs/{job_id}/links").text
+    assert "3 / 3" in listed
+    assert "/pdf/links/" not in listed
+    assert [line.action for line in world.audit() if line.target == job_id] == ["pdf.link"]
+    unlimited = post(world, f"/jobs/{job_id}/links", expires_in="3600", max_downloads="")
+    assert 'id="new-link"' in unlimited.text
+    world.person("ece", "viewer", all_sites=True)
+    assert get(world, f"/jobs/{job_id}/links", who="ece").status_code == 403
 
 
 def test_an_admin_without_pdfs_is_told_how_many_all_users_have(pdf):

@@ -223,9 +223,17 @@
     for (const button of sheet.querySelectorAll(".sheet-actions :not([data-close])")) button.disabled = true;
     sayInSheet(sheet, head.dataset.moved);
   });
+  // The text is selected too: without a secure connection a page may not write to the clipboard.
+  const copy = async (button, source) => {
+    getSelection().selectAllChildren(source);
+    try { await navigator.clipboard.writeText(source.textContent); } catch { return; }
+    button.querySelector("span").textContent = button.dataset.copied;
+  };
   document.addEventListener("click", (event) => {
     const closer = event.target.closest("[data-close]");
     if (closer) closer.closest("dialog").close();
+    const copier = event.target.closest("[data-copy]");
+    if (copier) copy(copier, document.getElementById(copier.dataset.copy));
     const menu = document.querySelector(".menu[open]");
     if (menu && !menu.contains(event.target)) menu.removeAttribute("open");
     unfold(Boolean(event.target.closest("[data-more]")) && !document.querySelector("#nav[data-open]"));

@@ -212,14 +212,14 @@ def requested_contents(job: PdfJob) -> dict[str, Any]:
     about, then = job.metadata or {}, job.payload.get("then") or ()
     entries = [file for file in job.payload.get("attachments") or () if isinstance(file, dict)]
     sized = zip(entries, about.get("sizes") or [None] * len(entries), strict=False)
-    invoice, profile = about.get("einvoice"), next((file.get("level") for file in entries[-1:]), "")
+    kind, profile = about.get("einvoice"), next((file.get("level") for file in entries[-1:]), None)
     steps = [item for step in then if isinstance(step, dict) for item in step.items()]
     return {
         "attachments": [schemas.AttachedFile(**file, bytes=size) for file, size in sized],
-        "einvoice": schemas.EinvoiceBody(format=invoice, profile=profile) if invoice else None,
+        "einvoice": {"format": kind, "profile": profile} if kind else None,
         "then": [
-            {kind: {name: each for name, each in content.items() if name not in _HIDDEN}}
-            for kind, content in steps
+            {step: {name: each for name, each in content.items() if name not in _HIDDEN}}
+            for step, content in steps
             if isinstance(content, dict)
         ],
     }

@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 
 from kesin.foundation.clock import iso
 from kesin.foundation.ids import is_id
+from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Problem, RequestConflict
 from kesin.lifecycle.budget import SECOND_US
 from kesin.web.auth import PUBLIC_ROUTE, GuardedRouter, address_of
@@ -22,7 +23,7 @@ from kesin.workloads.pdf.services import PdfServiceLoader
 _FILE: Final = {"application/pdf": {"schema": {"type": "string", "format": "binary"}}}
 _FOLLOWED: Final[dict[int | str, dict[str, Any]]] = {
     200: {"content": _FILE, "description": "The PDF"},
-    302: {"description": "Redirect to the PDF in its bucket; that address is valid for a minute"},
+    302: {"description": "To the PDF in its bucket; the address is valid for a minute"},
     410: {"description": "The link or its PDF has expired, or the link has no downloads left"},
 }
 
@@ -46,25 +47,30 @@ class LinkBody(BaseModel):
     max_downloads: int | None
 
 
+def new_link(loader: PdfServiceLoader, actor: Actor, job_id: str, body: LinkRequest) -> LinkBody:
+    """Create a link to the PDF of a job, and write it to the audit log; raises Problem."""
+    require_access(loader.context, actor, "link", target=job_id)
+    services = loader.services
+    job = find_owned_job(services.jobs, actor, job_id)
+    if job.status in UNFINISHED:
+        raise RequestConflict("there is no PDF yet: wait until the job has succeeded")
+    if isinstance(problem := job_download(job), Problem):
+        raise problem
+    now_s, most = services.jobs.queue.now() / SECOND_US, body.max_downloads
+    url, ends_s = services.links.create(job, body.expires_in, most, since_s=now_s)
+    link = LinkBody(url=url, expires_at=iso(ends_s * SECOND_US) or "", max_downloads=most)
+    note, details = loader.context.commands.accounts.note, link.model_dump(exclude={"url"})
+    note(actor, "pdf.link", queue="pdf", target=job_id, details=details)
+    return link
+
+
 def links_router(loader: PdfServiceLoader) -> APIRouter:
     router, context = GuardedRouter(tags=["pdf"]), loader.context
 
     @router.post("/pdf/jobs/{job_id}/links", status_code=201, response_model=LinkBody)
     def create_pdf_link(actor: SignedInActor, job_id: str, body: LinkRequest) -> Response:
         """Create a temporary link with which anyone can download the PDF of a job."""
-        require_access(context, actor, "link", target=job_id)
-        services = loader.services
-        job = find_owned_job(services.jobs, actor, job_id)
-        if job.status in UNFINISHED:
-            raise RequestConflict("there is no PDF yet: wait until the job has succeeded")
-        if isinstance(problem := job_download(job), Problem):
-            raise problem
-        now_s, most = services.jobs.queue.now() / SECOND_US, body.max_downloads
-        url, ends_s = services.links.create(job, body.expires_in, most, since_s=now_s)
-        link = LinkBody(url=url, expires_at=iso(ends_s * SECOND_US) or "", max_downloads=most)
-        note, details = context.commands.accounts.note, link.model_dump(exclude={"url"})
-        note(actor, "pdf.link", queue="pdf", target=job_id, details=details)
-        return json_response(link, 201, cache_control=UNCACHED)
+        return json_response(new_link(loader, actor, job_id, body), 201, cache_control=UNCACHED)
 
     public: dict[str, Any] = {
         "response_class": Response, "responses": _FOLLOWED, "openapi_extra": PUBLIC_ROUTE,

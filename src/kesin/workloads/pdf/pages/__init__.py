@@ -39,6 +39,7 @@ def job_actions(ctx: PageContext, history: JobDetails) -> list[JobAction]:
     if job.state == "succeeded":
         path = f"/pdf/jobs/{job.id}/download"
         offered.append(JobAction(ctx.say("Download"), path, is_link=True, primary=True))
+        offered.append(JobAction(ctx.say("Create link…"), f"{page.PATH}/jobs/{job.id}/links"))
     if job.state in {"failed", "expired"}:
         path, fields = f"{page.PATH}/jobs/{job.id}/again", {"job": job.id}
         offered.append(JobAction(ctx.say("Make it again"), path, fields=fields, primary=True))

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
+from urllib.parse import urljoin
 
 from fastapi import Query, Request, Response
 from fastapi.responses import HTMLResponse
@@ -25,9 +26,9 @@ from kesin.web.dashboard.queues import listing
 from kesin.web.dashboard.state_groups import state_groups
 from kesin.web.middleware import FRAMING_CSP
 from kesin.web.validation import validation_message
-from kesin.workloads.pdf.api import common
-from kesin.workloads.pdf.api.common import find_owned_job, require_access
+from kesin.workloads.pdf.api.common import find_owned_job, note_download, require_access
 from kesin.workloads.pdf.api.download import download_response, job_download
+from kesin.workloads.pdf.api.links import LinkRequest, new_link
 from kesin.workloads.pdf.errors import ADVICE, RenderFailed
 from kesin.workloads.pdf.jobs import submit
 from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStatus, Submitted, parse_job, pdf_title
@@ -260,6 +261,24 @@ def renew_pdfs(ctx: Context, sent: FirstFields) -> HTMLResponse:
     return ctx.page("pdf/part_jobs.html", **values)
 
 
+@router.get(f"{PATH}/jobs/{{job_id}}/links", response_class=HTMLResponse, name="link_dialog")
+@router.post(f"{PATH}/jobs/{{job_id}}/links", response_class=HTMLResponse)
+def create_link(ctx: Context, job_id: str, sent: FirstFields) -> HTMLResponse:
+    """The dialog for a link and, once it is submitted, its address, which is shown only now."""
+    workbench, address = require_workbench(ctx, "link", target=job_id[:64]), ""
+    job = find_owned_job(workbench.services.jobs, ctx.actor, job_id)
+    if ctx.request.method == "POST":
+        try:
+            given = {name: sent[name] for name in LinkRequest.model_fields if sent.get(name)}
+            link = new_link(workbench, ctx.actor, job_id, LinkRequest.model_validate(given))
+        except ValidationError as problem:
+            raise Invalid(validation_message(problem.errors(include_url=False)[0])) from None
+        address = urljoin(str(ctx.request.base_url), link.url)
+    counted = workbench.services.links.counted(job.job_id)
+    path = f"{PATH}/jobs/{job.job_id}/links"
+    return ctx.page("pdf/sheet_link.html", path=path, address=address, counted=counted)
+
+
 @router.post(f"{PATH}/jobs/{{job_id}}/again", response_class=HTMLResponse)
 def make_pdf_again(ctx: Context, job_id: str) -> HTMLResponse:
     """Submit the request of a failed or expired job once more, for its owner."""
@@ -326,8 +345,7 @@ def show_pdf(ctx: Context, request: Request, job_id: str) -> Response:
     if job.status is not PdfJobStatus.SUCCEEDED:
         raise NotFound("this job has no PDF")
     response = download_response(services.artifacts, job_download(job), request)
-    context, method = ctx.workload("pdf"), request.method
-    common.note_download(context, ctx.actor, "download", job_id, response, method)
+    note_download(ctx.workload("pdf"), ctx.actor, "download", job_id, response, request.method)
     response.headers["content-disposition"] = "inline"
     response.headers["x-frame-options"] = "SAMEORIGIN"
     response.headers["content-security-policy"] = VIEWER_CSP
