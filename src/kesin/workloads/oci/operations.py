@@ -162,7 +162,7 @@ def oci_metrics(context: WorkloadContext) -> Iterable["Metric"]:
 
     text = "FAILED conversions that need no action: consent is denied, or retracted."
     yield GaugeMetricFamily("kesin_oci_withheld_jobs", text, count_withheld(context.queue))
-    text = "Sites with a day on which Google accepted less than 90 % of the rows sent."
+    text = "Sites with a day on which Google accepted less than 90% of the rows sent."
     yield GaugeMetricFamily("kesin_oci_short_sites", text, reconciliation.short_sites(context))
 
 
@@ -187,7 +187,7 @@ def _warnings(site: SiteContext, stats: SiteStats) -> Iterable[tuple[str, str]]:
     now = site.queue.now()
     if stats.fails_often:
         share = round(100 * stats.failed_share)
-        yield "FAILED_SHARE_HIGH", Message("%(share)s %% of the finished rows failed", share=share)
+        yield "FAILED_SHARE_HIGH", Message("%(share)s%% of the finished rows failed", share=share)
     if stats.stuck:
         yield "STUCK_PROCESSING", Message("rows past their lease: %(n)s", n=stats.stuck)
     if stats.expiring_soon:

@@ -43,7 +43,7 @@ PRIVATE: Final = (*CLICK_KINDS, *HASH_FIELDS)
 # Why a report did not move a row.
 _REFUSALS: Final = {
     "unknown": "no such row of this site",
-    "was_claimed": "it was never exported since its data last changed",
+    "was_claimed": "it has not been exported since its data last changed",
     "state": "it is already %(state)s",
     "code_not_in": "consent is denied, or the sale was retracted: a retry does not send it",
 }

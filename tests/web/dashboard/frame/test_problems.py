@@ -228,7 +228,7 @@ def test_the_catalogue_has_no_message_that_nobody_raises():
         ("you have no access to this site", "bu siteye erişiminiz yok"),
         (Message("you have no access to this site"), "bu siteye erişiminiz yok"),
         (Message("there is no site %(site)s", site=repr("x y")), "'x y' adlı site yok"),
-        (Message("%(share)s %% of the finished rows failed", share=12),
+        (Message("%(share)s%% of the finished rows failed", share=12),
          "biten satırlarda başarısızlık oranı: %12"),
         (Message("%(field)s: %(problem)s", field="a", problem=Message("is missing")), "a: eksik"),
         (Message("every request is refused: %(problem)s", problem=Message("Caller unknown.")),

@@ -143,7 +143,7 @@ def test_an_ack_for_corrected_data_counts_only_once_that_was_exported(site: OwnS
     assert site.post([site.row(1, conversionValue=5)])[0]["result"] == "corrected"
     body = site.ack([job_id])
     assert (body["updated"], site.state(job_id)) == (0, "QUEUED")
-    assert "never exported since its data last changed" in body["refused"][0]["reason"]
+    assert "not been exported since its data last changed" in body["refused"][0]["reason"]
     site.export()
     assert site.ack([job_id])["updated"] == 1
 

@@ -224,7 +224,7 @@ def test_the_doctor_finds_a_new_workshop_well(optiplan: Kesin):
     checks = {check["name"]: check for check in json.loads(optiplan("doctor", "--json").out)}
     assert checks["optimiser"]["detail"] == "built in"
     assert checks["mode"]["detail"].startswith("A: ")
-    assert {"rules", "paths", "template", "import folder", "machine inbox"} <= checks.keys()
+    assert {"rules", "paths", "template", "import folder", "saw inbox"} <= checks.keys()
     assert [file.name for file in Workshop(load_settings()).paths().inbox.iterdir()] == []
 
 
@@ -283,7 +283,7 @@ def test_the_doctor_tries_to_write(optiplan: Kesin):
     folder = Workshop(load_settings()).paths().inbox
     folder.rmdir()
     folder.symlink_to("/proc/self")  # where not even root can create files
-    assert wrong(optiplan).keys() == {"machine inbox"}
+    assert wrong(optiplan).keys() == {"saw inbox"}
 
 
 def test_the_doctor_names_blocked_orders(optiplan: Kesin, xlsx: Path):

@@ -139,7 +139,7 @@ class TestPages:
             *before, last = paper.pages(pdf)
             assert before
             assert paper.last_page_share(pdf) >= 0.2
-            after = "satır daha var" if name == "conversion_report" else "Kullanılabilir artıklar"
+            after = "satır daha var" if name == "conversion_report" else "Saklanacak artıklar"
             assert after in last
             headings = "Kimlik Dönüşüm" if name == "conversion_report" else "Parça Açıklama"
             assert headings in last

@@ -155,7 +155,7 @@ def add_action_routes(router: APIRouter, batch_router: APIRouter, context: Workl
             criteria = None if body.filter is None else body.filter.model_dump()
             if body.all != (criteria is not None and not any(criteria.values())):
                 why = "an empty filter matches every row of the site: it needs all: true, which "
-                why += "nothing else takes"
+                why += "nothing else accepts"
                 raise Invalid(why, code="bad_selection", details={"field": "all"})
             where = None if criteria is None else operations.build_filter(site, criteria)
             terms: dict[str, Any] = {"code": body.error_code, "category": body.error_category}

@@ -84,12 +84,8 @@ class BoundedHttpClient:
                 return GoogleResponse(response.status_code, response.headers, read_json(content))
         except httpx.TimeoutException as problem:
             code, why, name = "TIMEOUT", "no response in time: %(problem)s", type(problem).__name__
-        except httpx.HTTPError as problem:
-            code, why, name = (
-                "CONNECTION_FAILED",
-                "no response: %(problem)s",
-                type(problem).__name__,
-            )
+        except httpx.HTTPError as error:
+            code, why, name = "CONNECTION_FAILED", "no response: %(problem)s", type(error).__name__
         except (httpx.InvalidURL, ValueError) as problem:  # invalid characters in a header or URL
             name, why = type(problem).__name__, "the request cannot be sent (%(problem)s)"
             code = UNSENDABLE

@@ -47,7 +47,7 @@ def run_checks(workshop: Workshop) -> Iterator[DoctorCheck]:
     yield _check_writable("import folder", paths.import_folder)
     yield _check_writable("export folder", paths.export_folder)
     for folder in (paths.inbox, paths.processed, paths.failed):
-        yield _check_writable(f"machine {folder.name}", folder)
+        yield _check_writable(f"saw {folder.name}", folder)
     yield from _check_optimiser(workshop, paths, mode or ("A" if paths.built_in_optimiser else "C"))
     if (xsd := workshop.settings.optiplan_xsd) is not None:
         yield _check("XSD", xsd, lambda: load_schema(xsd))

@@ -49,12 +49,8 @@ def _build_parser() -> argparse.ArgumentParser:
     parser.add_argument("files", nargs="+", type=Path, help="batch files (.xlsx)")
     parser.add_argument("--out", required=True, type=Path, help="the folder for the XML")
     parser.add_argument("--rules", type=Path, help="the workload's rules.json")
-    parser.add_argument(
-        "--time-limit", type=_parse_seconds, default=60.0, help="time limit in seconds"
-    )
-    parser.add_argument(
-        "--language", choices=["en", "tr"], default="en", help="language of the drawings"
-    )
+    parser.add_argument("--time-limit", type=_parse_seconds, default=60.0, help="in seconds")
+    parser.add_argument("--language", choices=["en", "tr"], default="en", help="of the drawings")
     return parser
 
 

@@ -140,7 +140,7 @@ def _check_references(text: bytes, bounds: XlsxBounds, max_cells: int) -> None:
         row, column = int(reference[2]), _column(reference[1].upper())
         if row > bounds.max_rows or column > bounds.max_columns:
             raise UnreadableSpreadsheet(
-                "a sheet reaches to %(cell)s, at most %(rows)s rows and %(columns)s columns are "
+                "a sheet reaches to %(cell)s; at most %(rows)s rows and %(columns)s columns are "
                 "accepted: delete the cells beyond",
                 cell=reference[0].decode(),
                 rows=bounds.max_rows,

@@ -390,7 +390,7 @@ def cancel_job(
     """Cancel a waiting job, as its producer or an operator; raises RequestConflict for others."""
     owns = job.owner == actor.name
     role: Role = "producer" if owns else "operator"
-    default_reason = "its owner no longer wants it" if owns else "cancelled by an admin"
+    default_reason = "cancelled by its owner" if owns else "cancelled by an admin"
     details = {"reason": reason or default_reason}
     change = Change(job.job_id, note=canonical_json(details))
     with jobs.queue.store.transaction():

@@ -388,7 +388,7 @@ def read_further_fonts(folder: Path, settings: Settings) -> dict[str, bytes]:
         for why, size, most in (
             ("it has more than %(most)s KiB", len(data) / 1024, settings.pdf_font_kib),
             ("at most %(most)s are allowed", len(fonts), settings.pdf_max_fonts),
-            ("with it, all exceed %(most)s KiB", total / 1024, settings.pdf_all_fonts_kib),
+            ("with it, the fonts exceed %(most)s KiB", total / 1024, settings.pdf_all_fonts_kib),
         ):
             if size > most:
                 raise template_failure(name, Message(why, most=most))
