@@ -225,7 +225,7 @@ def test_a_pdf_that_failed_is_made_again_for_its_owner(world):
     assert again is not None
     assert (again.owner, again.payload["variables"]) == ("user:nur", dict(good))
     assert "queued again as a new job" in answer.text
-    assert "exists already" in world.client.post(path, headers=admin).text
+    assert "already exists" in world.client.post(path, headers=admin).text
 
 
 @pytest.mark.parametrize("exists", [False, True], ids=["a new job", "one that exists"])

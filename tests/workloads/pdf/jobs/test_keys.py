@@ -79,7 +79,7 @@ def test_half_a_character_has_a_key_and_great_depth_is_refused():
     deep: list[object] = []
     for _ in range(40):
         deep = [deep]
-    with pytest.raises(RenderFailed, match="nest deeper"):
+    with pytest.raises(RenderFailed, match="nested deeper"):
         compute_job_key("invoice", {"n": deep})
 
 

@@ -55,7 +55,7 @@ def test_a_stuck_worker_does_not_count_and_is_not_ready(own_front):
     stuck.beat()
     response = own_front.client.get("/health/ready")
     assert response.status_code == 503
-    assert "1 renderer stuck" in response.json()["checks"]["pdf"]["detail"]
+    assert "1 render worker stuck" in response.json()["checks"]["pdf"]["detail"]
     assert own_front.post(own_front.owner()).status_code == 503
 
 

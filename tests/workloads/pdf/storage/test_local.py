@@ -147,7 +147,7 @@ def test_a_folder_that_always_vanishes_is_not_waited_for(local, monkeypatch):
         raise FileNotFoundError(path)
 
     monkeypatch.setattr(files, "write_atomically", never)
-    with pytest.raises(StorageDown, match="vanishes"):
+    with pytest.raises(StorageDown, match="keeps vanishing"):
         local.put_bytes(KEY, b"x", PDF)
 
 
