@@ -129,7 +129,7 @@ def test_a_row_that_was_never_exported_is_not_acknowledged(site: OwnSite):
     body = site.ack([job_id])
     assert (body["updated"], site.state(job_id)) == (0, "QUEUED")
     assert body["refused"][0]["id"] == f"seal_{job_id}"
-    assert "never exported" in body["refused"][0]["reason"]
+    assert "not been exported" in body["refused"][0]["reason"]
 
 
 def test_a_row_rejected_before_its_claim_is_not_acknowledged(site: OwnSite):
