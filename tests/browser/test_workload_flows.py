@@ -141,7 +141,7 @@ def test_a_link_is_created_and_copied(signed_in, world):
         page.goto(f"/dashboard/jobs/{pdfs(world)['done']}")
         page.get_by_role("button", name="Create link…").click()
         dialog = page.get_by_role("dialog")
-        dialog.get_by_label("Downloads at most").fill("3")
+        dialog.get_by_label("Maximum downloads").fill("3")
         dialog.get_by_role("button", name="Create link").click()
         address = dialog.locator("#new-link")
         expect(address).to_contain_text("/pdf/links/")
