@@ -230,19 +230,12 @@ class PdfJobBody(PdfJobResponse):
     error_message: str | None = None
 
 
-class AttachedFile(BaseModel):
-    """A file inside a PDF."""
-
-    name: str
-    media_type: str
-    relationship: str
-    size: int | None = Field(alias="bytes")
-
-
 class PdfJobStatusResponse(PdfJobBody):
     """A job with its result, what was requested of it, and its position in the queue."""
 
-    attachments: list[AttachedFile] = []
+    attachments: list[dict[str, Any]] = Field(
+        [], description="name, media_type, relationship and bytes of each file"
+    )
     einvoice: dict[Literal["format", "profile"], str | None] | None = None
     then: list[dict[str, dict[str, Any]]] = Field(
         [], description="the steps; without passwords and variables"

@@ -15,13 +15,14 @@ from kesin.store.metadata import metadata_for
 from kesin.workloads.pdf.cleanup import tend_jobs
 from kesin.workloads.pdf.jobs.submit import repeat_request
 from kesin.workloads.pdf.services import PdfServiceLoader
+from kesin.workloads.pdf.steps import finishing
 from kesin.workloads.pdf.steps.passwords import WORKLOAD
 from tests.web.conftest import error_of
 from tests.workloads.pdf.batching import one_page
 from tests.workloads.pdf.front import Front, opened_front, order
 from tests.workloads.pdf.paper import pages
 from tests.workloads.pdf.press import SAMPLE
-from tests.workloads.pdf.uploads.files import new_pdf
+from tests.workloads.pdf.uploads.files import new_pdf, object_bomb
 
 KEYS = f"first:{'A' * 43}"
 LOCK: dict[str, Any] = {"user_password": "gizli parola", "owner_password": "usta"}
@@ -313,6 +314,19 @@ def test_an_upload_that_vanished_fails_its_job_and_a_silent_storage_is_asked_aga
     sealed.worker.process_job(job_id)
     job = sealed.seen(job_id)
     assert (job.status, job.internal_code) == ("failed", "UPLOAD_GONE")
+
+
+def test_an_upload_that_takes_all_memory_fails_its_job_by_name_and_the_next_one_succeeds(
+    sealed, monkeypatch
+):
+    small = finishing.LIMITS._replace(memory_bytes=256 * 1024 * 1024)
+    monkeypatch.setattr(finishing, "LIMITS", small)
+    me = sealed.owner()
+    bomb, _ = sealed.worker.uploads.store(sealed.name_of(me), object_bomb(400_000_000), "pdf")
+    job = sealed.seen(sealed.done(me, order(then=[{"append": {"upload": bomb}}])))
+    assert (job.status, job.internal_code) == ("failed", "DOCUMENT_TOO_COSTLY")
+    assert job.error_code == "TEMPLATE_ERROR"
+    assert sealed.seen(sealed.done(me, order())).status == "succeeded"
 
 
 def test_html_takes_the_place_of_no_pdf_with_steps(request, tmp_path):

@@ -11,6 +11,7 @@ import pytest
 from kesin.workloads.pdf.batches import output as output_module
 from kesin.workloads.pdf.batches import worker as module
 from kesin.workloads.pdf.batches.worker import BatchWorker
+from kesin.workloads.pdf.steps import finishing
 from tests.web.conftest import error_of
 from tests.workloads.pdf.batching import names, one_page
 from tests.workloads.pdf.paper import pages
@@ -187,6 +188,17 @@ def test_an_unreadable_pdf_is_a_failed_row_of_a_merged_file(bindery, monkeypatch
     batch = bindery.get(batch_id)
     assert (batch["status"], batch["results"][1]["error_code"]) == ("partial", "UNREADABLE")
     assert pages(bindery.download(batch_id).content) == ["fine"]
+
+
+def test_a_merge_that_costs_too_much_ends_its_process_and_fails_the_batch(bindery, monkeypatch):
+    small = finishing.BATCH_LIMITS._replace(cpu_s=0.001)
+    monkeypatch.setattr(finishing, "BATCH_LIMITS", small)
+    batch_id = bindery.order("fine", "fine too", output="merged")
+    bindery.work(lambda _seconds: bindery.print_all())
+    batch = bindery.get(batch_id)
+    assert (batch["status"], batch["error_code"]) == ("failed", "DOCUMENT_TOO_COSTLY")
+    assert "processor time" in batch["error_message"]
+    assert [row["status"] for row in batch["results"]] == ["succeeded"] * 2
 
 
 def test_a_damaged_pdf_is_rendered_again(bindery):

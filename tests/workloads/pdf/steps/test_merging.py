@@ -10,10 +10,11 @@ import pytest
 from pikepdf import Array, Dictionary, Name
 
 from kesin.workloads.pdf.engines.base import Paper
-from kesin.workloads.pdf.steps import merging
-from kesin.workloads.pdf.steps.finishing import finish
+from kesin.workloads.pdf.errors import RenderFailed
+from kesin.workloads.pdf.steps import finishing, merging
+from kesin.workloads.pdf.steps.finishing import finish, finish_pdf
 from tests.workloads.pdf.press import BOOK, SAMPLE
-from tests.workloads.pdf.uploads.files import as_bytes, new_pdf
+from tests.workloads.pdf.uploads.files import as_bytes, new_pdf, object_bomb, page_loop
 
 BUYERS = ("Ayşe Çelik", "Gül Şahin", "Jürgen Groß", "Ömer Işık")
 
@@ -104,3 +105,24 @@ def test_a_font_that_grows_a_thousandfold_is_read_in_part(monkeypatch):
         page.Resources = Dictionary(Font=Dictionary(F=pdf.make_indirect(face)))
         bomb = as_bytes(pdf)
     assert len(merged([new_pdf(), bomb])) < 20_000
+
+
+STAMP = {"text": "A", "opacity": 0.1, "angle": 0}
+
+
+@pytest.mark.parametrize(
+    ("part", "limits", "code"),
+    [
+        (object_bomb(400_000_000), {"memory_bytes": 256 * 1024 * 1024}, "DOCUMENT_TOO_COSTLY"),
+        (new_pdf(), {"cpu_s": 0.001}, "DOCUMENT_TOO_COSTLY"),
+        (new_pdf(), {"wall_s": 0.001}, "NAVIGATION_TIMEOUT"),
+        (page_loop(), {}, "TEMPLATE_ERROR"),
+        (new_pdf()[:200], {}, "TEMPLATE_ERROR"),
+    ],
+    ids=["memory", "processor", "time", "loop", "cut off"],
+)
+def test_a_hostile_part_ends_its_process_and_not_ours(monkeypatch, part, limits, code):
+    monkeypatch.setattr(finishing, "LIMITS", finishing.LIMITS._replace(**limits))
+    with pytest.raises(RenderFailed) as failed:
+        finish_pdf([(new_pdf(), ""), (part, "")], 0, stamp=STAMP)
+    assert failed.value.code == code

@@ -1,6 +1,7 @@
 """PDFs as clients send them, also hostile ones."""
 
 import io
+import struct
 import zlib
 from typing import Any
 
@@ -53,3 +54,25 @@ def object_bomb(zeros: int) -> bytes:
     head = b"%%PDF-1.5\n1 0 obj\n<</Type/XRef/Size %d/W[1 2 1]/Root 2 0 R" % (zeros // 4)
     head += b"/Filter/FlateDecode/Length %d>>\nstream\n" % len(table)
     return head + table + b"\nendstream\nendobj\nstartxref\n9\n%%EOF"
+
+
+def stream_bomb(spaces: int) -> bytes:
+    """A sound PDF whose objects lie in a stream that grows a thousandfold."""
+    objects = {
+        1: b"<</Type/Catalog/Pages 2 0 R>>",
+        2: b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
+        3: b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 9 9]>>",
+    }
+    index, body = b"", b""
+    for number, text in objects.items():
+        index += b"%d %d " % (number, len(body))
+        body += text + b" "
+    packed = zlib.compress(index + body + b" " * spaces, 9)
+    head = b"%PDF-1.5\n"
+    stream = b"4 0 obj\n<</Type/ObjStm/N 3/First %d/Filter/FlateDecode/Length %d>>\nstream\n"
+    stream = stream % (len(index), len(packed)) + packed + b"\nendstream\nendobj\n"
+    at = len(head) + len(stream)
+    rows = [(0, 0, 0), (2, 4, 0), (2, 4, 1), (2, 4, 2), (1, len(head), 0), (1, at, 0)]
+    table = b"".join(struct.pack(">BIH", *row) for row in rows)
+    xref = b"5 0 obj\n<</Type/XRef/Size 6/W[1 4 2]/Root 1 0 R/Length %d>>\nstream\n" % len(table)
+    return head + stream + xref + table + b"\nendstream\nendobj\nstartxref\n%d\n%%%%EOF" % at

@@ -35,6 +35,7 @@ FIRST_PAUSE_S: Final = 0.005
 LAST_PAUSE_S: Final = 0.05
 TIMEOUT_MARGIN_S: Final = 2.0  # between the end of a wait and the time-out of a request
 _SAME_FIELDS: Final = ("job_id", "status", "retry_count", "template_name")  # of job and body
+_OF_FILES: Final = ("name", "media_type", "relationship")
 _HIDDEN: Final = {"mac", "variables", "template_hash", "pinned"}  # of steps
 _LISTS: Final = ("warnings", "missing_glyphs", "conformance")
 log = Logger("kesin.pdf")
@@ -208,19 +209,19 @@ def status_body(jobs: PdfJobStore, job: PdfJob) -> PdfJobStatusResponse:
 
 
 def requested_contents(job: PdfJob) -> dict[str, Any]:
-    """What was requested beside the document; masked or foreign values are left out."""
-    about, then = job.metadata or {}, job.payload.get("then") or ()
+    """What was requested beside the document; files that are masked are left out."""
+    about = job.metadata or {}
     entries = [file for file in job.payload.get("attachments") or () if isinstance(file, dict)]
     sized = zip(entries, about.get("sizes") or [None] * len(entries), strict=False)
-    kind, profile = about.get("einvoice"), next((file.get("level") for file in entries[-1:]), None)
-    steps = [item for step in then if isinstance(step, dict) for item in step.items()]
+    files = [{name: file.get(name) for name in _OF_FILES} | {"bytes": n} for file, n in sized]
+    invoice, profile = about.get("einvoice"), entries[-1].get("level") if entries else None
     return {
-        "attachments": [schemas.AttachedFile(**file, bytes=size) for file, size in sized],
-        "einvoice": {"format": kind, "profile": profile} if kind else None,
+        "attachments": files,
+        "einvoice": {"format": invoice, "profile": profile} if invoice else None,
         "then": [
-            {step: {name: each for name, each in content.items() if name not in _HIDDEN}}
-            for step, content in steps
-            if isinstance(content, dict)
+            {kind: {name: each for name, each in content.items() if name not in _HIDDEN}}
+            for step in job.payload.get("then") or ()
+            for kind, content in step.items()
         ],
     }
 

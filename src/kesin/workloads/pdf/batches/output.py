@@ -6,7 +6,6 @@ import tempfile
 import threading
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -16,7 +15,8 @@ from kesin.foundation.text import csv_text
 from kesin.workloads.pdf.batches.feeder import BatchRowResult
 from kesin.workloads.pdf.batches.rows import entry_name
 from kesin.workloads.pdf.batches.store import FILE_TYPES, BatchOrder, PdfBatch, PdfBatchStore
-from kesin.workloads.pdf.steps.merging import MAX_TITLE_LENGTH, add_bookmarks, merge
+from kesin.workloads.pdf.steps.finishing import merge_files
+from kesin.workloads.pdf.steps.merging import MAX_TITLE_LENGTH
 from kesin.workloads.pdf.storage.artifacts import read_verified
 from kesin.workloads.pdf.storage.base import NotStored
 
@@ -113,7 +113,7 @@ class MergedPdfAssembly:
         """Finish the PDF; it has no room for notes."""
         self._close_group()
         path = self._folder / "out.pdf"
-        _merge(self._groups, path, self._titles)
+        merge_files(self._groups, path, self._titles)
         if path.stat().st_size > self._max_bytes:
             raise OutputTooLarge(self._max_bytes)
         return path
@@ -122,7 +122,7 @@ class MergedPdfAssembly:
         if not self._open_group:
             return
         group = self._folder / f"group-{len(self._groups)}.pdf"
-        _merge(self._open_group, group)
+        merge_files(self._open_group, group)
         for path in self._open_group:
             path.unlink()
         self._open_group, self._open_group_bytes = [], 0
@@ -138,16 +138,6 @@ def open_assembly(
     return (MergedPdfAssembly if output == "merged" else ZipAssembly)(folder, max_bytes)
 
 
-def _merge(parts: list[Path], path: Path, titles: Sequence[tuple[str, int]] = ()) -> None:
-    """Merge PDFs; sources stay open until the result is saved, which copies their streams."""
-    streams = pikepdf.ObjectStreamMode.generate
-    with ExitStack() as sources, pikepdf.new() as merged:
-        merge(merged, (sources.enter_context(pikepdf.open(part)) for part in parts))
-        if titles:
-            add_bookmarks(merged, titles)
-        merged.save(path, deterministic_id=True, object_stream_mode=streams)
-
-
 class BatchFiles(NamedTuple):
     """The files of a batch whose rows have all ended."""
 
@@ -157,7 +147,7 @@ class BatchFiles(NamedTuple):
     rows: Sequence[BatchRowResult]
 
     def assemble(self, require_wanted: Callable[[], None]) -> dict[str, Any]:
-        """Store the file, return its facts; raises IncompleteRows, OutputTooLarge, StorageDown."""
+        """Store the file, return its facts; raises RenderFailed too if a merge costs too much."""
         missing, unreadable = list[int](), list[int]()
         with tempfile.TemporaryDirectory(prefix="kesin-batch-") as folder:
             assembly = open_assembly(self.order.output, Path(folder))

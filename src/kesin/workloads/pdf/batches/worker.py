@@ -16,6 +16,7 @@ from kesin.store.records import Outcome
 from kesin.workloads.pdf.batches import feeder
 from kesin.workloads.pdf.batches import output as outputs
 from kesin.workloads.pdf.batches.store import BatchOrder, PdfBatch, PdfBatchStore
+from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs.store import UNFINISHED, RenderRequest, parse_job
 from kesin.workloads.pdf.jobs.submit import RESUME_SHARE
 from kesin.workloads.pdf.services import open_batch_store
@@ -206,6 +207,8 @@ class BatchWorker(Worker):
                 failure = "EVERY_ROW_FAILED", f"row 1: {rows[0].error_code}: {reason}"
         except outputs.OutputTooLarge as problem:
             failure = "TOO_LARGE", str(problem)
+        except RenderFailed as problem:
+            failure = problem.code, problem.message
         except outputs.IncompleteRows as incomplete:
             log.warning("batch_incomplete", batch=work.batch.batch_id, rows=str(incomplete))
             for row in incomplete.missing:

@@ -4,6 +4,7 @@ import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import accumulate, pairwise
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pikepdf
@@ -20,6 +21,7 @@ from kesin.workloads.pdf.uploads.checking import DAMAGED, drop_id
 
 _MODULE: Final = "kesin.workloads.pdf.steps.finishing"
 LIMITS: Final = ChildLimits(cpu_s=60, wall_s=120, memory_bytes=2 * 1024 * 1024 * 1024)
+BATCH_LIMITS: Final = LIMITS._replace(cpu_s=300, wall_s=600)
 _PERMISSIONS: Final = {
     "print": ("print_lowres", "print_highres"),
     "copy": ("extract",),
@@ -90,6 +92,25 @@ def finish(head: dict[str, Any], body: bytes) -> Reply:
     return {"pages": pages}, out.getvalue()
 
 
+def merge_files(parts: Iterable[Path], path: Path, titles: Sequence[tuple[str, int]] = ()) -> None:
+    """Merge the files of a batch, of which uploads may be parts; raises RenderFailed."""
+    head = {"files": [*map(str, parts)], "path": str(path), "titles": titles}
+    run_in_child(_MODULE, head, b"", BATCH_LIMITS)
+
+
+def _merge_files(head: dict[str, Any]) -> Reply:
+    """Sources stay open until the result is saved, which copies their streams."""
+    try:
+        with ExitStack() as sources, pikepdf.new() as merged:
+            merge(merged, (sources.enter_context(pikepdf.open(part)) for part in head["files"]))
+            if head["titles"]:
+                add_bookmarks(merged, head["titles"])
+            merged.save(head["path"], **archive.SAVED, deterministic_id=True)
+    except (*DAMAGED, RecursionError) as problem:
+        raise TemplateError("the parts cannot be merged: %(problem)s", problem=problem) from None
+    return {}, b""
+
+
 def _bookmarks(parts: list[pikepdf.Pdf], titles: list[str]) -> Iterator[tuple[str, int]]:
     first_pages = accumulate((len(part.pages) for part in parts[:-1]), initial=0)
     for part, title, page in zip(parts, titles, first_pages, strict=True):
@@ -108,4 +129,4 @@ def _encryption(head: dict[str, Any]) -> pikepdf.Encryption:
 
 
 if __name__ == "__main__":
-    serve_task(finish)
+    serve_task(lambda head, body: _merge_files(head) if "path" in head else finish(head, body))
