@@ -4,6 +4,7 @@ import io
 import json
 import os
 from collections.abc import Callable
+from contextlib import closing
 from copy import copy
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,12 @@ from markupsafe import Markup
 
 from kesin.engine.queue import Queue
 from kesin.foundation.check import DoctorCheck
-from kesin.foundation.settings import Settings
+from kesin.foundation.settings import Settings, load_settings
 from kesin.lifecycle.budget import SECOND_US
 from kesin.store.open import open_store
 from kesin.workloads.pdf import doctor, services
 from kesin.workloads.pdf.config import SHIPPED
-from kesin.workloads.pdf.doctor import _check_fonts, _check_storage, _check_workers
+from kesin.workloads.pdf.doctor import _check_fonts, _check_storage, _check_workers, open_pdf_queue
 from kesin.workloads.pdf.engines import pick_engine
 from kesin.workloads.pdf.engines.base import Engine, Paper
 from kesin.workloads.pdf.engines.browser import ChromiumSettings
@@ -28,7 +29,9 @@ from kesin.workloads.pdf.engines.weasyprint import WeasyPrintEngine
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
+from kesin.workloads.pdf.templating.versions import TemplateChange
 from tests.cli.conftest import _logs_as_before, _own_settings, kesin  # noqa: F401  # fixtures
+from tests.workloads.pdf.api.test_versions import package
 from tests.workloads.pdf.press import BOOK
 
 Pdf = Callable[..., Any]
@@ -64,8 +67,7 @@ def shared(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> N
 @pytest.fixture
 def loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands take the shipped templates from memory."""
-    for module in (services, doctor):
-        monkeypatch.setattr(module, "load_pdf_templates", lambda _: BOOK)
+    monkeypatch.setattr(services, "load_pdf_templates", lambda _: BOOK)
 
 
 @pytest.mark.usefixtures("shared", "loaded")
@@ -211,31 +213,57 @@ def test_the_doctor_tries_the_storage(tmp_path: Path):
     assert "KESIN_PDF_ARTIFACTS" in check.found
 
 
+def checked(settings: Settings) -> list[DoctorCheck]:
+    with open_pdf_queue(settings) as queue:
+        return [] if queue is None else [*_check_workers(queue)]
+
+
 def test_the_doctor_counts_workers_and_waiting_jobs(tmp_path: Path):
     settings = Settings(data_dir=tmp_path)
-    assert list(_check_workers(settings)) == []
+    assert checked(settings) == []
     store = open_store(settings.database)
     try:
-        assert list(_check_workers(settings)) == []
+        assert checked(settings) == []
         assert store.rules("pdf") == []  # a check declares nothing
         queue = Queue("pdf", pdf_lifecycle(), store)
-        assert [check.ok for check in _check_workers(settings)] == [True]
+        assert [check.ok for check in checked(settings)] == [True]
         queue.enqueue({})
-        (check,) = _check_workers(settings)
+        (check,) = checked(settings)
         assert (check.ok, "0 alive, 1 jobs wait" in check.found) == (False, True)
         Heartbeat(store, "w1").beat()
-        assert list(_check_workers(settings)) == [
-            DoctorCheck("workers", "ok", "1 alive, 1 jobs wait")
-        ]
+        assert checked(settings) == [DoctorCheck("workers", "ok", "1 alive, 1 jobs wait")]
         Heartbeat(store, "frozen", now=lambda: queue.now() - 60 * SECOND_US).beat()
         assert queue.claim("frozen", limit=1)
-        stuck, workers = _check_workers(settings)
+        stuck, workers = checked(settings)
         assert (stuck.ok, stuck.found.split()[0]) == (False, "frozen")
         assert workers == DoctorCheck("workers", "ok", "1 alive, 0 jobs wait")
         Heartbeat(store, "w1").stop()
-        assert [check.ok for check in _check_workers(settings)] == [False, False]
+        assert [check.ok for check in checked(settings)] == [False, False]
     finally:
         store.close()
+
+
+@pytest.mark.usefixtures("shared")
+def test_uploaded_versions_are_listed_and_a_lost_file_is_a_failure(pdf: Pdf):
+    settings = load_settings()
+    with closing(open_store(settings.database)) as store:
+        queue = Queue("pdf", pdf_lifecycle(), store)
+        versions = services.open_templates(settings, queue).versions
+        change = TemplateChange(BOOK, "card", "me", lambda **_: None)
+        first, second = (versions.add(change, package(text)).version for text in ("one ", "two "))
+        versions.add(change._replace(name="note"), package("draft "))
+        versions.activate(change, second)
+    rows = {row["name"]: row for row in pdf("templates", "--json").json}
+    states = {each["version"]: each["state"] for each in rows["card"]["versions"]}
+    assert states == {first: "draft", second: "active"}
+    assert rows["invoice"]["versions"] == []
+    assert rows["note"]["title"] == "no active version"
+    assert f"{second[:12]} active, {first[:12]} draft" in pdf("templates").out
+    assert pdf("templates", "card").json["sample"] == {"name": "sample"}
+    (settings.data_dir / f"artifacts/templates/card/{first}.zip").unlink()
+    checks = {each["name"]: each for each in pdf("doctor", "--engine", "weasyprint", "--json").json}
+    assert (checks["template note"]["ok"], checks["template card"]["ok"]) == (True, False)
+    assert f"the file is lost: {first[:12]}" in checks["template card"]["detail"]
 
 
 def test_the_doctor_tells_root_what_to_do_about_the_sandbox(monkeypatch: pytest.MonkeyPatch):

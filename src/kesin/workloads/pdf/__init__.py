@@ -67,7 +67,7 @@ PDF: Final = Workload(
     pages=_attribute("pages:PAGES"),
     cli=_attribute("cli:app"),
     demo=_later("demo:PdfDemo"),
-    backup_files=_later("storage:backup_files"),
+    backup_files=_later("services:backup_files"),
     **_COMMON,
 )
 PDF_BATCHES: Final = Workload(

@@ -37,8 +37,7 @@ def delete_expired(context: WorkloadContext) -> int:
         removed += artifacts.delete_orphans(jobs.find_used_artifacts, older_than_s)
         store = batch_store.PdfBatchStore(batches, jobs, artifacts)
         removed += delete_unused_batch_files(store, older_than_s)
-        hours = context.settings.pdf_upload_hours
-        uploads = PdfUploads(artifacts.storage, jobs.queue.now, hours)
+        uploads = PdfUploads(artifacts.storage, jobs.queue.now, context.settings.pdf_upload_hours)
         removed += uploads.delete_old(context.settings.pdf_ttl_hours)
     except StorageError as problem:
         log.warning("cleanup_failed", why=str(problem))

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -81,29 +82,37 @@ def templates(
     lang: Annotated[str, option("LANG", "The language of the sample, such as en.")] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """List the templates, or show one of them.
+    """List the templates and their uploaded versions, or show one of them.
 
     Every template is rendered with its sample, and the reason is shown if that fails. With a
     name, prints the schema and a sample of the variables as JSON.
     """
-    from kesin.workloads.pdf.services import load_pdf_templates
+    from kesin.workloads.pdf.doctor import open_pdf_queue
+    from kesin.workloads.pdf.schemas import TemplateVersionList
+    from kesin.workloads.pdf.services import load_pdf_templates, open_templates
 
-    with _render_errors_reported():
-        library = load_pdf_templates(read_settings())
+    with _render_errors_reported(), open_pdf_queue(settings := read_settings()) as queue:
+        source = open_templates(settings, queue) if queue else None
+        library = source.library() if source else load_pdf_templates(settings)
         template = library.get(name) if name else None
         unusable = {} if template else library.find_unusable()
+        lists = defaultdict(TemplateVersionList, source.versions.lists() if source else {})
     if template:
         say_json({"name": name, "schema": template.schema, "sample": template.sample_in(lang)})
         return
     usable = [library.get(each) for each in library.names if each not in unusable]
-    problems = [(each, broken.message) for each, broken in sorted(unusable.items())]
+    entries = [{"name": t.name, "title": t.title, "hash": t.content_hash} for t in usable]
+    entries += [{"name": each, "problem": p.message} for each, p in sorted(unusable.items())]
+    inactive = sorted(lists.keys() - {entry["name"] for entry in entries})
+    entries += [{"name": each, "title": "no active version"} for each in inactive]
     if as_json:
-        entries = [{"name": t.name, "title": t.title, "hash": t.content_hash} for t in usable]
-        say_json(entries + [{"name": each, "problem": message} for each, message in problems])
+        say_json([entry | lists[entry["name"]].model_dump() for entry in entries])
         return
-    lines = [(template.name, template.title) for template in usable]
-    lines += [(each, f"cannot be used: {message}") for each, message in problems]
-    print_table(("template", "what it is"), lines, empty="there are no templates")
+    lines = [
+        (e["name"], e.get("title") or f"cannot be used: {e['problem']}", lists[e["name"]].summary)
+        for e in entries
+    ]
+    print_table(("template", "what it is", "versions"), lines, empty="there are no templates")
 
 
 @app.command(

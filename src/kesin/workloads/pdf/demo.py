@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Iterable
-from contextlib import closing
+from contextlib import closing, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -100,15 +100,13 @@ class PdfDemo(demo.DemoPart):
     def _request_first(invoices: Invoices, context: demo.DemoContext) -> str:
         """The first job's id; '' if no process came up, or the demonstration is to stop."""
         until = time.monotonic() + FIRST_PDF_S
-        while True:
-            try:
+        while time.monotonic() < until:
+            with suppress(Unavailable):
                 return invoices.request()
-            except Unavailable:
-                if time.monotonic() > until:
-                    say(f"  no worker that renders PDFs started: {demo.TRY_AGAIN}")
-                    return ""
-                if context.wait(RETRY_S):
-                    return ""
+            if context.wait(RETRY_S):
+                return ""
+        say(f"  no worker that renders PDFs started: {demo.TRY_AGAIN}")
+        return ""
 
     def tour(self, pages: str) -> Iterable[demo.TourStop]:
         if self._first_job:

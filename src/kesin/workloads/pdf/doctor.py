@@ -4,10 +4,11 @@ import io
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from kesin.engine.queue import Queue
 from kesin.foundation.check import DoctorCheck
 from kesin.foundation.problems import Problem
 from kesin.foundation.settings import Settings
@@ -16,14 +17,13 @@ from kesin.store.postgres.reachability import check_reachable
 from kesin.web.health import find_disk_problems
 from kesin.workloads import built_in
 from kesin.workloads.common.stores import open_as_stored, open_workload_stores
-from kesin.workloads.pdf import PDF
+from kesin.workloads.pdf import PDF, services
 from kesin.workloads.pdf.engines.base import Engine, Paper, find_chromium, is_chromium_available
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs.heartbeat import find_stuck_workers, workers_alive
 from kesin.workloads.pdf.jobs.stats import WORKLOAD
 from kesin.workloads.pdf.lifecycle import configured_lifecycle
-from kesin.workloads.pdf.services import chromium_settings, create_pdf_engine, load_pdf_templates
-from kesin.workloads.pdf.storage import artifacts_address, open_storage
+from kesin.workloads.pdf.storage import open_storage
 from kesin.workloads.pdf.storage.base import StorageError
 from kesin.workloads.pdf.templating.library import TemplateLibrary
 
@@ -39,7 +39,7 @@ def run_checks(settings: Settings, engine: str | None = None) -> Iterator[Doctor
     """Run all checks, in the order in which an operator would fix them."""
     library: TemplateLibrary | None = None
     try:
-        library = load_pdf_templates(settings)
+        library = services.load_pdf_templates(settings)
         unusable = library.find_unusable()
         usable = [name for name in library.names if name not in unusable]
         yield DoctorCheck.result("templates", ok=bool(usable), found=", ".join(usable) or "none")
@@ -50,7 +50,13 @@ def run_checks(settings: Settings, engine: str | None = None) -> Iterator[Doctor
     yield from _check_browser(settings, engine)
     yield from _check_printing(settings, engine, library)
     yield _check_storage(settings)
-    yield from _check_workers(settings)
+    try:
+        with open_pdf_queue(settings) as queue:
+            if queue is not None:
+                yield from _check_versions(settings, queue)
+                yield from _check_workers(queue)
+    except StoreError as problem:
+        yield DoctorCheck.result("workers", ok=False, found=str(problem))
 
 
 def _check_browser(settings: Settings, engine: str | None) -> Iterator[DoctorCheck]:
@@ -62,7 +68,7 @@ def _check_browser(settings: Settings, engine: str | None) -> Iterator[DoctorChe
         return
     refused = settings.pdf_sandbox == "on" and os.getuid() == 0
     off = "off: a page that escapes has the permissions of this process; run as another user"
-    detail = "on" if chromium_settings(settings).sandboxed else off
+    detail = "on" if services.chromium_settings(settings).sandboxed else off
     if refused:
         detail = "on, which Chromium refuses as root: run as another user, or set it to auto"
     yield DoctorCheck.result("sandbox", ok=not refused, found=detail)
@@ -73,7 +79,7 @@ def _check_printing(
 ) -> Iterator[DoctorCheck]:
     limit_s = settings.pdf_hard_timeout_s
     try:
-        with closing(create_pdf_engine(settings, engine)) as renderer:
+        with closing(services.create_pdf_engine(settings, engine)) as renderer:
             page = _PAGE.format(css="", family="sans-serif", letters=TEST_LETTERS)
             rendered = renderer.render(page, Paper(), timeout_s=limit_s)
             fonts = None if library is None else _check_fonts(renderer, library, limit_s)
@@ -134,7 +140,7 @@ def embedded_fonts(pdf: bytes) -> set[str]:
 
 
 def _check_storage(settings: Settings) -> DoctorCheck:
-    address = artifacts_address(settings)
+    address = services.artifacts_address(settings)
     for location, problem in find_disk_problems(settings, [PDF]):
         return DoctorCheck.result("storage", ok=False, found=f"{location} {problem}")
     if not settings.pdf_artifacts and not Path(address).exists():
@@ -151,22 +157,32 @@ def _check_storage(settings: Settings) -> DoctorCheck:
     return DoctorCheck.result("storage", ok=same, found=address)
 
 
-def _check_workers(settings: Settings) -> Iterator[DoctorCheck]:
-    """Count live workers if there is a database; none is a failure only while jobs wait."""
+@contextmanager
+def open_pdf_queue(settings: Settings) -> Iterator[Queue | None]:
+    """Open the queue of PDFs if there is a database that has it; nothing is declared in it."""
     file = settings.database_file
     if file is not None and not file.exists():
+        yield None
         return
-    try:
-        check_reachable(settings)
-        with closing(open_workload_stores(settings, built_in())) as store:
-            queue = open_as_stored(store, WORKLOAD, configured_lifecycle())
-            if queue is None:
-                return
-            stats, stuck = queue.stats(), find_stuck_workers(queue)
-            alive, waiting = len(workers_alive(store, stats.now)), stats.states["queued"]
-    except StoreError as problem:
-        yield DoctorCheck.result("workers", ok=False, found=str(problem))
-        return
+    check_reachable(settings)
+    with closing(open_workload_stores(settings, built_in())) as store:
+        yield open_as_stored(store, WORKLOAD, configured_lifecycle())
+
+
+def _check_versions(settings: Settings, queue: Queue) -> Iterator[DoctorCheck]:
+    """List the uploaded versions of each template; one whose file is lost is a failure."""
+    versions = services.open_templates(settings, queue).versions
+    with suppress(StorageError, Problem):  # it has a check of its own
+        for name, row in sorted(versions.lists().items()):
+            lost = [each.version[:12] for each in row.versions if not versions.has_file(each)]
+            hint = f"; upload again, as the file is lost: {', '.join(lost)}" if lost else ""
+            yield DoctorCheck.result(f"template {name}", ok=not lost, found=row.summary + hint)
+
+
+def _check_workers(queue: Queue) -> Iterator[DoctorCheck]:
+    """Count live workers; none is a failure only while jobs wait."""
+    stats, stuck = queue.stats(), find_stuck_workers(queue)
+    alive, waiting = len(workers_alive(queue.store, stats.now)), stats.states["queued"]
     for worker in stuck:
         detail = f"{worker} makes no progress or no longer reports: end it and start another"
         yield DoctorCheck.result("stuck worker", ok=False, found=detail)

@@ -22,7 +22,6 @@ from kesin.foundation.problems import Forbidden, Problem, RequestConflict
 from kesin.foundation.settings import Settings, variable
 from kesin.foundation.text import as_object
 from kesin.lifecycle.budget import DAY_S, HOUR_S, SECOND_US
-from kesin.store.directory import MetadataEntry
 from kesin.store.metadata import metadata_for
 from kesin.workloads.pdf.jobs.store import PdfJob
 
@@ -109,9 +108,10 @@ class PdfLinks:
                 counters[counter] = [left - 1, *fixed]
 
     def counted(self, job_id: str) -> list[list[int]]:
-        """Return the counters of the links of a job that are valid, by their end."""
+        """Return the counters of the links of a job that are valid."""
         entry = self._metadata.metadata_entry(WORKLOAD, "", job_id)
-        return sorted(self._valid(entry).values(), key=lambda each: each[1]) if entry else []
+        stored, now_s = as_object(json.loads(entry.value)) if entry else {}, self._now_s()
+        return sorted(each for each in stored.values() if each[1] > now_s)
 
     def prune(self) -> int:
         """Delete the counters of links that have ended; return how many jobs have none left."""
@@ -126,16 +126,13 @@ class PdfLinks:
         """Lock and yield the counters of a job that have not ended; changes to them are stored."""
         with self._queue.store.transaction():
             entry = self._metadata.lock_metadata(WORKLOAD, "", job_id, self._queue.now())
-            counters = self._valid(entry)
+            stored, now_s = as_object(json.loads(entry.value)), self._now_s()
+            counters = {name: each for name, each in stored.items() if each[1] > now_s}
             yield counters
             if counters:
                 self._metadata.put_metadata(entry._replace(value=json.dumps(counters)))
             else:
                 self._metadata.delete_metadata(WORKLOAD, "", job_id)
-
-    def _valid(self, entry: MetadataEntry) -> Counters:
-        stored, now_s = as_object(json.loads(entry.value)), self._now_s()
-        return {name: each for name, each in stored.items() if each[1] > now_s}
 
     def _now_s(self) -> float:
         return self._queue.now() / SECOND_US

@@ -233,13 +233,9 @@ class PdfJobBody(PdfJobResponse):
 class PdfJobStatusResponse(PdfJobBody):
     """A job with its result, what was requested of it, and its position in the queue."""
 
-    attachments: list[dict[str, Any]] = Field(
-        [], description="name, media_type, relationship and bytes of each file"
-    )
+    attachments: list[dict[str, Any]] = Field([], description="facts about each file in the PDF")
     einvoice: dict[Literal["format", "profile"], str | None] | None = None
-    then: list[dict[str, dict[str, Any]]] = Field(
-        [], description="the steps; without passwords and variables"
-    )
+    then: list[dict[str, dict[str, Any]]] = Field([], description="the steps, without secrets")
     position: int | None = Field(None, description="only for a waiting job; 1 is next")
 
 
@@ -299,6 +295,10 @@ class TemplateVersionList(BaseModel):
     @property
     def active(self) -> str | None:
         return next((each.version for each in self.versions if each.state == "active"), None)
+
+    @property
+    def summary(self) -> str:
+        return ", ".join(f"{each.version[:12]} {each.state}" for each in self.versions)
 
     def find(self, version: str) -> TemplateVersion | None:
         return next((each for each in self.versions if each.version == version), None)

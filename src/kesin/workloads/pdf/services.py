@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote, urlsplit
 
 from kesin.engine.queue import Queue
+from kesin.engine.transfer.backup import BackupFile
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.encryption import KeyRing, key_ring
 from kesin.foundation.logs import Logger
@@ -29,7 +31,7 @@ from kesin.workloads.pdf.jobs.store import STORED_PER_BYTE, PdfJobStore
 from kesin.workloads.pdf.links import PdfLinks
 from kesin.workloads.pdf.safe_fetch import FetchedResource, FetchRefused, fetch
 from kesin.workloads.pdf.security import validate_url
-from kesin.workloads.pdf.storage import artifacts_address, open_storage
+from kesin.workloads.pdf.storage import open_storage
 from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore
 from kesin.workloads.pdf.storage.base import StorageMisconfigured
 from kesin.workloads.pdf.templating.pictures import PictureLimits
@@ -163,8 +165,7 @@ def create_pdf_engine(settings: Settings, name: str | None = None) -> Engine:
 
 
 def render_config(settings: Settings) -> PdfRenderConfig:
-    listed = (name.strip() for name in settings.pdf_allowed_templates.split(","))
-    allowed = {name for name in listed if name}
+    allowed = set(filter(None, map(str.strip, settings.pdf_allowed_templates.split(","))))
     return PdfRenderConfig(
         hard_timeout=settings.pdf_hard_timeout_s,
         artifact_ttl_seconds=settings.pdf_ttl_hours * HOUR_S,
@@ -174,6 +175,23 @@ def render_config(settings: Settings) -> PdfRenderConfig:
         or {page.parent.name for page in SHIPPED.glob("*/template.html")},
         url_allowlist=settings.pdf_allowed_urls.split(),
     )
+
+
+def artifacts_address(settings: Settings) -> str:
+    """Return the configured address of the storage, else a folder beside the database."""
+    return settings.pdf_artifacts or str(settings.data_dir / "artifacts")
+
+
+def backup_files(settings: Settings) -> Iterator[BackupFile | str]:
+    """Yield the folder of the PDFs; a note for what a backup cannot include."""
+    address = artifacts_address(settings)
+    if address.startswith("s3://"):
+        yield f"PDFs and template versions in {address}: let the bucket keep versions or a replica"
+    else:
+        folder = unquote(urlsplit(address).path) if "://" in address else address
+        yield BackupFile("artifacts", Path(folder))
+    if settings.pdf_templates is not None:
+        yield f"templates in {settings.pdf_templates}: keep them with the source of your programs"
 
 
 def open_artifacts(context: WorkloadContext) -> PdfArtifactStore:

@@ -37,7 +37,6 @@ def costly(
     with (
         opened_front("sqlite", tmp_path_factory.mktemp("front"), request, **allowed) as front,
         patch.object(services, "load_pdf_templates", lambda _: library),
-        patch.object(doctor, "load_pdf_templates", lambda _: library),
     ):
         front.worker._library = library
         yield front

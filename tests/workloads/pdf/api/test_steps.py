@@ -22,7 +22,7 @@ from tests.workloads.pdf.batching import one_page
 from tests.workloads.pdf.front import Front, opened_front, order
 from tests.workloads.pdf.paper import pages
 from tests.workloads.pdf.press import SAMPLE
-from tests.workloads.pdf.uploads.files import new_pdf, object_bomb
+from tests.workloads.pdf.uploads.files import new_pdf
 
 KEYS = f"first:{'A' * 43}"
 LOCK: dict[str, Any] = {"user_password": "gizli parola", "owner_password": "usta"}
@@ -316,17 +316,17 @@ def test_an_upload_that_vanished_fails_its_job_and_a_silent_storage_is_asked_aga
     assert (job.status, job.internal_code) == ("failed", "UPLOAD_GONE")
 
 
-def test_an_upload_that_takes_all_memory_fails_its_job_by_name_and_the_next_one_succeeds(
+def test_an_upload_that_costs_too_much_fails_its_job_by_name_and_the_next_one_succeeds(
     sealed, monkeypatch
 ):
-    small = finishing.LIMITS._replace(memory_bytes=256 * 1024 * 1024)
-    monkeypatch.setattr(finishing, "LIMITS", small)
     me = sealed.owner()
-    bomb, _ = sealed.worker.uploads.store(sealed.name_of(me), object_bomb(400_000_000), "pdf")
-    job = sealed.seen(sealed.done(me, order(then=[{"append": {"upload": bomb}}])))
-    assert (job.status, job.internal_code) == ("failed", "DOCUMENT_TOO_COSTLY")
-    assert job.error_code == "TEMPLATE_ERROR"
-    assert sealed.seen(sealed.done(me, order())).status == "succeeded"
+    then = [{"append": {"upload": upload(sealed, me, one_page("costly"))}}]
+    with monkeypatch.context() as patched:
+        patched.setattr(finishing, "LIMITS", finishing.LIMITS._replace(memory_bytes=1))
+        job = sealed.seen(sealed.done(me, order(then=then)))
+    assert (job.status, job.error_code) == ("failed", "TEMPLATE_ERROR")
+    assert job.internal_code == "DOCUMENT_TOO_COSTLY"
+    assert texts(sealed, me, sealed.done(me, order("F-next", then=then))) == ["F-next", "costly"]
 
 
 def test_html_takes_the_place_of_no_pdf_with_steps(request, tmp_path):

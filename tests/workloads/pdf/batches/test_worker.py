@@ -191,13 +191,13 @@ def test_an_unreadable_pdf_is_a_failed_row_of_a_merged_file(bindery, monkeypatch
 
 
 def test_a_merge_that_costs_too_much_ends_its_process_and_fails_the_batch(bindery, monkeypatch):
-    small = finishing.BATCH_LIMITS._replace(cpu_s=0.001)
+    small = finishing.BATCH_LIMITS._replace(memory_bytes=1)
     monkeypatch.setattr(finishing, "BATCH_LIMITS", small)
     batch_id = bindery.order("fine", "fine too", output="merged")
     bindery.work(lambda _seconds: bindery.print_all())
     batch = bindery.get(batch_id)
     assert (batch["status"], batch["error_code"]) == ("failed", "DOCUMENT_TOO_COSTLY")
-    assert "processor time" in batch["error_message"]
+    assert "more time or memory" in batch["error_message"]
     assert [row["status"] for row in batch["results"]] == ["succeeded"] * 2
 
 

@@ -14,7 +14,7 @@ from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.steps import finishing, merging
 from kesin.workloads.pdf.steps.finishing import finish, finish_pdf
 from tests.workloads.pdf.press import BOOK, SAMPLE
-from tests.workloads.pdf.uploads.files import as_bytes, new_pdf, object_bomb, page_loop
+from tests.workloads.pdf.uploads.files import as_bytes, new_pdf, page_loop, stream_bomb
 
 BUYERS = ("Ayşe Çelik", "Gül Şahin", "Jürgen Groß", "Ömer Işık")
 
@@ -113,13 +113,15 @@ STAMP = {"text": "A", "opacity": 0.1, "angle": 0}
 @pytest.mark.parametrize(
     ("part", "limits", "code"),
     [
-        (object_bomb(400_000_000), {"memory_bytes": 256 * 1024 * 1024}, "DOCUMENT_TOO_COSTLY"),
+        # qpdf calls an object damaged for which there is no memory.
+        (stream_bomb(60_000_000), {"memory_bytes": 128 * 1024 * 1024}, "TEMPLATE_ERROR"),
+        (new_pdf(), {"memory_bytes": 1}, "DOCUMENT_TOO_COSTLY"),
         (new_pdf(), {"cpu_s": 0.001}, "DOCUMENT_TOO_COSTLY"),
         (new_pdf(), {"wall_s": 0.001}, "NAVIGATION_TIMEOUT"),
         (page_loop(), {}, "TEMPLATE_ERROR"),
         (new_pdf()[:200], {}, "TEMPLATE_ERROR"),
     ],
-    ids=["memory", "processor", "time", "loop", "cut off"],
+    ids=["bomb", "memory", "processor", "time", "loop", "cut off"],
 )
 def test_a_hostile_part_ends_its_process_and_not_ours(monkeypatch, part, limits, code):
     monkeypatch.setattr(finishing, "LIMITS", finishing.LIMITS._replace(**limits))

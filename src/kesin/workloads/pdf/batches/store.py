@@ -274,11 +274,9 @@ class PdfBatchStore:
         now = self.queue.now()
         for attempt in range(_MAX_TRIES):
             key = f"{folder}/{name}-{now + attempt:016d}.{extension}"
-            try:
+            with suppress(KeyTaken):
                 self.storage.put_bytes(key, data, media_type)
-            except KeyTaken:
-                continue
-            return key
+                return key
         raise StorageDown(f"no key of {folder!r} is free")
 
 

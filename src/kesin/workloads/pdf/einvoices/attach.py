@@ -24,16 +24,15 @@ def store_attachments(
     uploads: PdfUploads, pictures: PictureLimits, body: PdfJobRequest, owner: str
 ) -> list[dict[str, Any]]:
     """Store what a PDF is to carry; return what its job says of each file. Raises Problem."""
-    entries, total = [], 0
+    entries = []
     for at, each in enumerate(body.attachments):
         upload = each.upload
         if each.data_base64 is not None:
             file = check_file(b64decode(each.data_base64), each.media_type, pictures)
             upload, _ = uploads.store(owner, file.data, file.kind)
         size = uploads.require(owner, upload or "", f"attachments/{at}/upload")
-        total += size
         entries.append({**each.model_dump(include=_KEPT), "upload": upload, "bytes": size})
-    if total > MAX_ATTACHED_BYTES:
+    if sum(file["bytes"] for file in entries) > MAX_ATTACHED_BYTES:
         most = MAX_ATTACHED_BYTES // 1024**2
         raise TooLarge("the attachments have more than %(most)s MiB", most=most)
     if body.einvoice is not None:

@@ -79,14 +79,12 @@ def delete_stale_profiles(
     for profile in sorted(folder.glob("playwright_chromiumdev_profile-*")):
         if f"--user-data-dir={profile}".encode() in in_use:
             continue
-        try:
+        with contextlib.suppress(FileNotFoundError):
             status = profile.lstat()
-        except FileNotFoundError:
-            continue
-        ours = status.st_uid == os.getuid() and profile.is_dir() and not profile.is_symlink()
-        if ours and now_us() / 1_000_000 - status.st_mtime > _MIN_PROFILE_AGE_S:
-            shutil.rmtree(profile, ignore_errors=True)
-            deleted.append(profile)
+            ours = status.st_uid == os.getuid() and profile.is_dir() and not profile.is_symlink()
+            if ours and now_us() / 1_000_000 - status.st_mtime > _MIN_PROFILE_AGE_S:
+                shutil.rmtree(profile, ignore_errors=True)
+                deleted.append(profile)
     return deleted
 
 

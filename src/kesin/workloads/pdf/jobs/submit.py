@@ -84,9 +84,8 @@ def build_render_request(services: PdfServices, body: PdfJobRequest, owner: str)
     }
     passwords = next((step.encrypt.passwords for step in body.then if step.encrypt), {})
     timeout = options.timeout if "timeout" in given else None
-    metadata: dict[str, Any] = {
-        "timeout": timeout, "file_name": body.file_name, "webhook_url": body.webhook_url,
-    }  # fmt: skip
+    metadata: dict[str, Any] = {"timeout": timeout, "file_name": body.file_name}
+    metadata["webhook_url"] = body.webhook_url
     if attachments:
         metadata["sizes"] = [file.pop("bytes") for file in attachments]
         metadata["einvoice"] = body.einvoice and body.einvoice.format

@@ -85,15 +85,10 @@ def check_health(context: WorkloadContext) -> HealthCheck:
 
 def heartbeats(ctx: PageContext, queue: Queue) -> list[WorkerHeartbeat]:
     """The render workers: each reports every few seconds."""
-    return [
-        WorkerHeartbeat(
-            beat.worker,
-            beat.at,
-            beat.is_alive,
-            ", ".join(f"{name}: {value}" for name, value in beat.state.items())[:200],
-        )
-        for beat in open_heartbeats(queue.store).read(ctx.accounts.now())
-    ]
+    beats = open_heartbeats(queue.store).read(ctx.accounts.now())
+    states = (", ".join(f"{name}: {each}" for name, each in beat.state.items()) for beat in beats)
+    said = zip(beats, states, strict=True)
+    return [WorkerHeartbeat(beat.worker, beat.at, beat.is_alive, text[:200]) for beat, text in said]
 
 
 PAGES: Final = WorkloadPages(

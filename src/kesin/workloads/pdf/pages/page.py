@@ -275,8 +275,7 @@ def create_link(ctx: Context, job_id: str, sent: FirstFields) -> HTMLResponse:
             raise Invalid(validation_message(problem.errors(include_url=False)[0])) from None
         address = urljoin(str(ctx.request.base_url), link.url)
     counted = workbench.services.links.counted(job.job_id)
-    path = f"{PATH}/jobs/{job.job_id}/links"
-    return ctx.page("pdf/sheet_link.html", path=path, address=address, counted=counted)
+    return ctx.page("pdf/sheet_link.html", job_id=job.job_id, address=address, counted=counted)
 
 
 @router.post(f"{PATH}/jobs/{{job_id}}/again", response_class=HTMLResponse)

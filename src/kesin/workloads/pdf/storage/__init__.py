@@ -1,20 +1,13 @@
-"""Opens the storage at an address, and says what a backup includes of it."""
-
-from __future__ import annotations
+"""Opens the storage at an address."""
 
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from kesin.workloads.pdf.storage.base import BadKey, StorageBackend, StorageMisconfigured, check_key
 from kesin.workloads.pdf.storage.local import LocalStorage
-
-if TYPE_CHECKING:  # they import much, and processes with limits start for one document
-    from kesin.engine.transfer.backup import BackupFile
-    from kesin.foundation.settings import Settings
 
 _S3_OPTIONS: Final = frozenset({"endpoint", "region", "conditional", "redirect"})
 
@@ -85,22 +78,3 @@ def _open_bucket(parts: SplitResult) -> StorageBackend:
 
 def _first_set(*names: str) -> str:
     return next(filter(None, map(os.environ.get, names)), "")
-
-
-def artifacts_address(settings: Settings) -> str:
-    """Return the configured address of the storage, else a folder beside the database."""
-    return settings.pdf_artifacts or str(settings.data_dir / "artifacts")
-
-
-def backup_files(settings: Settings) -> Iterator[BackupFile | str]:
-    """Yield the folder of the PDFs; a note for what a backup cannot include."""
-    from kesin.engine.transfer.backup import BackupFile
-
-    address = artifacts_address(settings)
-    if address.startswith("s3://"):
-        yield f"PDFs and template versions in {address}: let the bucket keep versions or a replica"
-    else:
-        folder = unquote(urlsplit(address).path) if "://" in address else address
-        yield BackupFile("artifacts", Path(folder))
-    if settings.pdf_templates is not None:
-        yield f"templates in {settings.pdf_templates}: keep them with the source of your programs"

@@ -3,6 +3,7 @@
 import datetime as dt
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from decimal import ROUND_HALF_UP, Decimal
 from functools import wraps
 from typing import Any, Final, NamedTuple
@@ -213,10 +214,8 @@ def _parse_moment(value: object) -> dt.datetime:
     if isinstance(value, dt.date):
         return dt.datetime(value.year, value.month, value.day)  # noqa: DTZ001  # a day has no zone
     if isinstance(value, str) and re.match(r"\d{4}-\d\d-\d\d(?:$|[T ])", value, re.ASCII):
-        try:
+        with suppress(ValueError):
             return dt.datetime.fromisoformat(value)
-        except ValueError:
-            pass
     raise Unprintable("expected a date such as 2026-11-15 or 2026-11-15T09:30:00+03:00")
 
 

@@ -76,6 +76,9 @@ class TemplateVersions:
             raise template_failure(name, "there is no such version")
         return self._read_recent(name, version)
 
+    def has_file(self, known: TemplateVersion) -> bool:
+        return self._storage().exists(_key(known.name, known.version))
+
     def _recent(self, max_age_s: float = REFRESH_S) -> dict[str, TemplateVersionList]:
         now, known = self.clock.monotonic(), self._known
         if known is None or not 0 <= now - known[1] < max_age_s:
@@ -119,10 +122,8 @@ class TemplateVersions:
             if len(row.versions) >= MAX_VERSIONS:
                 why = "a template can have at most %(most)s versions: delete one first"
                 raise RequestConflict(why, most=MAX_VERSIONS)
-            at, by = iso(self._queue.now()) or "", change.by
-            draft = TemplateVersion(
-                name=name, version=version, state="draft", added_at=at, added_by=by
-            )
+            facts = {"version": version, "added_at": iso(self._queue.now()), "added_by": change.by}
+            draft = TemplateVersion.model_validate({"name": name, "state": "draft", **facts})
             row.versions.insert(0, draft)
             change.audit(details={"version": version})
         return draft
