@@ -47,6 +47,10 @@ ON_EACH = {
     "test_settings_lifecycles_and_database_are_checked",
     "test_until_idle_every_due_job_is_handled",
     # workloads
+    "test_a_link_ends_and_its_counter_is_pruned_on_every_database",
+    "test_a_template_goes_from_draft_to_active_and_back_in_every_process",
+    "test_changes_at_the_same_moment_are_all_kept_on_every_database",
+    "test_downloads_are_counted_one_at_a_time_on_every_database",
     "test_a_worker_renders_every_job_and_counts_it",
     "test_job_and_webhook_are_created_together_or_not_at_all",
     "test_several_workers_send_each_delivery_once",

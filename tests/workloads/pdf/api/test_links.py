@@ -205,6 +205,24 @@ def test_downloads_are_counted_one_at_a_time_on_every_database(each):
     assert opened_link(each, url) == (410, "link_ended")
 
 
+def test_a_link_ends_and_its_counter_is_pruned_on_every_database(each):
+    me = each.owner()
+    job_id = each.done(me)
+    limited = link_to(each, me, job_id, expires_in=60, max_downloads=2).json()["url"]
+    endless = link_to(each, me, job_id).json()["url"]
+    links_of = PdfLinks(each.settings, each.queue)
+    for url, code in ((limited, (200, "")), (endless, (200, "")), (endless, (200, ""))):
+        assert opened_link(each, url.removeprefix(BASE)) == code
+    [(left, _, allowed)] = links_of.counted(job_id)
+    assert (left, allowed) == (1, 2)
+    each.clock.advance(60)
+    assert opened_link(each, limited.removeprefix(BASE)) == (410, "link_ended")
+    assert opened_link(each, endless.removeprefix(BASE)) == (200, "")
+    assert links_of.counted(job_id) == []
+    assert (links_of.prune(), links_of.prune()) == (1, 0)
+    each.beat()
+
+
 def test_a_download_that_fails_is_not_counted(own):
     url = new_link(own, max_downloads=1)
     own.shelf.down = True

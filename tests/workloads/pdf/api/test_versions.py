@@ -5,6 +5,7 @@ import json
 import zipfile
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -28,6 +29,7 @@ from kesin.workloads.pdf.services import (
 from tests.web.conftest import actor as actor_of
 from tests.web.conftest import error_of
 from tests.workloads.pdf.batching import TEMPLATE, BatchWorld, opened_batches
+from tests.workloads.pdf.front import at_once
 
 SCHEMA = {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}
 
@@ -168,6 +170,22 @@ def test_a_template_goes_from_draft_to_active_and_back_in_every_process(each_pre
     ]  # fmt: skip
     assert {line.target for line in lines} == {"card"}
     assert json.loads(lines[-2].details or "") == {"before": second, "version": first}
+
+
+def test_changes_at_the_same_moment_are_all_kept_on_every_database(each_press):
+    press = each_press
+    uploads = [partial(press.draft, f"{number} ") for number in range(4)]
+    drafts = at_once(uploads)
+    assert {each["version"] for each in press.listed()["versions"]} == set(drafts)
+    assert {response.status_code for response in at_once([partial(press.act, drafts[0])] * 4)} == {
+        200
+    }
+    changes = [partial(press.act, version) for version in drafts[1:3]]
+    deleted = at_once([*changes, partial(press.act, drafts[3], "delete")])
+    assert [response.status_code for response in deleted] == [200, 200, 204]
+    assert sorted(press.states()) == ["active", "retired", "retired"]
+    stored = {file.key for file in press.world.batches.storage.list("templates")}
+    assert stored == {f"templates/card/{version}.zip" for version in drafts[:3]}
 
 
 def test_an_upload_is_the_same_version_however_it_was_packed(press):
