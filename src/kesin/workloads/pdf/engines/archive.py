@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import pikepdf
-from jinja2 import Environment, Template
 from pikepdf import ContentStreamInstruction, Dictionary, Name, Operator, Stream
 from pikepdf.models.metadata import decode_pdf_date
 
@@ -139,10 +138,12 @@ def _build_metadata(conformance: Collection[str], about: Mapping[str, str], fact
     level = next((LEVELS[each] for each in LEVELS if each in conformance), "")
     dates = {key: decode_pdf_date(about[key]).isoformat() for key in about if "Date" in key}
     values = {"level": level, "accessible": "pdf/ua-1" in conformance, "factur_x": factur_x}
-    return _template().render(about={**about, **dates}, **values).encode()
+    return str(_template().render(about={**about, **dates}, **values)).encode()
 
 
 @cache
-def _template() -> Template:
+def _template() -> Any:
+    from jinja2 import Environment  # the processes that clean and merge PDFs do not need it
+
     text = Path(__file__).with_name("archive.xmp").read_text("utf-8")
     return Environment(autoescape=True, trim_blocks=True).from_string(text)

@@ -6,6 +6,7 @@ A stamp is drawn as outlines of our font, so no font is embedded for it, and mar
 import math
 from collections.abc import Collection, Mapping
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Final
 
 import pikepdf
@@ -13,10 +14,9 @@ from fontTools.pens.basePen import BasePen  # type: ignore[import-untyped]
 from fontTools.ttLib import TTFont  # type: ignore[import-untyped]
 from pikepdf import Dictionary, Name
 
-from kesin.workloads.pdf.config import SHIPPED
 from kesin.workloads.pdf.engines.attachments import Attachment, embed_files
 
-_FONT: Final = SHIPPED / "fonts" / "sans-semibold.woff2"
+_FONT: Final = Path(__file__).parents[1] / "templates/fonts/sans-semibold.woff2"
 _SHARE: Final = 0.8  # of the page that a stamp fills
 _MAX_HEIGHT: Final = 0.2  # of its letters, of the page
 

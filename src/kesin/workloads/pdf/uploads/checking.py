@@ -7,7 +7,7 @@ happens in a process with limits, which is this module.
 import io
 import re
 import zlib
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import pikepdf
 from pikepdf.sanitize import Sanitizer
@@ -18,7 +18,6 @@ from kesin.workloads.pdf.engines.archive import SAVED
 from kesin.workloads.pdf.errors import RenderFailed, TemplateError
 from kesin.workloads.pdf.limits import MAX_UPLOADED_OBJECTS, check_pages
 from kesin.workloads.pdf.templating.pictures import PictureLimits, picture_type
-from kesin.workloads.pdf.uploads.store import Kind
 
 LIMITS: Final = ChildLimits(cpu_s=10, wall_s=60, memory_bytes=1024 * 1024 * 1024)
 DAMAGED: Final = (pikepdf.PdfError, zlib.error, AttributeError, KeyError, TypeError, ValueError)
@@ -29,7 +28,7 @@ _MEDIA_TYPE: Final = re.compile(r"[a-z0-9][a-z0-9.+-]{0,63}/[a-z0-9][a-z0-9.+-]{
 class CheckedFile(NamedTuple):
     """A file that may be stored."""
 
-    kind: Kind
+    kind: Literal["pdf", "file"]  # as its store has them, which this process need not import
     data: bytes
     media_type: str
     pages: int | None = None
