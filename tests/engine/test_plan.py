@@ -64,5 +64,5 @@ def test_a_stopping_worker_claims_no_further_share(queue: Queue):
 
 
 def test_a_plan_without_a_batch_handler_is_refused(queue: Queue):
-    with pytest.raises(ValueError, match="needs a batch_handler"):
+    with pytest.raises(ValueError, match="give a batch_handler"):
         Worker(queue, lambda _job: None, plan=list)

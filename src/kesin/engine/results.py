@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 CANCELLED_CHECK_S = 1.0
 PROGRESS_INTERVAL_S = 1.0
 MAX_TRACEBACK = 4_000  # characters that are stored with a failed job
-_MASKED_TIMES = 10  # so much more of a text is searched for secrets than is stored of it
+_MASKED_TIMES = 10  # how many times what is stored of a text is searched for secrets
 _LONG_PATH = re.compile(r'File "[^"]*?([^/"]+/[^/"]+)"')  # where it is installed tells nothing
 _NOT_RUN = {
     inspect.iscoroutinefunction: (
@@ -188,7 +188,7 @@ def _function(handler: Any) -> Any:
 
 
 def _takes(function: Callable[..., object], arguments: int) -> bool:
-    """Whether a function can be called with so many arguments, as far as it can be known."""
+    """Whether a function can be called with this many arguments, as far as that can be known."""
     try:
         inspect.signature(function).bind(*range(arguments))
     except TypeError:

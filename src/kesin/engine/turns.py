@@ -13,7 +13,7 @@ from typing import Final
 from kesin.lifecycle.model import Job
 from kesin.store.contract import Store
 
-FIRST_TENANTS: Final = 1_000  # a thread's first start is drawn among so many
+FIRST_TENANTS: Final = 1_000  # among how many a thread's first start is drawn
 
 
 class Turns:

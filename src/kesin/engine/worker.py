@@ -56,7 +56,7 @@ log = Logger("kesin.worker")
 
 GRACE_S = 30.0
 CONCURRENCY = 100  # jobs that an async handler gets at once, by default
-CANCEL_S = 2.0  # a cancelled handler may clean up so long
+CANCEL_S = 2.0  # how long a cancelled handler may clean up
 SWEEP_JITTER = 0.25  # pauses between sweeps are shorter by up to this part
 SWEEPER_STOP_S = 5.0
 _NO_OPTIONS: frozenset[str] = frozenset()
@@ -399,7 +399,7 @@ def _check_handlers(
     if (handler is None) == (batch_handler is None):
         raise ValueError("give a handler or a batch_handler, not both")
     if plan is not None and batch_handler is None:
-        raise ValueError("a plan needs a batch_handler: it says how many jobs go together")
+        raise ValueError("a plan decides how many jobs go together: give a batch_handler with it")
     for function in (handler, batch_handler):
         if function is not None:
             require_plain_function(function, batch=function is batch_handler)

@@ -305,7 +305,7 @@ class Meter(NamedTuple):
         return (now + self.per_us - self._since(free_at, now)) * self.claims // self.per_us
 
     def after(self, free_at: int, now: int, taken: int) -> int:
-        """``free_at`` after so many claims."""
+        """``free_at`` after this many claims."""
         return self._since(free_at, now) + -(-taken * self.per_us // self.claims)
 
     def opens_at(self, free_at: int) -> int:

@@ -50,7 +50,7 @@ class Gatherer:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"kesin-{name}")
 
     async def gather(self, size: int, call: Callable[P, T], /, *args: P.args, **kw: P.kwargs) -> T:
-        """Run the call, of a request of so many bytes, with others."""
+        """Run the call, of a request of this many bytes, with others."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._add(_Call(partial(call, *args, **kw), size, future))
         return await future
@@ -144,7 +144,7 @@ def _deliver(
 
 
 class WorkPool:
-    """Runs calls in threads of its own. A call waits for a thread, but only so many calls wait."""
+    """Runs calls in threads of its own. Only a limited number of calls wait for one."""
 
     def __init__(self, name: str, what: str, *, threads: int, waiting: int) -> None:
         self._what = Message(what)

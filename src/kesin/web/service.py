@@ -37,9 +37,9 @@ log = Logger("kesin.service")
 
 HOUSEKEEPING_S: Final = 600.0
 MINUTE_S: Final = 60.0
-NAMES: Final = 3  # an address may try so many times what it may try for one name
+NAMES: Final = 3  # how many times the attempts for one name an address has in all
 PING_S: Final = 2.0  # probes wait shorter than the store's own timeout
-WORKER_SILENT_S: Final = 60.0  # without a success for so long, a worker is unhealthy
+WORKER_SILENT_S: Final = 60.0  # a worker without a success for longer is unhealthy
 SWEEPS_MISSED: Final = 3  # then the sweeper is unhealthy
 
 
@@ -53,7 +53,7 @@ class Supervisor(Protocol):
         """Stop them gracefully; the second call ends the grace period."""
 
     def join(self, grace_s: float) -> None:
-        """Wait so long for them, then kill them."""
+        """Wait for them up to this long, then kill them."""
 
     @property
     def alive(self) -> bool:

@@ -14,7 +14,7 @@ from kesin.store.contract import Store
 from kesin.store.counters import rate_left, rate_of, slots_in_use
 from kesin.store.errors import StoreUnreachable
 
-COLUMNS = ("queue", "jobs", "states", "oldest due", "lease over", "paused")
+COLUMNS = ("queue", "jobs", "states", "oldest due", "expired leases", "paused")
 MAX_TENANTS_SHOWN = 3  # with the slots they use
 
 

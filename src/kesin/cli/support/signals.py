@@ -56,7 +56,7 @@ class Stop:
         self._callbacks.append(callback)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until requested or woken, at most so long; whether a stop was requested by now."""
+        """Wait until requested or woken, or a timeout; return whether a stop was requested."""
         select.select([self._reading], [], [], timeout_s)
         with suppress(BlockingIOError):
             while self._reading.recv(512):

@@ -20,7 +20,7 @@ log = Logger("kesin.processes")
 
 FIRST_PAUSE_S: Final = 0.2
 LONGEST_PAUSE_S: Final = 30.0
-STEADY_S: Final = 10.0  # after so long a life, the first pause again
+STEADY_S: Final = 10.0  # a process that lived longer starts again after the first pause
 POLL_EVERY_S: Final = 0.2  # in a thread, no signal tells of an exited child
 KILL_AFTER_S: Final = 10.0  # beyond the grace period
 
@@ -182,7 +182,7 @@ class WorkerSupervisor:
         self._stop.request()
 
     def join(self, grace_s: float) -> None:
-        """Wait for them so long, then kill them."""
+        """Wait for them up to this long, then kill them."""
         if self._thread.ident is None:
             return
         self._processes.grace_s = min(self._processes.grace_s, grace_s)

@@ -17,7 +17,7 @@ LONGEST_CYCLE: Final = 3  # moves: claim, fail, requeue
 
 @dataclass(frozen=True, slots=True)
 class FoldedEvents:
-    """An event of a history, or so many that repeat it with the moves between them."""
+    """An event of a history, or several that repeat it, with the moves between them."""
 
     events: Sequence[Event]  # newest first
     count: int = 1
@@ -70,7 +70,7 @@ class Relatives(NamedTuple):
     """Jobs before or after a job, masked."""
 
     jobs: tuple[Job, ...] = ()
-    hidden: int = 0  # of the first so many, those that the actor may not see
+    hidden: int = 0  # of the first ones, those that the actor may not see
     more: bool = False  # there are more than these
     pending: int = 0  # of ``jobs``, those that have yet to succeed; of parents, they come first
 
@@ -122,7 +122,7 @@ def _is_pending(commands: Commands, job: Job) -> bool:
 
 
 def _relatives(commands: Commands, actor: Actor, found: Sequence[Job]) -> Relatives:
-    """What the actor may see of the first so many."""
+    """What the actor may see of the first ones."""
     listed = found[:MAX_RELATIVES]
     visible = [job for job in listed if job.queue in commands.queues and commands.sees(actor, job)]
     return Relatives(

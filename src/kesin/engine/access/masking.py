@@ -153,7 +153,7 @@ def masked_input(field_name: str) -> Invalid:
 
 
 def reveal_in_list(reveal: ListReveal, job: Job, masked: Job) -> Job:
-    """The job with so much of it in clear."""
+    """The job with this part of it in clear."""
     if reveal == "texts":
         return masked._replace(
             dedup_key=job.dedup_key, error_message=job.error_message, note=job.note

@@ -159,7 +159,7 @@ class StoreChecker:
                 yield outcome.id
 
     def _check_notes(self, noted: Mapping[str, int]) -> None:
-        """Jobs have so many notes more than before: duplicates and lost claims leave one."""
+        """Jobs have this many more notes than before: duplicates and lost claims leave one."""
         for job_id, n in noted.items():
             before, after = self._notes.get(job_id, 0), len(self._store.notes(job_id))
             if after != before + n:

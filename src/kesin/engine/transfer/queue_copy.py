@@ -109,7 +109,7 @@ class QueueCopy:
         self._resumable = pause is None  # else another copy may run, until this one takes over
         source.pause(self.queue, actor=ACTOR, reason=self._source_reason)
         if pause_of(source, self.queue) == pause_of(target, self.queue):
-            raise CopyRefused("both addresses are of the same store: nothing was copied")
+            raise CopyRefused("both addresses name the same store: nothing was copied")
 
     def count_claimed(self) -> int:
         return self._source_copier.count_claimed(self.queue)

@@ -121,8 +121,7 @@ def restore(
     if overwritten and not replace:
         more = f" and {len(overwritten) - 1} more" if len(overwritten) > 1 else ""
         raise RestoreRefused(
-            f"{overwritten[0]}{more} would be overwritten: move them away, or add "
-            "--replace to lose them"
+            f"{overwritten[0]}{more} would be overwritten: copy what you need, then add --replace"
         )
     total = sum(source.stat().st_size for source, _ in files)
     database = backup.folder / backups.DATABASE

@@ -17,10 +17,10 @@ from kesin.foundation.forks import ForkAware, keep_for_ever
 from kesin.store.notify import RESPONSE_TIMEOUT_S
 from kesin.store.postgres.connection import CONNECTION, TimedConnection
 
-PLAN_S: Final = 10.0  # a plan is used so long
+PLAN_S: Final = 10.0  # how long a plan is used
 REOPEN_S: Final = 30.0  # a connection that failed is opened again no sooner
 MOST_SESSIONS: Final = 2  # of a process, for claims at the same time
-MANY_JOBS: Final = 100  # a claim of so many is worth a connection
+MANY_JOBS: Final = 100  # a claim of this many is worth a connection
 _NEVER: Final = float("inf")
 _CLOCK: Final = SystemClock()
 _SETTINGS: Final = (

@@ -25,7 +25,7 @@ _AWAY = (
 _AWAY_STATES = ("08", "25", "53", "55P03", "57")
 _UNDONE_STATES = ("40",)
 RECONNECT_TIMEOUT_S = 10.0  # then the pool starts over: its pauses double and would reach minutes
-CONNECTION_POLL_S = 1.0  # a thread that waits for a connection repeats its request so often
+CONNECTION_POLL_S = 1.0  # how often a thread that waits for a connection asks again
 
 
 class TransactionRolledBack(StoreUnreachable):

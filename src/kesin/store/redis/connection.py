@@ -20,12 +20,12 @@ from kesin.store.ownership import Ownership
 from kesin.store.redis.program import script
 from kesin.store.redis.replies import QueueUndeclared, TransactionBusy, as_store_error
 
-TRANSACTION_TIMEOUT_S: Final = 5  # the next caller rolls back a transaction idle for so long
+TRANSACTION_TIMEOUT_S: Final = 5  # the next caller rolls back a transaction that was idle longer
 _HOLD_US: Final = TRANSACTION_TIMEOUT_S * SECOND_US
 LOCK_WAIT_S: Final = 30.0
 RESPONSE_TIMEOUT_S: Final = 10.0  # a batch of ten thousand jobs takes Redis about a second
 CONNECT_TIMEOUT_S: Final = 5.0
-UNRESPONSIVE_PAUSE_S: Final = 5.0  # after a timeout, other calls fail at once for so long
+UNRESPONSIVE_PAUSE_S: Final = 5.0  # how long other calls fail at once after a timeout
 MAX_ABANDONED_TRANSACTIONS: Final = 100
 _CLOCK: Final = SystemClock()
 

@@ -111,7 +111,7 @@ class SqlStore(SqlRules):
         *,
         one_by_one: int = 1,
     ) -> list[ClaimedRow]:
-        """Run a claim or a sweep; after a conflict over a slot or key, so many jobs one by one."""
+        """Run a claim or a sweep; after a conflict over a slot or key, take the jobs one by one."""
         if not statements.contested(moves):
             return take(params)
         if statements.lifecycle.limited_claim in moves:

@@ -80,7 +80,7 @@ def _lower(text: str | None) -> str | None:
     return None if text is None else str(text).lower()
 
 
-FORK_WAIT_S: Final = 5.0  # a fork waits so long for each running call; the child is useless then
+FORK_WAIT_S: Final = 5.0  # a fork waits this long for a running call; then the child is useless
 
 
 @dataclass(slots=True, eq=False)

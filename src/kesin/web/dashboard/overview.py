@@ -30,8 +30,8 @@ ALARMING_SHARE: Final = 0.2  # of the jobs that ended within a day
 MAX_SITES_NAMED: Final = 3  # in a sentence
 GROUP: Final = ("queue", "state", "code", "category")  # what a form calls a group by
 MAX_TOGETHER: Final = 50  # groups in one dialog, and sites of one group: the worst
-NO_WORKER_S: Final = MINUTE_S  # due jobs wait so long without any worker
-OVERDUE_S: Final = 15 * MINUTE_S  # due jobs wait so long although workers run
+NO_WORKER_S: Final = MINUTE_S  # how long due jobs may wait without a worker
+OVERDUE_S: Final = 15 * MINUTE_S  # how long due jobs may wait although workers run
 
 
 @dataclass(slots=True)

@@ -43,7 +43,7 @@ class Background:
         self._threads: list[threading.Thread] = []
 
     def every(self, seconds: float | None, action: Callable[[], object]) -> None:
-        """Repeat an action every so many seconds; never for None."""
+        """Repeat an action at this interval in seconds; never for None."""
         if seconds is not None:
             self.run(lambda _: self._repeat(seconds, action))
 
@@ -77,7 +77,7 @@ class DemoContext:
     background: Background
     chance: random.Random  # the same in every run
     shop_key: str  # an API key with the scopes that the parts asked for
-    wait: Callable[[float], bool]  # so many seconds; whether the demonstration is to stop
+    wait: Callable[[float], bool]  # for some seconds; returns whether to stop
 
 
 class Readiness(NamedTuple):

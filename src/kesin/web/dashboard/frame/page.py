@@ -122,7 +122,7 @@ class WorkloadPages:
     heartbeats: Callable[[PageContext, Queue], Sequence[WorkerHeartbeat]] = lambda *_: ()
     warnings: Callable[[PageContext, Queue], Sequence[QueueWarning]] = lambda *_: ()
     health: Callable[[WorkloadContext], HealthCheck] | None = None  # its part of /health/ready
-    overdue_after_s: int | None = None  # due jobs may wait so long without an alarm
+    overdue_after_s: int | None = None  # how long due jobs may wait without an alarm
     # Elements that refresh by themselves, by id: their requests keep no session alive.
     polling_elements: frozenset[str] = frozenset()
     icon: str = ""  # in the navigation, a name of icons.html; empty: that of any queue

@@ -29,8 +29,8 @@ RunState = Literal["waiting", "running", "done", "stopped", "failed"]
 MAX_WAITING: Final = 8
 MAX_ENDED: Final = 5  # ended runs that are kept for each user
 SHOWN_S: Final = 15 * MINUTE_S  # after their end
-SILENT_S: Final = MINUTE_S  # a run without progress for so long has lost its process
-HEARTBEAT_S: Final = SILENT_S // 4  # runs that wait behind another are saved so often
+SILENT_S: Final = MINUTE_S  # a run without progress for longer has lost its process
+HEARTBEAT_S: Final = SILENT_S // 4  # how often runs that wait behind another are saved
 
 
 @dataclass(slots=True)
