@@ -78,7 +78,7 @@ def future(_job: Job) -> Any:
 @pytest.mark.parametrize(
     ("handler", "why"),
     [
-        (coroutine, "returned a coroutine that nothing awaits: return asyncio.run"),
+        (coroutine, "returned a coroutine that nothing awaits: return the result of asyncio.run"),
         (future, "returned a Future that nothing awaits"),
         (lambda _job: (n for n in range(3)), "its code has not run: return a list"),
         (lambda _job: object(), "a handler returns None, a JSON value, Done, Failed, Wait or Act"),

@@ -419,13 +419,13 @@ MUTANTS = {
         "after others",
         edit("unblock", by=("operator",), stage=None),
         {"R9"},
-        says="unblock has parents_done: only a scheduled move",
+        says="unblock has parents_done: it must be a scheduled move",
     ),
     "a second condition beside the parents": Mutant(
         "after others",
         edit("unblock", when=(parents_done, age_over("created_at", 60))),
         {"R9"},
-        says="unblock has parents_done: only a scheduled move",
+        says="unblock has parents_done: it must be a scheduled move",
     ),
     "a key that a waiting job lets go": Mutant(
         "after others",

@@ -312,7 +312,7 @@ REFUSALS = {
         lambda: chain(chained=False),
         "small.fail then='requeue' names no chained move",
     ),
-    "a chain of three": (lambda: chain(then="requeue"), "small.fail chain has two links"),
+    "a chain of three": (lambda: chain(then="requeue"), "small.fail chain has two moves"),
     "a chain that breaks in the middle": (
         lambda: small(replace(FINISH, then="requeue"), REQUEUE, without=(FINISH,)),
         "small.finish requeue does not leave done",

@@ -96,7 +96,7 @@ class NewJob:
             why = Message("after names at most %(most)s jobs", most=MAX_PARENTS)
             raise BadInput("bad_after", "after", why)
         if self.delay_s or self.run_at is not None:
-            both = "a job with after runs when those jobs are done: give no delay_s or run_at"
+            both = "with after, a job runs when those jobs are done: give no delay_s or run_at"
             raise BadInput("bad_after", "after", both)
         unknown = {str(parent) for parent in parents if not is_id(parent)}
         if unknown:

@@ -215,8 +215,8 @@ def unusable_result(result: object) -> BadResult:
         result.close()  # else Python warns of it somewhere else
     if inspect.isawaitable(result):
         return BadResult(
-            f"a handler returned a {kind} that nothing awaits: return asyncio.run(…) of it, or make"
-            " the handler a plain function"
+            f"a handler returned a {kind} that nothing awaits: return the result of asyncio.run(…),"
+            " or make the handler a plain function"
         )
     lazy = inspect.isgenerator(result) or inspect.isasyncgen(result)
     hint = "; its code has not run: return a list of its values" if lazy else ""

@@ -235,7 +235,7 @@ def _check_chain(where: str, lifecycle: Lifecycle, move: Move) -> None:
     if not links or not all(link.chained for link in links):
         _refuse(where, f"then={move.then!r} names no chained move")
     if any(link.then for link in links):
-        _refuse(where, "a chain has two links")
+        _refuse(where, "a chain has two moves: the second one has no then=")
     for link in links:
         if move.to not in link.sources:
             _refuse(where, f"{link.name} does not leave {move.to}")

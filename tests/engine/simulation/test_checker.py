@@ -203,7 +203,7 @@ def test_a_handled_job_is_not_released(claimed: Job):
     checker = WorkerChecker()
     checker.record_claims([claimed])
     checker.begin_handler(claimed)
-    checker.end_handler(claimed, "an answer")
+    checker.end_handler(claimed, "a result")
     with pytest.raises(BrokenPromise, match="after it was worked on"):
         checker.check_outcomes(*released(claimed, done=True))
 
@@ -214,7 +214,7 @@ def test_a_job_that_cannot_be_released_may_be_handled_or_left(claimed: Job):
     checker.check_outcomes(*released(claimed, done=False))
     checker.check_idle([])
     checker.begin_handler(claimed)
-    checker.end_handler(claimed, "an answer")
+    checker.end_handler(claimed, "a result")
     result = canonical_json(Done(signed_result(claimed, 1)).result)
     finish = Change(claimed.id, claimed.claim_seq, result=result)
     checker.check_outcomes("complete", [finish], [Outcome("moved", claimed.id)])

@@ -23,7 +23,7 @@ def sweep(
     queues: QueueNames = None,
     *,
     every: Annotated[
-        float | None, option("SECONDS", "Repeat after this pause until stopped.", min=0.01)
+        float | None, option("SECONDS", "Sweep again after this pause, until stopped.", min=0.01)
     ] = None,
     stage: Annotated[
         list[str] | None, option("STAGE", f"Only this stage: {', '.join(STAGES)}; repeatable.")

@@ -102,7 +102,7 @@ def remove_site(commands: Commands, actor: Actor, site_id: str, confirm: str) ->
         preview = _preview(commands, site_id)
         if preview.open:
             jobs = ", ".join(f"{name}: {n}" for name, n in preview.open.items())
-            why = "the site %(site)s has open jobs (%(jobs)s): let them finish, or fail them first"
+            why = "the site %(site)s has open jobs (%(jobs)s): let them finish, or mark them failed"
             details, site = asdict(preview), repr(site_id)
             raise RequestConflict(why, code="open_jobs", details=details, site=site, jobs=jobs)
         now = accounts.now()

@@ -351,7 +351,7 @@ class WorkerChecker:
             if not self._running.isdisjoint(claims):
                 continue
             for claim in claims:
-                if action == "release" and self._open[claim] == "an answer":
+                if action == "release" and self._open[claim] == "a result":
                     break_promise("conduct", f"{change.id} was released after it was worked on")
                 if action == "release" and not outcome.done:
                     self._unreleased.add(claim)

@@ -122,7 +122,7 @@ class FaultyStore:
             self.kill(f"after {what}")
         if fault == "no response":
             self._world.faults[fault] += 1
-            self._world.record(f"{self._name} gets no answer to {what}")
+            self._world.record(f"{self._name} gets no response to {what}")
             raise StoreUnreachable("the response was lost")
 
     @staticmethod

@@ -213,7 +213,7 @@ class World:
         worker = next(worker for worker in self._workers if worker.store is store)
         with self.checker.recording():
             worker.checker.begin_handler(job)
-        answer: str | None = "an answer"
+        answer: str | None = "a result"
         try:
             result = await self._run_handler(worker, job)
             answer = "release" if isinstance(result, Act) and result.action == "release" else answer
@@ -299,8 +299,8 @@ class World:
             run_at=self.clock.time_us + dice.choice((0, SECOND_US)),
         )
         options = dice.options(action)
-        actor = dice.choice((claim.worker or "worker", "somebody else"))
-        with self._process("a late answer", step) as queue:
+        actor = dice.choice((claim.worker or "worker", "another worker"))
+        with self._process("a late result", step) as queue:
             for _ in range(dice.choice((1, 1, 2))):
                 apply_changes(queue, action, [change], actor=actor, options=options)
 

@@ -319,7 +319,7 @@ def check_parents(lifecycle: Lifecycle) -> Iterator[BrokenRule]:
         for guard in (guard for guard in move.when if guard.kind in sources):
             sources[guard.kind] |= set(move.sources)
             if move.by != ("clock",) or move.stage != "settle" or len(move.when) > 1:
-                why = "only a scheduled move, in the stage settle, and under this guard alone"
+                why = "it must be a scheduled move of the stage settle, with no other guard"
                 yield BrokenRule("R9", f"{move.name} has {guard.kind}: {why}")
             for source in move.sources:
                 if _needs_key(lifecycle, move, source) or lifecycle.capacity_of(move):

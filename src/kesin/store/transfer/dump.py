@@ -114,7 +114,7 @@ class Dump(ABC):
         if contents and not replace:
             raise RestoreRefused(
                 f"{where} holds {', '.join(contents)}: restore elsewhere, or back it up and add"
-                " --replace to lose it"
+                " --replace to overwrite it"
             )
 
 
