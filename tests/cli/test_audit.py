@@ -61,7 +61,7 @@ def test_a_changed_row_is_found(kesin, fill, tmp_path):
     tamper(tmp_path / "data" / "kesin.db", f"UPDATE job SET error_code = 'X' WHERE id = '{job}'")
     answer = kesin("audit", "verify")
     assert answer.code == 1
-    assert answer.err == f"kesin: {job}: error_code is 'X', its events say None\n"
+    assert answer.err == f"kesin: {job}: error_code is 'X', expected None\n"
     report = kesin("audit", "verify", "--json")
     assert (report.code, report.json[0]["different"]) == (1, 1)
 
@@ -71,7 +71,7 @@ def test_a_changed_counter_is_found(kesin, fill, tmp_path):
     tamper(tmp_path / "data" / "kesin.db", "UPDATE flow SET n = n + 1")
     answer = kesin("audit", "verify")
     assert answer.code == 1
-    assert "the count of default/ready is 3, its events say 4" in answer.err
+    assert "the count of default/ready is 3, expected 4" in answer.err
 
 
 def test_every_event_is_exported_as_a_line(kesin, worked):

@@ -227,7 +227,7 @@ def test_a_difference_shows_both_values_and_their_number_is_limited(
 ):
     [difference] = tampered(f"UPDATE job SET max_attempts = 9 WHERE id = {ONE_JOB}")
     assert (difference.row, difference.replayed) == (9, 5)
-    assert str(difference) == f"{difference.job_id}: max_attempts is 9, its events say 5"
+    assert str(difference) == f"{difference.job_id}: max_attempts is 9, expected 5"
     assert len(tampered("UPDATE job SET max_attempts = 9", max_differences=2)) == 2
 
 

@@ -26,7 +26,7 @@ def main() -> None:
 
 
 def _print_plain_help() -> bool:
-    """Print the help as it is outside a terminal; False if it is not asked for, or differs here."""
+    """Print the help as it is outside a terminal; False if not requested, or if it differs here."""
     if sys.argv[1:] not in (["--help"], ["-h"]) or sys.stdout.isatty():
         return False
     from kesin.workloads import has_plug_ins

@@ -34,7 +34,7 @@ class Difference:
     replayed: object
 
     def __str__(self) -> str:
-        return f"{self.job_id}: {self.subject} is {self.row!r}, its events say {self.replayed!r}"
+        return f"{self.job_id}: {self.subject} is {self.row!r}, expected {self.replayed!r}"
 
 
 @dataclass(slots=True)
@@ -151,7 +151,7 @@ def undeclared(store: Store, queue: str) -> Iterator[Difference]:
         if declared is None:
             continue
         if not declared:
-            yield Difference(queue, edge, "accepted", "in no version of the rules")
+            yield Difference(queue, edge, "accepted", "declared in the rules")
             continue
         settable = reduce(or_, (each.mask for each in declared))
         if effects.mask & ~settable:
@@ -169,9 +169,10 @@ def _changed_versions(queue: str, versions: list[RulesVersion]) -> Iterator[Diff
     for before, version in zip([None, *versions], versions, strict=False):
         subject = f"version {version.version} of the rules"
         if version.version and version.fingerprint != fingerprint_of(version.definition):
-            yield Difference(queue, subject, "stored", "not of its fingerprint")
+            yield Difference(queue, subject, "changed", "unchanged")
         if before is not None and version.version != before.version + 1:
-            yield Difference(queue, subject, "stored", f"not after {before.version}")
+            after = f"after version {version.version - 1}"
+            yield Difference(queue, subject, f"after version {before.version}", after)
         if before and before.version and version.virtual_time and not before.virtual_time:
             yield Difference(queue, f"the clock of {subject}", "injected", "the database's")
 

@@ -292,7 +292,7 @@ class RunContext:
         if fraction is not None and not (number and 0 <= fraction <= 1):
             raise BadResult(f"the progress of a job must be a number from 0 to 1, got {fraction!r}")
         if message is not None and not isinstance(message, str):
-            raise BadResult(f"the message of a progress must be text, got {message!r}")
+            raise BadResult(f"the progress message must be text, got {message!r}")
         now = self._queue.clock.monotonic()
         if now - self._said_at >= PROGRESS_INTERVAL_S or fraction == 1:
             self._said_at = now

@@ -73,7 +73,7 @@ class Schedule:
 
     def latest(self, now_us: int, count: int) -> list[int]:
         """The latest ticks up to now, newest first."""
-        # Counted back from an hour that comes for the second time, some would be passed by.
+        # Counted back from an hour that comes for the second time, some would be skipped.
         repeated = datetime_of(now_us).astimezone(ZoneInfo(self.timezone)).fold
         ticks = self._ticks(now_us + repeated * 7_200_000_000, back=True)  # beyond it
         return list(islice((at for at in ticks if at <= now_us), count))

@@ -1,4 +1,4 @@
-"""Whose turn it is: each thread claims on behind the tenant it served last.
+"""Whose turn it is: each thread's next claim begins after the tenant it served last.
 
 With T tenants waiting, the k-th job in its tenant's line is in the k·⌈T/b⌉-th claim of b jobs by
 any one thread at the latest. Nothing is stored: a crash loses only a starting point.
@@ -26,7 +26,7 @@ class Turns:
         self._local = threading.local()
 
     def after(self) -> str:
-        """The tenant behind which this thread's next claim begins."""
+        """The tenant after which this thread's next claim begins."""
         after: str | None = getattr(self._local, "after", None)
         if after is None:
             tenants = self._store.ready_tenants(self._queue, FIRST_TENANTS)
@@ -34,7 +34,7 @@ class Turns:
         return after
 
     def advance(self, jobs: Sequence[Job]) -> None:
-        """Go on behind the tenants that a claim served."""
+        """Continue after the tenants that a claim served."""
         if jobs:
             self._local.after = next_turn(self.after(), jobs)
 

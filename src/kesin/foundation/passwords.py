@@ -34,7 +34,7 @@ _NEIGHBOURS: Final = frozenset(
     )
     for pair in pairwise(line)
 )
-# The commonest words that people write in front of or behind a few digits.
+# The commonest words that people write before or after a few digits.
 _COMMON_WORDS: Final = """
     abc abcd abcdef access admin administrator adminadmin asd asdf asdfgh azerty baseball batman
     besiktas changeit changeme computer default demo dragon fenerbahce football galatasaray guest

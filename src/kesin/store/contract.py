@@ -237,7 +237,7 @@ class Store(Notified, ABC):
 
     @abstractmethod
     def _write_progress(self, queue: str, claim: HeldClaim, said: dict[str, Any]) -> bool:
-        """Write what is said of a claimed job, and when; False if the claim was lost."""
+        """Write the progress of a claimed job, and its time; False if the claim was lost."""
 
     @abstractmethod
     def progress(self, queue: str, ids: Sequence[str]) -> dict[str, Progress]:

@@ -201,7 +201,7 @@ class Directory(AuditLog):
     def metadata_page(
         self, workload: str, site: str, *, after: str = "", skip: int = 0, limit: int
     ) -> list[MetadataEntry]:
-        """Some entries of a site, in the order of their names: those behind a name."""
+        """Some entries of a site, in the order of their names, from after a name on."""
         params = {"workload": workload, "site": site, "after": after, "skip": skip, "most": limit}
         return [MetadataEntry._make(row) for row in self._read("fact_page", **params)]
 

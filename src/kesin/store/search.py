@@ -29,7 +29,7 @@ _MARKED: Final = {
 _UPPER: Final = {letter: letter.lower() for letter in "BDFHJKLMPQRTVWXZ"}
 FOLDED: Final = _UPPER | {sign: plain for plain, signs in _MARKED.items() for sign in signs}
 _TABLE: Final = str.maketrans(FOLDED)
-AFTER_ALL: Final = "\U0010ffff"  # behind every text that begins the same
+AFTER_ALL: Final = "\U0010ffff"  # sorts after every text with the same beginning
 
 
 def fold(text: str) -> str:

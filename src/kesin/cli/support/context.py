@@ -188,7 +188,7 @@ def _require_no_arguments(name: str, function: Callable[..., Any]) -> None:
     """Checked before the call: a TypeError from inside the function is an error of its own."""
     try:
         signature = inspect.signature(function, follow_wrapped=False)  # as it is called
-    except (TypeError, ValueError):  # it does not say what it takes
+    except (TypeError, ValueError):  # its parameters are unknown
         return
     try:
         signature.bind()

@@ -129,7 +129,7 @@ class Commands:
     def count(
         self, actor: Actor, name: str, where: Filter, *, limit: int, **between: str
     ) -> JobCount:
-        """How many jobs match; no search in what is masked is counted, as that would tell it."""
+        """How many jobs match; no search in masked fields is counted, as that would reveal them."""
         queue, narrowed = self.queue(actor, name), self.narrow(actor, name, where)
         searched = where.text or where.contains or where.dedup_key or where.search
         if searched and not actor.has("reveal"):

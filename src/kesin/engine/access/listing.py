@@ -94,7 +94,7 @@ def title_of(title: str, payload: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    """A value of a title; a masked one tells no job from others."""
+    """A value of a title; a masked one does not distinguish jobs."""
     return str(value) if isinstance(value, str | int | float) and MASK not in str(value) else ""
 
 

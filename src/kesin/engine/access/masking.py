@@ -300,7 +300,7 @@ def masked_page(
     *,
     fields: Sequence[str] = (),
 ) -> Page:
-    """The jobs that match as shown, filled up: a short page would tell what is masked."""
+    """The jobs that match as shown, filled up: a short page would reveal what is masked."""
     jobs = _matching(page, masking, where, fields)
     if len(jobs) == len(page.jobs):
         return Page(jobs, page.cursor)

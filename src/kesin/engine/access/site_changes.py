@@ -37,7 +37,7 @@ def create_site(
     like: str | None = None,
     **given: str | None,
 ) -> tuple[Site, bool]:
-    """Add a site, what is not given as ``like`` has it; False if it exists with these values."""
+    """Add a site, with the values of ``like`` for the rest; False if it exists like that."""
     accounts.require(actor, "admin", "site.add", site=site_id)
     directory = accounts.directory
     values: dict[str, Any] = {name: value for name, value in given.items() if value is not None}

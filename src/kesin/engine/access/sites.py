@@ -87,7 +87,7 @@ class RefusalCounter:
                 del self._windows[actor]
 
     def take(self, now: int | None = None) -> list[CountedRefusals]:
-        """Remove and return what is to be written: of minutes that are over, or with None, all."""
+        """Remove and return the counts to write: those of past minutes, or with None all."""
         with self._lock:
             over = [w for w in self._windows.values() if now is None or _is_over(w, now)]
             for window in over:
@@ -178,7 +178,7 @@ class Sites:
         )
 
     def write_counted_refusals(self, *, unfinished: bool = False) -> None:
-        """Write what is counted: of minutes that are over, and if asked of unfinished ones."""
+        """Write the counts of past minutes, and on request those of unfinished minutes."""
         for counted in self._refusals.take(None if unfinished else self.now()):
             self._write_counted(counted)
 

@@ -68,7 +68,7 @@ class Oracle(MoveOracle):
         for job in self.rows.values() if returned < kwargs["limit"] else ():
             waits = job.state in self.lifecycle.waiting_states and job.id not in moved
             if waits and self._parents_after(job.id) != "pending":
-                break_promise("settle", f"{job.id} still waits, and its parents are at rest")
+                break_promise("settle", f"{job.id} still waits, though its parents are at rest")
         return moved
 
     def _parents_after(self, job_id: str) -> ParentMark:
@@ -123,7 +123,7 @@ class Oracle(MoveOracle):
                 self.meters[tenant] = meter.after(free_at, now, taken)
 
     def _check_turns(self, jobs: list[Job], kwargs: dict[str, Any], context: MoveContext) -> None:
-        """No tenant gets more than its share, and none is passed by for one whose turn is later."""
+        """No tenant gets more than its share, and none is skipped for one whose turn is later."""
         if kwargs.get("ids") is not None or not jobs:
             return
         given = Counter(job.tenant for job in jobs)

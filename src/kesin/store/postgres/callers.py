@@ -145,7 +145,7 @@ def _by_psycopg(connection: AsyncConnection[Any]) -> _Fetch:
 
 
 def _by_sqlalchemy(connection: Any) -> _Fetch:
-    from sqlalchemy import text  # who has such a connection has it
+    from sqlalchemy import text  # installed, as the connection is one of it
 
     async def fetch(sql: str, values: Sequence[Any]) -> Sequence[Any] | None:
         params = {f"p{place}": value for place, value in enumerate(values)}

@@ -31,7 +31,7 @@ _SETTINGS: Final = (
 
 
 class PlannedClaims(ForkAware):
-    """Runs one claim at a time, the next one another; who cannot be served uses the pool."""
+    """Runs one claim at a time, the next one another; other callers use the pool."""
 
     def __init__(self, url: str, most: int = MOST_SESSIONS) -> None:
         self._url = url

@@ -1,9 +1,9 @@
 """The claim of a queue whose claims are limited, in PostgreSQL: it counts slots and rates itself.
 
 Slots have numbers, so that the unique index keeps the limit whatever happens. A claim takes numbers
-that no job has and whose advisory lock it gets: others pass them by. A lock is for a block of
+that no job has and whose advisory lock it gets: others skip them. A lock is for a block of
 numbers, so that a large claim needs few. A tenant's rate is a row of ``meter``, which the claim
-locks; others pass a locked tenant by. What still slips between the snapshot and the lock is a
+locks; others skip a locked tenant. What still slips between the snapshot and the lock is a
 unique violation, and the claim is repeated.
 
 While a job has a number above a lowered limit, claims take the lowest free ones without a lock:

@@ -170,7 +170,7 @@ class Statements:
 
     @_built_once
     def turns(self, *, named: bool) -> str:
-        """The tenants in the order of their turns: by name, behind the one served last."""
+        """The tenants in the order of their turns: by name, after the one served last."""
         return self._fill("turns_named" if named else "turns_ready")
 
     @_built_once

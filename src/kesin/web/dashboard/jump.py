@@ -36,7 +36,7 @@ class JumpTarget(NamedTuple):
     key: str = ""
 
     def rank(self, wanted: str) -> int:
-        """0 if a word, the title or the key is what is wanted, 1 if one begins so, else 2."""
+        """0 if a word, the title or the key is the text, 1 if one begins with it, else 2."""
         title, end = self.title.casefold(), self.path.rpartition("/")[2]
         words = (title, *title.split(), self.key.casefold(), end)
         return 0 if wanted in words else 2 - any(word.startswith(wanted) for word in words)
