@@ -2,7 +2,7 @@
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -125,7 +125,7 @@ def front_over(store: Store, folder: Path, **settings: Any) -> Iterator[Front]:
         yield front
 
 
-def at_once(calls: list[Callable[[], Any]]) -> list[Any]:
+def at_once(calls: Sequence[Callable[[], Any]]) -> list[Any]:
     """Run all functions at the same moment; return their results."""
     start = threading.Barrier(len(calls))
 

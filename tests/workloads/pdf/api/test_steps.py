@@ -153,7 +153,7 @@ def test_a_part_must_be_an_upload_or_a_template_that_the_owner_may_use(front, me
 def test_parts_come_in_the_order_in_which_they_are_added(sealed):
     me = sealed.owner()
     ours = {"template": "invoice", "variables": {**SAMPLE, "number": "F-second"}}
-    then = [
+    then: list[dict[str, Any]] = [
         {"append": {"upload": upload(sealed, me, one_page("terms"))}},
         {"prepend": {"upload": upload(sealed, me, one_page("cover"))}},
         {"append": {"template": "invoice", "variables": ours["variables"]}},
