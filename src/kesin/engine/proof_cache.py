@@ -1,4 +1,4 @@
-"""Proofs by the declaration and the prover's source; `scripts/remember-proofs.py` writes them."""
+"""Cached proofs, by declaration and prover's source; `scripts/remember-proofs.py` writes them."""
 
 import hashlib
 import json

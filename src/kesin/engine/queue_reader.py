@@ -1,4 +1,4 @@
-"""The reading half of a queue: jobs, pages, histories, counts, and what stands beside a job."""
+"""The reading half of a queue: jobs, pages, histories, counts, and what is shown beside a job."""
 
 import threading
 from collections.abc import Sequence

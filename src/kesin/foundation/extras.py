@@ -1,4 +1,4 @@
-"""The libraries of each extra, imported where they are first used, and a missing one's extra."""
+"""The libraries of each extra, imported on first use, and the extra that brings a missing one."""
 
 from collections.abc import Iterator, Mapping
 from functools import cache

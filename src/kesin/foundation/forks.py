@@ -1,4 +1,4 @@
-"""Forks: a child has one thread, locks that stay taken, its parent's sockets and randomness."""
+"""Forks: a child has one thread, and inherits held locks, sockets and random state."""
 
 import ctypes
 import os

@@ -1,4 +1,4 @@
-"""Passwords, hashed slowly as people guess them; tokens and keys, hashed fast; none is stored."""
+"""Passwords are hashed slowly, as they can be guessed; tokens and keys fast. None is stored."""
 
 import hashlib
 import hmac

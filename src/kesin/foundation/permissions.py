@@ -18,7 +18,7 @@ SCOPE_PURPOSES: Final[dict[Scope, str]] = {
     "oci:ingest": "post conversions of its site",
     "oci:script": "export and acknowledge conversions of its site",
     "pdf": "request PDFs and download its own",
-    "pdf:html": "with pdf: request PDFs of any HTML",
+    "pdf:html": "with pdf: request PDFs from any HTML",
     "optiplan": "send orders and customers",
     "read": "see jobs",
     "operate": "see jobs and act on them",

@@ -1,4 +1,4 @@
-"""Contradictions that reading a declaration shows; that every job ends is for ``proof``."""
+"""Finds contradictions in a declaration; ``proof`` proves that every job ends."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class UnknownParents(StoreError):
     """Jobs that a new job was to come after are not in this store."""
 
     def __init__(self, ids: Collection[str]) -> None:
-        super().__init__(f"after names no job of this store: {', '.join(sorted(ids))}"[:200])
+        super().__init__(f"after names jobs not in this store: {', '.join(sorted(ids))}"[:200])
         self.ids = frozenset(ids)
 
 

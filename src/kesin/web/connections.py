@@ -1,4 +1,4 @@
-"""Limits of connections and deadlines of requests: else slow or silent clients hold them all."""
+"""Limits of connections, deadlines of requests: or slow and silent clients would hold them all."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Routes that are loaded when they are needed: few are, before the first answer."""
+"""Routes that are loaded after the start, or when they are first needed."""
 
 import asyncio
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""`kesin backup` and `kesin restore`: the whole installation in a folder, and back."""
+"""`kesin backup` and `kesin restore`: write the installation into a folder, and restore it."""
 
 from contextlib import closing
 from functools import partial

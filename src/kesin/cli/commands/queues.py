@@ -1,4 +1,4 @@
-"""`kesin pause`, `kesin resume` and `kesin enqueue`: what a queue hands out and takes in."""
+"""`kesin pause`, `kesin resume` and `kesin enqueue`: stop and resume claims, add jobs."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""`kesin schedule`: list schedules, and enqueue a job of one."""
+"""`kesin schedule`: list schedules, and enqueue the job of a schedule now."""
 
 from typing import Annotated, Any
 

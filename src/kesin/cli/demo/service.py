@@ -115,7 +115,7 @@ def run_service(known: Workloads, port: int | None, log: TextIO) -> Iterator[Run
 
 @contextmanager
 def _sockets(settings: Settings, port: int | None) -> Iterator[list[socket.socket]]:
-    """The port that was asked for; else the usual one, or any if that is taken."""
+    """The requested port; otherwise the usual one, or any free one if that is taken."""
     with ExitStack() as stack:
         try:
             taken = stack.enter_context(bind_sockets(HOST, settings.port if port is None else port))

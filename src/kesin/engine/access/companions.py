@@ -1,4 +1,4 @@
-"""What stands beside a job: its history in short, its progress, its parents and children."""
+"""What is shown beside a job: a short history, its progress, its parents and children."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

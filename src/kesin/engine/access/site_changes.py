@@ -1,4 +1,4 @@
-"""A site like another one, and the removal of a site, whose jobs and audit lines stay."""
+"""Adds a site like another one, and removes a site, whose jobs and audit lines stay."""
 
 import json
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Checks promises after every call, with a history of its own: a rewritten one is detected."""
+"""Checks promises after every call; keeps its own history, so a rewritten one is detected."""
 
 import hashlib
 from collections import Counter

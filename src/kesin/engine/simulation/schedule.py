@@ -1,4 +1,4 @@
-"""Steps drawn from a seed, plain data: without some of them a history is valid, so it shrinks."""
+"""Steps drawn from a seed, as data: any of them may be left out, which shortens a history."""
 
 import random
 from collections.abc import Iterator
