@@ -109,7 +109,7 @@ class Move:
 
     @property
     def callable(self) -> bool:
-        """Whether a caller can request it by name: it moves an existing job, by itself."""
+        """Whether a caller can request it by name: it moves an existing job, and is not chained."""
         return not (self.chained or self.creates)
 
     @property

@@ -185,7 +185,7 @@ class Oracle(MoveOracle):
                 until = max(until, min(now + kwargs["lease_us"], claimed_at + longest))
                 renewed[job_id] = job._replace(lease_until=until)
         if returned != set(renewed):
-            break_promise("lease", f"a renewal kept {sorted(returned)}; held are {sorted(renewed)}")
+            break_promise("lease", f"a renewal kept {sorted(returned)}, not {sorted(renewed)}")
         return renewed
 
     # Actions
