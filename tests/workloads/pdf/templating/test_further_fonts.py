@@ -136,7 +136,7 @@ class TestFontLimits:
     def test_all_files_may_be_so_large(self, folder: Path):
         for name in ("a", "b"):
             (folder / f"{name}.woff2").write_bytes(REGULAR)
-        why = "template fonts/b.woff2: with it, all exceed 34 KiB"
+        why = "template fonts/b.woff2: with it, the fonts exceed 34 KiB"
         assert refusal(folder, pdf_all_fonts_kib=34).message == why
         assert load_pdf_templates(Settings(pdf_fonts=folder, pdf_all_fonts_kib=35))
 
