@@ -50,7 +50,10 @@ def page_loop() -> bytes:
 
 def object_bomb(zeros: int) -> bytes:
     """A PDF whose index of objects is a stream that grows a thousandfold."""
-    table = zlib.compress(bytes(zeros), 9)
+    packer, parts = zlib.compressobj(9, wbits=-15), 100  # which are alike, and packed once
+    part = packer.compress(bytes(zeros // parts)) + packer.flush(zlib.Z_FULL_FLUSH)
+    checksum = (zeros % 65521 << 16 | 1).to_bytes(4, "big")
+    table = b"\x78\xda" + part * parts + packer.flush() + checksum
     head = b"%%PDF-1.5\n1 0 obj\n<</Type/XRef/Size %d/W[1 2 1]/Root 2 0 R" % (zeros // 4)
     head += b"/Filter/FlateDecode/Length %d>>\nstream\n" % len(table)
     return head + table + b"\nendstream\nendobj\nstartxref\n9\n%%EOF"
