@@ -194,7 +194,7 @@ def test_a_failed_order_is_retried_while_that_helps_and_reissued_once(world):
 
 def test_a_pdf_is_downloaded_cancelled_or_made_again(world):
     done, waiting = create_pdf(world), world.job("nur", queue="pdf")
-    assert labels(world, done) == [("Download", "first")]
+    assert labels(world, done) == [("Download", "first"), ("Create link…", "")]
     assert offered(world, done)[0].path == f"/pdf/jobs/{done}/download"
     assert offered(world, done, "operator") == []
     assert labels(world, waiting) == labels(world, waiting, "operator") == [("Cancel", "ends")]
