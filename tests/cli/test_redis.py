@@ -68,7 +68,7 @@ def test_jobs_left_in_the_database_are_reported_until_they_are_copied(
     def left_behind() -> dict[str, int]:
         checks = kesin("doctor", "--json").json["checks"]
         left = [check for check in checks if "store copy" in check["remedy"]]
-        return {check["name"]: int(check["found"].split()[0]) for check in left}
+        return {check["name"]: int(check["found"].split()[-1]) for check in left}
 
     assert left_behind() == {"pdf before redis": 2, "pdf_webhooks before redis": 1}
     started = kesin("serve", "--no-workers", "--host", "0.0.0.0", "--port", 0)
