@@ -82,7 +82,7 @@ def templates(
     lang: Annotated[str, option("LANG", "The language of the sample, such as en.")] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """List the templates and their uploaded versions, or show one of them.
+    """List the templates and their versions, or show one.
 
     Every template is rendered with its sample, and the reason is shown if that fails. With a
     name, prints the schema and a sample of the variables as JSON.
