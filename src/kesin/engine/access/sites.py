@@ -361,7 +361,7 @@ def _validated_site(site: Site) -> Site:
     if site.currency not in CURRENCIES:
         raise invalid_field(
             "currency",
-            "%(currency)s is not a currency of ISO 4217, such as TRY",
+            "%(currency)s is not an ISO 4217 currency code; example: TRY",
             currency=repr(site.currency),
         )
     if not storable(site.name).strip() or len(site.name) > 200:  # noqa: PLR2004

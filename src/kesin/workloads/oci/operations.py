@@ -192,7 +192,7 @@ def _warnings(site: SiteContext, stats: SiteStats) -> Iterable[tuple[str, str]]:
         yield "STUCK_PROCESSING", Message("rows past their lease: %(n)s", n=stats.stuck)
     if stats.expiring_soon:
         n, days = stats.expiring_soon, EXPIRES_SOON_DAYS
-        sentence = "rows too old for Google within %(days)s days: %(n)s"
+        sentence = "rows that become too old for Google within %(days)s days: %(n)s"
         yield "EXPIRING_SOON", Message(sentence, n=n, days=days)
     if site.is_paused:
         yield "PAUSED", "the site or the whole queue is paused"

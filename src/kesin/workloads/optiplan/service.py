@@ -303,7 +303,7 @@ class OrderService:
     def _approve_for(self, actor: Actor, job_id: str, phone: str) -> None:
         job = self._get_job(job_id)
         if normalise_phone(str(field_of(job.payload, "order.customer_phone") or "")) != phone:
-            problem = "is not the order's: the order would be held again at once"
+            problem = "is not the order's phone number: the order would be held again at once"
             raise FieldProblem(("phone",), problem).as_problem()
         if job.state == "FAILED":
             why = "the order is %(state)s now: nothing was changed"

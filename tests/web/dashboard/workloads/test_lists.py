@@ -179,7 +179,7 @@ def test_the_order_goes_both_ways_and_rows_follow(listed, monkeypatch):
         assert count(text) == "2 of 3 jobs"
         assert "data-sort=" not in text, "only a part of the rows is here"
         assert '<thead title="More jobs match than are shown, so only Created' in text
-        assert "Only sorting by Created includes all that match." in text
+        assert "Only sorting by Created covers all matching jobs." in text
         assert f'data-cursor="{wanted[1]}"' in text
         after = f"?part=more&cursor={wanted[1]}&shown=2&order={order}"
         assert shown(listed.get(after)) == wanted[2:]

@@ -32,7 +32,7 @@ class RowAccepted:
 
     code: str | None = None
     message: str = ""
-    note: Mapping[str, Any] | None = None  # request id and details for Google's support
+    note: Mapping[str, Any] | None = None  # request id and details for Google support
 
 
 @dataclass(frozen=True, slots=True)

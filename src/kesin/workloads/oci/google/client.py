@@ -75,7 +75,7 @@ def failure_of(response: GoogleResponse) -> RequestFailure:
 
 
 def event_note(request_id: str, **more: Any) -> dict[str, Any] | None:
-    """Build the note of a row's event, for Google's support."""
+    """Build the note of a row's event, for Google support."""
     return {"requestId": request_id, **more} if request_id else more or None
 
 
