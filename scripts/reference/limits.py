@@ -115,7 +115,7 @@ def _in_units(value: float, units: tuple[tuple[str, int], ...], smallest: str) -
 
 def _grouped(value: float) -> str:
     """Digits in groups of three; no decimals of a whole number."""
-    return f"{int(value) if value == int(value) else value:,}".replace(",", " ")
+    return f"{int(value) if value == int(value) else value:,}"
 
 
 def _longest(pattern: re.Pattern[str]) -> int:

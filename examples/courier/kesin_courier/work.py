@@ -20,7 +20,7 @@ def verdict(reply: Reply) -> Done | Failed | Act:
     family = reply.status // 100
     if family == 2:
         return Done({"status": reply.status})
-    said = f"the receiver answered {reply.status}: {reply.text}"
+    said = f"the receiver responded with {reply.status}: {reply.text}"
     if family == 3:
         return Failed("REDIRECTED", said)
     code = f"HTTP_{reply.status}"
