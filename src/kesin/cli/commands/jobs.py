@@ -90,7 +90,7 @@ def list_jobs(
                 job.id,
                 title_of(job) or job.dedup_key,
                 *records.cells(job, "state", "tenant"),
-                f"{job.attempt_count} of {job.attempt_base + job.max_attempts}",
+                f"{job.attempt_count - job.attempt_base} of {job.max_attempts}",
                 *records.cells(job, "moved_at", "error_code"),
                 (job.error_message or "")[:MESSAGE_WIDTH],
             ]
@@ -181,7 +181,8 @@ def print_job(job: Job, names: Definition | None, phase: str, progress: Progress
         "priority": PRIORITIES.get(job.priority),
         "state": f"{job.state} ({phase})",
         "progress": _progress(progress),
-        "attempts": f"{job.attempt_count}, {job.attempts_left} left",
+        "attempts": f"{job.attempt_count - job.attempt_base} of {job.max_attempts}",
+        "attempts in all": job.attempt_count if job.attempt_base else None,
         "retries": job.retry_count or None,
         "flags": ", ".join(records.flag_names(job.flags, names)),
         "worker": job.worker,

@@ -227,7 +227,8 @@ def check_upgrade(
     name: Name,
     *,
     queue: Annotated[
-        str | None, option("QUEUE", "The queue; by default, the one with the name of the lifecycle.")
+        str | None,
+        option("QUEUE", "The queue; by default, the one named like the lifecycle."),
     ] = None,
     against: Annotated[
         Path | None, option("FILE", "Compare with the rules in a file, not in a store, for CI.")

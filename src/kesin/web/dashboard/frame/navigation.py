@@ -44,7 +44,8 @@ def navigation(ctx: PageContext, at: str = "") -> list[NavEntry]:
     if not ctx.actor.has("read"):
         return _with_bar(entries)
     grouped = [*_queue_entries(ctx, path), *page_entries(ctx, path)]
-    for group in dict.fromkeys(entry.group for entry in grouped):
+    shipped = {workload.group for workload in ctx.service.workloads.values()}
+    for group in sorted(dict.fromkeys(e.group for e in grouped), key=shipped.__contains__):
         [first, *others] = [entry for entry in grouped if entry.group == group]
         entries += [first, *(replace(entry, nested=True) for entry in others)]
     return _with_bar(entries)

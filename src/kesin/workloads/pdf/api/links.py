@@ -81,7 +81,7 @@ def links_router(loader: PdfServiceLoader) -> APIRouter:
     def follow_pdf_link(
         request: Request, job_id: str, query: Annotated[links.LinkQuery, Query()]
     ) -> Response:
-        """The PDF, without signing in; a link with a download limit always returns the whole file."""
+        """The PDF, without signing in; with a download limit, always the whole file."""
         services, only_head = loader.services, request.method == "HEAD"
         found = services.jobs.get_job(job_id) if is_id(job_id) else None
         job = services.links.require_valid(found, query)

@@ -161,7 +161,8 @@ def check_template(services: PdfServices, name: str) -> PdfTemplate:
     try:
         return require_template(services, name)
     except refusals.NotFound:
-        why = "there is no such template here: GET /pdf/templates lists them"
+        named = "KESIN_PDF_ALLOWED_TEMPLATES does not name it"
+        why = f"there is no such template here, or {named}: GET /pdf/templates lists the others"
         raise template_error(why) from None
 
 

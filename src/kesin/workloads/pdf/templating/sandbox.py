@@ -178,6 +178,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
         """Name the missing variable if the template contains the name; else it may be a value."""
         source = self._sources.get(file, "")
         for part in reversed(message.split("'")[1::2]):
+            if part.isidentifier() and re.search(rf"\bt\.{part}\b", source):
+                return Message("%(name)s is missing in texts.json", name=f"'{part}'")
             if part.isidentifier() and re.search(rf"\b{part}\b", source):
                 return Message("%(name)s is missing", name=f"'{part}'")
         return "a variable is missing"
