@@ -54,7 +54,7 @@ CALLS = {
     "list: the newest 100 done jobs": "list_done",
     "list: 100 done jobs from the middle": "list_middle",
     "search: one job": "search_one",
-    "search: what all jobs begin with": "search_all",
+    "search: a prefix all jobs share": "search_all",
     "sweep: nothing due": "sweep",
     "prune 250": "prune",
     "prune: none old enough": "prune_none",
@@ -350,7 +350,7 @@ WHY = """
   whose id is ahead is pruned that much later.
 - **preview: the whole queue** read every job. It now counts jobs in states that no move starts
   from.
-- **search: what all jobs begin with** was stopped after 60 s on PostgreSQL in the first run with
+- **search: a prefix all jobs share** was stopped after 60 s on PostgreSQL in the first run with
   ten million jobs. If the statistics contain only one state, the plan may use the primary key and
   search all jobs for those of a rare state; with a million jobs, the costs of both plans differed
   by 0.2 %. The plan of the stopped call was not recorded. The state is now always read through its

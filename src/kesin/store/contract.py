@@ -95,7 +95,7 @@ class Store(Notified, ABC):
     ) -> Outcome:
         """Like ``joining`` with ``enqueue``, for an asynchronous connection.
 
-        The payload has at most ``MAX_SQL_PAYLOAD_BYTES``.
+        The payload has at most ``MAX_SQL_PAYLOAD_BYTES`` bytes.
         """
         del queue, job, connection, actor, now  # they are for PostgreSQL
         raise StoreError("within: only a queue in PostgreSQL takes an asynchronous connection")

@@ -122,7 +122,7 @@ class TestFontLimits:
     def test_a_file_may_be_so_large(self, folder: Path):
         (folder / "a.woff2").write_bytes(SYMBOLS)
         (folder / "b.woff2").write_bytes(REGULAR)
-        why = "template fonts/b.woff2: it has more than 17 KiB"
+        why = "template fonts/b.woff2: it is larger than 17 KiB"
         assert refusal(folder, pdf_font_kib=17).message == why
         assert (
             "fonts/b.woff2" in load_pdf_templates(Settings(pdf_fonts=folder, pdf_font_kib=18)).fonts
@@ -131,7 +131,7 @@ class TestFontLimits:
     def test_a_huge_file_is_not_read(self, folder: Path):
         with (folder / "a.woff2").open("wb") as file:
             file.truncate(2**40)  # sparse
-        assert refusal(folder).message == "template fonts/a.woff2: it has more than 512 KiB"
+        assert refusal(folder).message == "template fonts/a.woff2: it is larger than 512 KiB"
 
     def test_all_files_may_be_so_large(self, folder: Path):
         for name in ("a", "b"):

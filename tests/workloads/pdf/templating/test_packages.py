@@ -77,7 +77,7 @@ def test_sizes_numbers_and_compression_have_limits(monkeypatch):
     monkeypatch.setattr(packages, "MAX_UNPACKED_BYTES", 10)
     assert "the files have more than 10 bytes" in refusal(packed(file("a", b"y" * 10)))
     monkeypatch.setattr(packages, "MAX_PACKAGE_BYTES", 10)
-    assert "the zip has more than 10 bytes" in refusal(packed())
+    assert "the zip is larger than 10 bytes" in refusal(packed())
     method = file("a", method=zipfile.ZIP_BZIP2)
     monkeypatch.undo()
     assert "a: it is not compressed with deflate" in refusal(packed(method))

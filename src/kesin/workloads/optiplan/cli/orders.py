@@ -71,7 +71,7 @@ def read_file(file: Path) -> bytes:
     except OSError as problem:
         raise Invalid(f"{file} cannot be read: {problem.strerror}") from None
     if len(data) > MAX_FILE_BYTES:
-        raise Invalid(f"{file} has more than {MAX_FILE_BYTES} bytes")
+        raise Invalid(f"{file} is larger than {MAX_FILE_BYTES} bytes")
     return data
 
 

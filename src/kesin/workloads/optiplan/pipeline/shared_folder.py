@@ -86,7 +86,7 @@ def read_plain_file(path: Path, max_bytes: int = MAX_XML_BYTES) -> bytes:
         while chunk := file.read(_CHUNK_BYTES):
             content += chunk
             if len(content) > max_bytes:
-                raise UnusableFile("it has more than %(most)s bytes", most=max_bytes)
+                raise UnusableFile("it is larger than %(most)s bytes", most=max_bytes)
         return bytes(content)
 
 

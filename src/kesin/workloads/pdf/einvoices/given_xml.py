@@ -34,7 +34,7 @@ def check_xml(data: bytes, roots: Collection[str]) -> str:
         raise MessageError("the XML has a DTD: send it without a DOCTYPE")
 
     if len(data) > MAX_XML_BYTES:
-        raise MessageError("the XML has more than %(most)s MiB", most=MAX_XML_BYTES // 1024**2)
+        raise MessageError("the XML is larger than %(most)s MiB", most=MAX_XML_BYTES // 1024**2)
     parser = expat.ParserCreate(namespace_separator=" ")
     parser.StartElementHandler, parser.EndElementHandler = start, lambda _: path.pop()
     parser.CharacterDataHandler, parser.StartDoctypeDeclHandler = read_text, refuse

@@ -386,7 +386,7 @@ def read_further_fonts(folder: Path, settings: Settings) -> dict[str, bytes]:
             fonts[name] = data = file.read(settings.pdf_font_kib * 1024 + 1)
         total = sum(map(len, fonts.values()))
         for why, size, most in (
-            ("it has more than %(most)s KiB", len(data) / 1024, settings.pdf_font_kib),
+            ("it is larger than %(most)s KiB", len(data) / 1024, settings.pdf_font_kib),
             ("at most %(most)s are allowed", len(fonts), settings.pdf_max_fonts),
             ("with it, the fonts exceed %(most)s KiB", total / 1024, settings.pdf_all_fonts_kib),
         ):

@@ -30,7 +30,7 @@ def version_of(name: str, files: Files) -> str:
 def read_package(data: bytes) -> dict[str, bytes]:
     """Return the files of a zip without hidden ones, and without a folder around all of them."""
     if len(data) > MAX_PACKAGE_BYTES:
-        raise _refusal("the zip has more than %(most)s bytes", most=MAX_PACKAGE_BYTES)
+        raise _refusal("the zip is larger than %(most)s bytes", most=MAX_PACKAGE_BYTES)
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as package:
             files = dict(_read_entries(package))
