@@ -116,7 +116,7 @@ class TemplateSource:
                 if current is not None and same and name in library.broken:
                     self.rejected[name] = library.broken[name]
                     library.adopt(name, current)
-        for name, why in self.rejected.items():
+        for name, why in {**library.broken, **self.rejected}.items():
             log.warning("template_not_loaded", template=name, why=str(why))
         return library
 
