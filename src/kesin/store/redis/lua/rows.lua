@@ -1,9 +1,7 @@
 -- A job is a hash; these functions write it, its event, counter, key, slot and indexes.
 
 local WHOLE = COLUMNS -- prepended by the store
-local LONG = {'payload', 'result', 'new_payload', 'error_message'} -- not read with a row
-local HEAVY = {}
-for _, name in ipairs(LONG) do HEAVY[name] = true end
+local HEAVY = {payload = true, result = true, new_payload = true, error_message = true}
 local NUMBER = {}
 for _, name in ipairs(NUMBERS) do NUMBER[name] = true end
 local LIGHT = {}
@@ -39,22 +37,17 @@ local function job_key(id) return Q .. ':job:' .. id end
 local function row_of(id)
   local found = call('HMGET', job_key(id), unpack(LIGHT))
   local job = {}
-  for place, name in ipairs(LIGHT) do
+  for place = 1, #LIGHT do -- for every job: ipairs would call a function for each column
     local value = found[place]
-    if value then job[name] = NUMBER[name] and tonumber(value) or value end
+    if value then
+      local name = LIGHT[place]
+      job[name] = NUMBER[name] and tonumber(value) or value
+    end
   end
   return job.id and job or nil
 end
 
 local function whole_of(id) return call('HMGET', job_key(id), unpack(WHOLE)) end
-
--- The same for a row that was just written: only its long texts are read.
-local function completed(job)
-  local found, whole = call('HMGET', job_key(job.id), unpack(LONG)), {}
-  for place, name in ipairs(LONG) do job[name] = found[place] end
-  for place, name in ipairs(WHOLE) do whole[place] = text(job[name]) or false end
-  return whole
-end
 
 -- A key is unique within its tenant; a key that includes the tenant is used without a prefix.
 local function key_of(tenant, key)
@@ -144,9 +137,10 @@ local function index(id, tenant, before, after)
   for key, score in pairs(after) do
     if before[key] ~= score then zadd(key, score, id) end
   end
-  local was, is, waits = false, false, false
-  for _, level in ipairs(levels()) do
-    local due = due_key(tenant, level)
+  local due, waits = due_key(tenant, 0), false
+  local was, is = before[due], after[due]
+  for place = 1, #levels() > 1 and #levels() or 0 do
+    due = due_key(tenant, levels()[place])
     was, is = was or before[due], is or after[due]
   end
   if is and not was then sadd(Q .. ':ready', tenant) end
@@ -210,7 +204,8 @@ local function write_event(job, from, mask, claim, value, old_payload)
   if bit.band(mask, MASK.error) ~= 0 then
     for _, name in ipairs(ERROR) do say(name, value(name)) end
   end
-  for _, name in ipairs(SINGLE) do
+  for place = 1, #SINGLE do
+    local name = SINGLE[place]
     if bit.band(mask, MASK[name]) ~= 0 then say(name, value(name)) end
   end
   say('payload', value('new_payload'))
