@@ -79,7 +79,8 @@ def _section(
     text = advice[words["language"]]
     lines = [f"### {first}", ""]
     if others:
-        lines += [f"{words['also']}: {', '.join(f'`{code}`' for code in others)}.", ""]
+        said = words["also"][len(others) > 1]
+        lines += [said.format(", ".join(f"`{code}`" for code in others)), ""]
     who = advice.get("who", "none")
     points = {
         "means": text["means"],
@@ -94,7 +95,7 @@ def _section(
 
 def _kinds(words: Words, code: str, rules: Sequence[Taxonomy]) -> list[str]:
     """The category and what becomes of the job, by channel where they differ."""
-    stored = code[:MAX_CODE]
+    stored, kinds = code[:MAX_CODE], words["kinds"]
     found = []
     for taxonomy in rules:
         if taxonomy.code(stored) is None:
@@ -105,11 +106,17 @@ def _kinds(words: Words, code: str, rules: Sequence[Taxonomy]) -> list[str]:
             channels.setdefault(verdict, []).append(channel)
         category = taxonomy.resolve(stored).category
         ends = [
-            verdict + (f" ({', '.join(where)})" if len(channels) > 1 else "")
+            _end(kinds, verdict, where) if len(channels) > 1 else verdict
             for verdict, where in channels.items()
         ]
-        found.append(f"{category}, {', '.join(ends)}")
+        found.append(kinds["same"].format(category=category, ends=", ".join(ends)))
     return list(dict.fromkeys(found))
+
+
+def _end(kinds: Mapping[str, str], verdict: str, where: Sequence[str]) -> str:
+    *most, last = where
+    channels = kinds["and"].join([", ".join(most), last] if most else [last])
+    return kinds["each_of" if most else "each"].format(verdict=verdict, channels=channels)
 
 
 def _refusals(words: Words, advice: Mapping[str, Any]) -> list[str]:
