@@ -84,7 +84,7 @@ def _section(
     who = advice.get("who", "none")
     points = {
         "means": text["means"],
-        "kind": f"{'; '.join(kinds)}." if kinds else "",
+        "kind": f"{words['kinds']['join'].join(kinds)}." if kinds else "",
         "turn": f"{words['who'][who]}." if who != "none" else "",
         "act": text["act"],
         "next": text.get("next", ""),

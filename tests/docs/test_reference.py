@@ -18,7 +18,7 @@ SAMPLES = {
     "docs/reference/python.md": "### RunContext\n",
     "docs/reference/settings.md": "| `KESIN_PDF_PROCESSES` | `1` |",
     "docs/reference/errors.md": "### E_OSI_ACK_TIMEOUT\n",
-    "docs/tr/hatalar.md": "- **Türü:** PERMANENT, başarısız kalır.\n",
+    "docs/tr/hatalar.md": "- **Türü:** PERMANENT; başarısız kalır.\n",
     "docs/limits.md": "| response from a receiver | 10 s | `workloads.pdf.",
     "scripts/google-ads-oci/ManagerScript.js": "executeInParallel('serveAccount', 'allServed'",
     "README.md": "| `make chaos ARGS=--write` |\n",

@@ -229,13 +229,13 @@ def test_the_catalogue_has_no_message_that_nobody_raises():
         (Message("you have no access to this site"), "bu siteye erişiminiz yok"),
         (Message("there is no site %(site)s", site=repr("x y")), "'x y' adlı site yok"),
         (Message("%(share)s%% of the finished rows failed", share=12),
-         "biten satırlarda başarısızlık oranı: %12"),
+         "sonuçlanan satırlarda başarısızlık oranı: %12"),
         (Message("%(field)s: %(problem)s", field="a", problem=Message("is missing")), "a: eksik"),
         (Message("every request is refused: %(problem)s", problem=Message("Caller unknown.")),
          "her istek reddediliyor: Caller unknown."),
         (Message("%(problem)s; and %(n)s more", n=3,
                  problem=join_messages(["is missing", Message("must not be empty"), "x: y"])),
-         "eksik; boş olamaz; x: y; ve 3 tane daha"),
+         "eksik; boş olamaz; x: y; 3 sorun daha var"),
     ],
 )  # fmt: skip
 def test_a_message_is_translated_with_its_values(message, turkish):

@@ -130,7 +130,7 @@ def test_a_job_that_failed_because_another_did_says_so_in_turkish_too(shared_wor
     assert "a job that it depends on did not succeed" in text
     assert "failed CANCELLED" in section(text, "Comes after").replace(steps.name + " ", "")
     turkish = read(shared_world, child, **{"accept-language": "tr"})
-    assert "beklediği işlerden biri başarıyla bitmedi" in turkish
+    assert "beklediği işlerden biri başarıyla tamamlanmadı" in turkish
 
 
 def test_long_results_are_cut_and_private_ones_masked(shared_world, steps):

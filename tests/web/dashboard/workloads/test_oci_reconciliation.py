@@ -120,5 +120,5 @@ def test_it_is_linked_and_speaks_turkish(reconciled):
     assert "/oci-control/reconciliation" in reconciled.get("/settings").text
     headers = {**reconciled.world.cookie("can"), "accept-language": "tr"}
     page = reconciled.world.client.get(f"{PAGE}/reconciliation", headers=headers).text
-    for words in ("Mutabakat", "başkaları da yüklüyor", "Şimdiye kadar ilişkilendirilen"):
+    for words in ("Mutabakat", "başkaları da yükleme yapıyor", "Şimdiye kadar ilişkilendirilen"):
         assert words in page

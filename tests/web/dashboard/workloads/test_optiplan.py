@@ -48,7 +48,7 @@ def test_a_held_order_stands_on_top_with_what_to_do(shop):
     turkish = {**shop.cookie("can"), "accept-language": "tr"}
     for path in (PAGE, f"/dashboard/jobs/{job}"):
         told = shop.client.get(path, headers=turkish).text
-        assert "telefonuyla kayıtlı müşteri yok" in told
+        assert "telefon numarasıyla kayıtlı müşteri yok" in told
         assert "no customer has the phone" not in told
         assert "message_parts" not in told
     events = shop.client.get(f"/api/jobs/{job}", headers=shop.cookie("can"))

@@ -61,9 +61,12 @@ def test_no_response_in_time_is_unreachable(claimed, receiver, monkeypatch, act)
 @pytest.mark.parametrize(
     ("answer", "turkish"),
     [
-        (silence, "süresi içinde yanıt gelmedi"),
-        (500, "alıcı 500 yanıtını verdi"),
-        ((429, {"Retry-After": "3600"}), "alıcı 429 yanıtını verdi ve 3600 sn beklenmesini istedi"),
+        (silence, "tanınan sürede yanıt gelmedi"),
+        (500, "alıcı, 500 durum koduyla yanıt verdi"),
+        (
+            (429, {"Retry-After": "3600"}),
+            "alıcı, 429 durum koduyla yanıt verdi ve 3600 sn beklenmesini istedi",
+        ),
     ],
 )
 def test_what_became_of_a_delivery_is_said_in_turkish(
@@ -128,7 +131,7 @@ def test_a_public_name_that_leads_inside_is_refused(claimed, names):
         names.answers = [addresses]
         result = deliver_to(claimed, f"https://{NAME}/x")  # though the list spells it out
         assert (result.code, names.called) == ("HOOK_REFUSED", [])
-        assert translate(catalogue(), result.message) == "adresi herkese açık bir adres değil"
+        assert translate(catalogue(), result.message) == "adres herkese açık değil"
 
 
 def test_a_name_is_resolved_once(claimed, names):
