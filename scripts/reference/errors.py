@@ -80,7 +80,7 @@ def _section(
     lines = [f"### {first}", ""]
     if others:
         said = words["also"][len(others) > 1]
-        lines += [said.format(", ".join(f"`{code}`" for code in others)), ""]
+        lines += [said.format(_listed(words["kinds"], [f"`{code}`" for code in others])), ""]
     who = advice.get("who", "none")
     points = {
         "means": text["means"],
@@ -114,9 +114,13 @@ def _kinds(words: Words, code: str, rules: Sequence[Taxonomy]) -> list[str]:
 
 
 def _end(kinds: Mapping[str, str], verdict: str, where: Sequence[str]) -> str:
-    *most, last = where
-    channels = kinds["and"].join([", ".join(most), last] if most else [last])
-    return kinds["each_of" if most else "each"].format(verdict=verdict, channels=channels)
+    said = kinds["each_of" if len(where) > 1 else "each"]
+    return said.format(verdict=verdict, channels=_listed(kinds, where))
+
+
+def _listed(kinds: Mapping[str, str], names: Sequence[str]) -> str:
+    *most, last = names
+    return kinds["and"].join([", ".join(most), last] if most else [last])
 
 
 def _refusals(words: Words, advice: Mapping[str, Any]) -> list[str]:
