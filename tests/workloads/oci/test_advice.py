@@ -79,7 +79,9 @@ def test_a_text_is_three_short_sentences(language):
     assert [name for name, text in WRITTEN.items() if tuple(text[language]) != PARTS] == []
     sentences = [text[language][part] for text in WRITTEN.values() for part in PARTS]
     assert [one for one in sentences if not one.endswith(".") or one != one.strip()] == []
-    assert [one for one in sentences if re.search(r"[.!?]\s|\s\s", one)] == []
+    assert [one for one in sentences if "  " in one] == []
+    most = {"tr": 2}.get(language, 1)  # Turkish: a second thought has a sentence of its own
+    assert [one for one in sentences if len(re.findall(r"[.!?](?=\s|$)", one)) > most] == []
     assert [one for one in sentences if len(one) > LONGEST] == []
 
 
