@@ -130,7 +130,7 @@ exec "{os.environ[CHILD_PYTHON]}" "$@"
     answer = programs.on_terminal("demo", "--port", "0", after="phone sales", type_in="\x03")
     assert answer.code == 0, answer.out
     assert "Traceback" not in answer.out
-    assert "no PDFs: no Chromium was found (/none)" in answer.out.replace("\r\n", " ")
+    assert "no PDFs: Chromium was not found (/none)" in answer.out.replace("\r\n", " ")
     assert "agree" in answer.out
     assert list(temporary.iterdir()) == []
     assert processes_in(temporary) == []

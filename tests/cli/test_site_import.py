@@ -60,7 +60,7 @@ def test_a_file_of_a_turkish_spreadsheet_is_read(kesin, imports):
 BAD_LINES = {
     "a channel": ("west,,fax,,,,,", "a channel must be one of"),
     "a zone": ("west,,,Mars,,,,", "is not a time zone"),
-    "a currency": ("west,,,,XXX,,,", "is not a currency"),
+    "a currency": ("west,,,,XXX,,,", "is not an ISO 4217 currency code"),
     "an id": ("we st,,,,,,,", "is not a site id"),
     "no id": (",West,,,,,,", "is not a site id"),
     "an account": ("west,,,,,123,,", "customer_id must be the ten digits"),

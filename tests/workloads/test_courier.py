@@ -130,7 +130,7 @@ def test_a_refusal_is_quoted_and_final_unless_it_may_pass(context, receiver):
         job = delivered(context, receiver.url)
         failure = (job.state, job.error_code, job.error_category)
         assert failure == (state, f"HTTP_{status}", category)
-        assert f"answered {status}: what the receiver says" in (job.error_message or "")
+        assert f"responded with {status}: what the receiver says" in (job.error_message or "")
         assert len(job.error_message or "") < 600
 
 
