@@ -26,7 +26,7 @@ def test_an_actor_sees_its_own_sites(accounts):
 BAD_SITES: dict[str, tuple[str, dict[str, str]]] = {
     "channel": ("one of script, api, data_manager, got 'fax'", {"channel": "fax"}),
     "time zone": ("'Mars' is not a time zone", {"timezone": "Mars"}),
-    "currency": ("'ZZZ' is not a currency", {"currency": "ZZZ"}),
+    "currency": ("'ZZZ' is not an ISO 4217 currency code", {"currency": "ZZZ"}),
     "name": ("name must have 1…200", {"name": " "}),
     "too long a name": ("name must have 1…200", {"name": "x" * 201}),
 }

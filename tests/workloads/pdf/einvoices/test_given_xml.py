@@ -44,7 +44,7 @@ def test_well_formed_xml_says_what_it_is(encoding):
         ('<?xml version="1.0" encoding="nothing"?><a/>', "not well-formed"),
         ('<?xml version="1.0" encoding="utf-7"?><a/>', "not well-formed"),
         ("<a>" * (MAX_XML_DEPTH + 1), "nested deeper"),
-        (f"<a>{' ' * MAX_XML_BYTES}</a>", "more than 5 MiB"),
+        (f"<a>{' ' * MAX_XML_BYTES}</a>", "larger than 5 MiB"),
         ("<b/>", "root must be Invoice or CreditNote"),
     ],
 )
