@@ -105,7 +105,7 @@ def test_jobs_of_other_sites_are_counted_and_not_named(shared_world, steps):
     hidden = steps.enqueue(1, tenant="south", key="secret-page").id
     child = steps.enqueue(2, tenant="north", after=[hidden]).id
     text = read(shared_world, child, "ece")
-    assert section(text, "Next") == "Next Waits for jobs that you may not see."
+    assert section(text, "Next") == "Next Waits for jobs that you do not have permission to see."
     assert section(text, "Comes after").endswith("you have no access to them: 1")
     assert hidden not in text
     assert "secret-page" not in text

@@ -124,7 +124,7 @@ class OrderEventBody(BaseModel):
 
 
 class WholeJob(BaseModel):
-    """A job and its history, oldest line first."""
+    """A job and its history, oldest event first."""
 
     job: OrderJob
     audit: list[OrderEventBody]
@@ -209,7 +209,7 @@ class RulesChanged(RulesTold):
 
 
 class PathsTold(BaseModel):
-    """All paths, on the machine that responds."""
+    """The paths of OptiPlanning, its folders and the saw's, on the machine of this service."""
 
     paths: dict[str, str]
 
