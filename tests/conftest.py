@@ -175,7 +175,7 @@ gc.disable()  # thirteen thousand tests are collected, and nothing of them is ev
 
 
 def pytest_collection_finish() -> None:
-    """What is there now stays: looking through it again and again would take minutes.
+    """What is there now stays: to search it again and again would take minutes.
 
     What the tests make once and keep, as analysed routes, is half a million objects more; so what
     came later is looked through a tenth as often as Python would by itself.
