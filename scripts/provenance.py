@@ -44,7 +44,7 @@ ACCEPTED: Final = frozenset(
 )
 CLASSIFIERS: Final = {
     "Apache Software License": "Apache-2.0",
-    "BSD License": "BSD-3-Clause",
+    "BSD License": "BSD-3-Clause",  # of each library here that says no more
     "GNU General Public License v2 or later (GPLv2+)": "GPL-2.0-or-later",
     "GNU Lesser General Public License v2 or later (LGPLv2+)": "LGPL-2.1-or-later",
     "ISC License (ISCL)": "ISC",
@@ -54,7 +54,7 @@ CLASSIFIERS: Final = {
     "Public Domain": "LicenseRef-Public-Domain",
     "Python Software Foundation License": "PSF-2.0",
 }
-NOT_IN_METADATA: Final = {"saxonche": "MPL-2.0"}  # as its LICENSE file says
+NOT_IN_METADATA: Final = {"saxonche": "MPL-2.0"}  # its wheel has no text; Saxonica says so of HE
 SPDX: Final = get_spdx_licensing()
 _COPY = re.compile(r"^- (\S+) (\S+) \(([\w.-]+)((?:.|\n  )*)", re.MULTILINE)
 
