@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import pairwise
 from threading import Barrier
 from types import SimpleNamespace
@@ -75,6 +76,16 @@ def test_the_first_start_of_a_queue_is_drawn_by_its_seed(store):
     flood(Queue("turns", task_lifecycle(), store, clock=clock), **{f"t{n}": 2 for n in range(5)})
     assert len(set(firsts())) > 2
     assert firsts() == firsts()
+
+
+@pytest.mark.parametrize("store", ["sqlite-file", "redis"], indirect=True)
+def test_jobs_come_as_they_were_due_though_the_claim_sets_their_time(store):
+    plain = task_lifecycle()
+    moves = [replace(m, run_at="now") if m.name == "claim" else m for m in plain.moves]
+    clock = ManualClock(NOW)
+    queue = Queue("turns", replace(plain, moves=tuple(moves)), store, clock=clock)
+    ids = [queue.enqueue(n, tenant="ba"[n % 2], run_at=NOW - n).id for n in range(6)]
+    assert [job.id for job in queue.claim("w", limit=9)] == ids[::-1]
 
 
 def test_a_claim_of_named_tenants_takes_turns_among_them(queue):

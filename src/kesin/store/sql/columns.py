@@ -118,10 +118,16 @@ class ClaimRowDecoder:
         history = (*first_claim, *(("moved_at", "lease_until") if self._time_known else ()))
         aliases = {"claim_seq": "seq", "claimed_at": "moved_at"}
         own_columns = [name for name in JOB_COLUMNS if name not in {*history, *constants, *aliases}]
+        due_at = "run_at"
+        if self._time_known and due_at in sets:  # the rows are sorted by it, as it was
+            due_at, sets = "due_at", {**sets, "due_at": "j.run_at"}
+            own_columns.append(due_at)
         available = (*own_columns, "past", *history, *constants)
         self._in_job_order = itemgetter(
             *(available.index(aliases.get(name, name)) for name in JOB_COLUMNS)
         )
+        self.tenant = itemgetter(available.index("tenant"))
+        self._due = itemgetter(*map(available.index, ("priority", due_at, "id")))
         self._first_claim = tuple(first_claim.values())
         self._constants = tuple(constants.values())[3:]
         if self._time_known:  # they are read before the claim
@@ -131,6 +137,11 @@ class ClaimRowDecoder:
             past = f"json_build_array({job_columns(dialect, history)})::text"
             cell, sets = f"CASE WHEN j.seq <> 2 THEN {past} END", {}
         self.columns = f"{job_columns(dialect, own_columns, sets)}, {cell} AS past"
+
+    def due_order(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        """What a claim sorts the rows of several tenants by."""
+        priority, due_at, job_id = self._due(row)
+        return -priority, due_at, job_id
 
     def jobs(self, rows: list[tuple[Any, ...]], params: Mapping[str, Any]) -> list[Job]:
         """Decode the rows, adding the values that are known without reading them."""

@@ -176,8 +176,7 @@ class Statements:
     @_built_once
     def due(self, name: str) -> str:
         """Due jobs of a tenant (``claim_pick``) or of ids (``claim_among``), for SQLite."""
-        columns = f"{self.claim_decoder.columns}, -j.priority, j.run_at"
-        return self._fill(name, columns=columns, condition=self._claimable)
+        return self._fill(name, columns=self.claim_decoder.columns, condition=self._claimable)
 
     @cached_property
     def claim_decoder(self) -> ClaimRowDecoder:

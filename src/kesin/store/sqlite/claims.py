@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Generator
 from contextlib import closing
 from itertools import chain, islice
-from operator import itemgetter
 from typing import Any
 
 from kesin.lifecycle.model import meter_of, slot_name
@@ -49,36 +48,31 @@ class Claim:
     def _by_turns(self) -> list[Row]:
         """The rows of the due jobs, as the claim sets them, in the order they became due."""
         limit = self._most()
-        levels = LEVELS if self._one(self._statements.plain("claim_levels"), {}) else (0,)
         rows: list[Row] = []
-        with closing(self._open_tenants(json.dumps(levels))) as turns:
+        with closing(self._open_tenants()) as turns:
             served = list(islice(turns, limit))
             share, more = divmod(limit, max(len(served), 1))
-            for nth, tenant in enumerate(chain(served, turns)):
+            for nth, (tenant, levels) in enumerate(chain(served, turns)):
                 most = min(share + (nth < more), limit - len(rows), self._left(tenant))
                 rows += self._take(tenant, self._picked(tenant, most, levels))
                 if len(rows) == limit:
                     break
         if len(served) > 1:
-            rows.sort(key=itemgetter(-2, -1, 0))
-        return [row[:-2] for row in rows]
+            rows.sort(key=self._statements.claim_decoder.due_order)
+        return rows
 
     def _among(self) -> list[Row]:
         """Those of the named jobs that are due, in the same order."""
         if not self._limited:
-            rows = self._all(self._statements.due("claim_among"), {"tenant": None})
-            return [row[:-2] for row in rows]
+            return self._all(self._statements.due("claim_among"), {"tenant": None})
         limit = self._most()
-        found: list[tuple[Any, ...]] = []
+        found: list[Row] = []
         for (tenant,) in self._all(_TENANTS, {}):
-            most = min(limit, self._left(tenant))
-            rows = self._all(self._statements.due("claim_among"), {"tenant": tenant, "limit": most})
-            found += [(*row[-2:], row[0], tenant, row) for row in rows]
-        return [
-            row[:-2]
-            for *_, tenant, given in sorted(found, key=itemgetter(0, 1, 2))[:limit]
-            for row in self._take(tenant, [given])
-        ]
+            most = {"tenant": tenant, "limit": min(limit, self._left(tenant))}
+            found += self._all(self._statements.due("claim_among"), most)
+        decoder = self._statements.claim_decoder
+        found.sort(key=decoder.due_order)
+        return [self._take(decoder.tenant(row), [row])[0] for row in found[:limit]]
 
     def _picked(self, tenant: str, most: int, levels: tuple[int, ...]) -> list[Row]:
         """The due jobs of a tenant, those of a higher priority first."""
@@ -90,14 +84,15 @@ class Claim:
             rows += self._all(self._statements.due("claim_pick"), picked)
         return rows
 
-    def _open_tenants(self, levels: str) -> Generator[str, None, None]:
-        """The tenants with due jobs that are not paused, in the order of their turns."""
+    def _open_tenants(self) -> Generator[tuple[str, tuple[int, ...]], None, None]:
+        """The tenants with due jobs that are not paused, in turn, and the queue's priorities."""
         turns = self._statements.turns(named="tenants" in self._params)
         is_open = self._statements.plain("claim_open")
         with closing(self._connection.execute(turns, self._params)) as tenants:
-            for walked, (tenant,) in enumerate(tenants, 1):
-                if self._one(is_open, {"tenant": tenant, "levels": levels}) and self._left(tenant):
-                    yield tenant
+            for walked, (tenant, prior) in enumerate(tenants, 1):
+                given = {"tenant": tenant, "levels": "[2, 1, 0, -1]" if prior else "[0]"}
+                if self._one(is_open, given) and self._left(tenant):
+                    yield tenant, LEVELS if prior else (0,)
                 if walked == MAX_WALKED:
                     self.walked_to = tenant
                     return
