@@ -13,19 +13,39 @@ import pytest
 
 from kesin.foundation import passwords
 from kesin.foundation.encryption import key_ring
+from kesin.foundation.settings import Settings
 from kesin.store.contract import Store
 from kesin.workloads.pdf import services
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
 from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStore
 from kesin.workloads.pdf.jobs.worker import PdfRenderWorker
 from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore
+from kesin.workloads.pdf.storage.base import StorageBackend
 from kesin.workloads.pdf.storage.local import LocalStorage
+from kesin.workloads.pdf.templating.library import TemplateLibrary
 from tests.web.conftest import World, opened
 from tests.workloads.pdf.press import BOOK, SAMPLE, QuickEngine, Shelf
 
 NO_JOB = "00000000-0000-7000-8000-000000000000"
 AT_ONCE = 6
 _numbers = itertools.count(1)
+
+
+_SHELVES: dict[str, Shelf] = {}  # of the open fronts: several are, and not the last closes first
+_load, _open = services.load_pdf_templates, services._open_storage_once
+
+
+def _load_templates(settings: Settings) -> TemplateLibrary:
+    return BOOK if services.artifacts_address(settings) in _SHELVES else _load(settings)
+
+
+def _open_storage(address: str) -> StorageBackend:
+    return _SHELVES.get(address) or _open(address)
+
+
+patch.multiple(
+    services, load_pdf_templates=_load_templates, _open_storage_once=_open_storage
+).start()
 
 
 class Front(World):
@@ -117,12 +137,13 @@ def opened_front(
 def front_over(store: Store, folder: Path, **settings: Any) -> Iterator[Front]:
     """Open a front; all share the loaded templates, and its storage can be switched off."""
     front = Front(store, folder, **settings)
-    with (
-        patch.object(services, "load_pdf_templates", lambda _: BOOK),
-        patch.object(services, "_open_storage_once", lambda _: front.shelf),
-        front.kept(),
-    ):
+    address = services.artifacts_address(front.settings)
+    before, _SHELVES[address] = _SHELVES.get(address), front.shelf
+    with front.kept():
         yield front
+    _SHELVES.pop(address)
+    if before is not None:
+        _SHELVES[address] = before
 
 
 def at_once(calls: Sequence[Callable[[], Any]]) -> list[Any]:

@@ -127,7 +127,7 @@ def test_an_archive_cannot_be_merged_or_encrypted(sealed, kind):
 def test_weasyprint_marks_no_archive(front):
     options = {"conformance": "pdf/a-3b", "engine": "weasyprint"}
     refused = wrong(front, [{"stamp": {"text": "A"}}], options=options)
-    assert "then.0.stamp: WeasyPrint makes no PDF/A with a stamp" in json.dumps(refused)
+    assert "then.0.stamp: WeasyPrint cannot make a PDF/A with a stamp" in json.dumps(refused)
 
 
 def test_without_a_key_ring_passwords_are_refused_at_their_step(front):

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -13,6 +13,7 @@ from kesin.engine.worker import Worker
 from kesin.foundation.encryption import KeyRing
 from kesin.foundation.logs import Logger
 from kesin.foundation.messages import Message
+from kesin.foundation.problems import Unavailable
 from kesin.lifecycle.model import Job
 from kesin.workloads.pdf import errors
 from kesin.workloads.pdf.config import PdfRenderConfig
@@ -108,7 +109,7 @@ class PdfRenderWorker:
             return Done(self._render_and_store(parse_job(job)))
         except RenderFailed as problem:
             log.warning("not_rendered", job=job.id, code=problem.code)
-            failed = Failed(problem.code, problem.message)
+            failed = Failed(problem.code, self._explain(problem, parse_job(job)))
             failed.traceback = problem.details.get("excerpt", "")  # where in the template
             return failed
         except Exception as problem:
@@ -117,6 +118,16 @@ class PdfRenderWorker:
         finally:
             self._timeouts.pop(job.id, None)
             self._progress_at = self._monotonic()
+
+    def _explain(self, problem: RenderFailed, job: PdfJob) -> str:
+        """Return the message, with why a newer change of the template was not used."""
+        with suppress(RenderFailed, Unavailable):  # the templates cannot be read at all
+            rejected = {} if "pinned" in job.payload else self.library.rejected
+            newer = rejected.get(job.template_name)
+            if newer and problem.code == PdfErrorCode.TEMPLATE_ERROR:
+                why = "%(problem)s; a newer change to the template cannot be used: %(why)s"
+                return Message(why, problem=problem.message, why=newer.message)
+        return problem.message
 
     def _render_and_store(self, job: PdfJob) -> dict[str, Any]:
         try:

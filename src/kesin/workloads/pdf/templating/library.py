@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kesin.foundation.messages import Message
+from kesin.foundation.problems import Problem
 from kesin.foundation.settings import Settings
 from kesin.workloads.pdf.channel import ChildLimits
 from kesin.workloads.pdf.config import SHIPPED
@@ -84,6 +85,7 @@ class TemplateLibrary:
         self.pictures = pictures
         self.limits = limits
         self.broken: dict[str, RenderFailed] = {}
+        self.rejected: Mapping[str, RenderFailed | Problem] = {}  # why a change is not in use
         self.active: Mapping[str, str] = {}  # the version of each template that has an active one
         self.read_version: Callable[[str, str], Files] = _refuse_version
         self.fonts = {name: data for name, data in shared.items() if _FONT.fullmatch(name)}
@@ -255,8 +257,7 @@ class TemplateLibrary:
             failure.details["problems"] = [problem._asdict() for problem in problems]
             raise failure
         task = {"fill": template.name, "pictures": self.pictures._asdict()}
-        body = json.dumps(variables, default=str).encode()
-        return self._run(template.name, task, body).decode()
+        return self._run(template.name, task, json.dumps(variables, default=str).encode()).decode()
 
     def inspect_html(self, html: str) -> str:
         """Return the title of HTML that no template made; raises RenderFailed as it is refused."""
@@ -387,7 +388,7 @@ def read_further_fonts(folder: Path, settings: Settings) -> dict[str, bytes]:
         total = sum(map(len, fonts.values()))
         for why, size, most in (
             ("it is larger than %(most)s KiB", len(data) / 1024, settings.pdf_font_kib),
-            ("at most %(most)s are allowed", len(fonts), settings.pdf_max_fonts),
+            ("at most %(most)s fonts are allowed", len(fonts), settings.pdf_max_fonts),
             ("with it, the fonts exceed %(most)s KiB", total / 1024, settings.pdf_all_fonts_kib),
         ):
             if size > most:
