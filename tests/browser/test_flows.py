@@ -302,4 +302,4 @@ def test_a_page_shows_its_age_and_switches_to_another_site(signed_in, world):
     page.locator("#f-site").select_option("")
     expect(page.locator("h1")).to_have_text("task")
     expect(page).to_have_title("task · Kesin")
-    expect(page.locator("header .switch summary")).to_contain_text("every site")
+    expect(page.locator("header .switch summary")).to_contain_text("all sites")

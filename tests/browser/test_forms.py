@@ -152,7 +152,7 @@ def test_a_template_that_cannot_be_read_is_shown_at_its_line(
     bad_invoice.write_text(source.replace(BAD_LINE, UNREADABLE_LINE), "utf-8")
     line = source.split("\n").index(BAD_LINE) + 1
     page.goto("/dashboard/pdf")
-    problem = page.get_by_role("alert").filter(has_text="The last change of a template")
+    problem = page.get_by_role("alert").filter(has_text="The last change to a template")
     expect(problem).to_contain_text(f"invoice/template.html, line {line}: syntax error")
     excerpt = problem.locator("pre")
     expect(excerpt).to_contain_text(UNREADABLE_LINE)

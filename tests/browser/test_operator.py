@@ -182,7 +182,7 @@ def test_the_right_action_for_all_97_is_reached_within_five_clicks(signed_in, ju
     expect(dialog).to_contain_text("21 jobs will be retried")
     expect(dialog).to_contain_text("51 jobs are left out")
     expect(dialog).to_contain_text(
-        "49 jobs with VALIDATION errors will fail again until their data is corrected."
+        "49 jobs with VALIDATION errors keep failing until their data is corrected."
     )
     fix = left_out(page, "UNPARSEABLE_GCLID").get_by_role("link", name="Fix data")
     tab = clicks.new_tab(fix)

@@ -147,7 +147,7 @@ def test_in_mode_c_the_owner_optimises_and_approves_and_needs_five_clicks_at_mos
     expect(page.locator("#k-name")).to_have_count(0)
     work(world, shop, job, shop.workshop, "HOLD")
     expect(page.locator("#job-head")).to_contain_text("HOLD")
-    expect(page.locator("main")).to_contain_text("an operator starts OptiPlanning")
+    expect(page.locator("main")).to_contain_text("an operator must start OptiPlanning")
     with page.expect_download():
         clicks.on(page.get_by_role("link", name="Import files"))
     write_xml(shop, job)  # at OptiPlanning
@@ -174,7 +174,7 @@ def test_a_result_goes_even_if_the_page_never_showed_the_state_it_led_to(signed_
     work(world, shop, job, shop.workshop, "HOLD")
     page.unroute_all()
     page.evaluate(LOOK_AGAIN)
-    expect(page.locator("main")).to_contain_text("an operator starts OptiPlanning")
+    expect(page.locator("main")).to_contain_text("an operator must start OptiPlanning")
     expect(page.locator("#result > *")).to_have_count(0)
     shop.cancel(ROOT, job)
 

@@ -26,10 +26,18 @@ def test_without_json_the_result_is_a_sentence(kesin):
     )
 
 
+def test_a_site_that_is_missing_may_be_in_another_database(kesin):
+    answer = kesin("site", "set", "north", "--currency", "USD")
+    assert (answer.code, "this database has none: check KESIN_DATABASE_URL" in answer.err) == (
+        1,
+        True,
+    )
+
+
 BAD = {
     "a channel": (("add", "s", "--channel", "fax"), 2, "script, api, data_manager, got 'fax'"),
     "a second time": (("add", "north"), 1, "the site 'north' already exists"),
-    "an unknown site": (("set", "s", "--name", "x"), 1, "no site 's' (there are: north)"),
+    "an unknown site": (("set", "s", "--name", "x"), 1, "no site 's' (existing sites: north)"),
     "no change": (("set", "north"), 2, "nothing to change: give --name"),
 }
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BulkResult:
-    """The result of a bulk action: how many jobs moved, and the refusals by reason."""
+    """The result of a bulk action: how many jobs moved, and how many were refused, by reason."""
 
     moved: int
     already: int

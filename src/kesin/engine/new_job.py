@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NewJob:
-    """A job to enqueue, due now without ``run_at``. Times are datetimes or µs since 1970."""
+    """A job to enqueue, due now if ``run_at`` is omitted. Times are datetimes or µs since 1970."""
 
     payload: Any
     key: str | None = None
@@ -88,7 +88,7 @@ class NewJob:
             raise BadInput(
                 "bad_after",
                 "after",
-                "jobs of %(queue)s cannot come after others: its lifecycle has no move"
+                "jobs of %(queue)s cannot depend on others: its lifecycle has no move"
                 " enqueue_after (task_lifecycle(parents=True) has one)",
                 queue=repr(queue.name),
             )
@@ -96,7 +96,7 @@ class NewJob:
             why = Message("after names at most %(most)s jobs", most=MAX_PARENTS)
             raise BadInput("bad_after", "after", why)
         if self.delay_s or self.run_at is not None:
-            both = "with after, a job runs when those jobs are done: give no delay_s or run_at"
+            both = "with after, a job runs when the named jobs are done: give no delay_s or run_at"
             raise BadInput("bad_after", "after", both)
         unknown = {str(parent) for parent in parents if not is_id(parent)}
         if unknown:

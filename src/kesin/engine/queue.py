@@ -49,14 +49,14 @@ class StaleClaim(RuntimeError):
 
 
 class Queue(QueueReader):
-    """A durable queue with one lifecycle; it refuses a lifecycle that is not proved to end.
+    """A durable queue with one lifecycle; a lifecycle that does not pass ``prove`` is refused.
 
-    ``title`` is the name of a job in lists, a format string of payload fields: ``"{to}"``, or, for
-    nested fields, ``"{order.number} · {order.city}"``. ``search`` names up to 8 payload fields
-    whose words a search finds. Both are stored with the queue. A program that declares other
-    values replaces them: immediately for lists, and for searches of the newest 10,000 jobs. A
-    program that declares none keeps them. A masked field, such as an email address, is refused in
-    ``search`` and masked in a title.
+    ``title`` names jobs in lists. It is a format string of payload fields, such as ``"{to}"`` or,
+    for nested fields, ``"{order.number} · {order.city}"``. ``search`` lists up to 8 payload fields
+    whose words a search finds. Both are stored with the queue until a program declares other
+    values. New values apply immediately: in lists to all jobs, in searches to new jobs and the
+    newest 10,000 existing jobs. A masked field, such as an email address, is refused in ``search``
+    and masked in titles.
     """
 
     def __init__(
@@ -123,13 +123,13 @@ class Queue(QueueReader):
         """Enqueue one job: ``inserted``, or ``duplicate`` with the id of the job that has the key.
 
         ``priority`` is -1, 0, 1 or 2; a tenant's due jobs with a higher priority run first. With
-        ``once``, the key stays taken until the job is pruned. ``after`` names jobs of the same
-        store: this job runs when all of them have succeeded, and fails if one of them fails.
+        ``once``, the key stays taken until the job is pruned. ``after`` names jobs in the same
+        store: this job runs after all of them have succeeded, and fails if one of them fails.
 
-        ``within`` is your own session or connection of psycopg, sqlite3, SQLAlchemy or Django: the
-        job is created in its transaction and exists when you commit.
+        ``within`` is your own session or connection from psycopg, sqlite3, SQLAlchemy or Django:
+        the job is created in its transaction and exists once you commit.
 
-        Raises BadInput for an invalid value; nothing is written then.
+        Raises BadInput for an invalid value, and then writes nothing.
         """
         stamps = stamps or {}
         new = NewJob(
@@ -143,7 +143,7 @@ class Queue(QueueReader):
     def enqueue_many(
         self, news: Iterable[NewJob], *, actor: str = "producer", within: Any = None
     ) -> list[Outcome | BadInput]:
-        """Enqueue a batch in one transaction; an invalid job has a BadInput as its outcome.
+        """Enqueue a batch in one transaction; the outcome of an invalid job is a BadInput.
 
         If a job names a parent that does not exist, the whole batch is refused.
         """
@@ -171,11 +171,11 @@ class Queue(QueueReader):
         return outcomes
 
     def row_of(self, new: NewJob) -> NewJobRow:
-        """A new job in the form that a store expects; raises BadInput for an invalid value."""
+        """The new job in the form that a store expects; raises BadInput for an invalid value."""
         return new.row(self, self._ids.make(1)[0])
 
     def payload_text(self, payload: Any) -> str:
-        """The payload as stored; raises BadInput if it is not JSON or too large."""
+        """The payload as it is stored; raises BadInput if it is not JSON or is too large."""
         plain = self._payloads.plain(payload) if self._payloads else payload
         return bounded_json(plain, "payload", self.max_payload_bytes)
 
@@ -190,9 +190,9 @@ class Queue(QueueReader):
         tenants: Sequence[str] | None = None,
         ids: Sequence[str] | None = None,
     ) -> list[Job]:
-        """Claim up to ``limit`` due jobs, or those of ``ids`` that are due.
+        """Claim up to ``limit`` due jobs; with ``ids``, only jobs with these ids.
 
-        The worker holds them until the lease ends.
+        The worker holds the claimed jobs until the lease ends.
         """
         require_positive_limit(limit)
         lease = self.lifecycle.lease_seconds if lease_seconds is None else lease_seconds
@@ -220,7 +220,7 @@ class Queue(QueueReader):
         return self._typed(jobs)
 
     def rate_opens_at(self, tenants: Sequence[str] | None = None) -> int | None:
-        """When a tenant that used up its rate may claim again, in µs; None if no tenant waits."""
+        """When a used-up rate first allows a claim again, in µs; None if no tenant waits."""
         meter = meter_of(self.lifecycle.claims[0])
         if meter is None:
             return None
@@ -230,7 +230,7 @@ class Queue(QueueReader):
         return min(map(meter.opens_at, used), default=None)
 
     def renew(self, jobs: Sequence[Job], *, lease_seconds: Duration | None = None) -> set[str]:
-        """Extend the leases of these claims; return the ids still held."""
+        """Extend the leases of these jobs; return the ids of the jobs that are still held."""
         lease = self.lifecycle.lease_seconds if lease_seconds is None else lease_seconds
         claims, now = [(job.id, job.claim_seq) for job in jobs], self.clock.now()
         return self.store.renew(self.name, claims, lease_us=lease_us(lease), now=now)
@@ -245,9 +245,9 @@ class Queue(QueueReader):
         note: Any = None,
         run_in_s: Duration | None = None,
     ) -> Outcome:
-        """Take an action while the job is being handled, under its claim.
+        """Take an action on a job that is being handled, under its claim.
 
-        Raises StaleClaim if the claim was lost; if the slot is taken, the outcome is ``busy``.
+        Raises StaleClaim if the claim was lost. If the slot is taken, the outcome is ``busy``.
         """
         limit = self.max_payload_bytes
         change = Change(
@@ -287,13 +287,12 @@ class Queue(QueueReader):
         limit: int | None = None,
         in_transaction: Callable[[BulkResult], None] | None = None,
     ) -> BulkResult:
-        """Run an operator's action on chosen jobs, or on jobs that match a filter, up to ``limit``.
+        """Apply an operator's action to chosen jobs, or to jobs matching a filter, up to ``limit``.
 
-        ``max_attempts`` is stored by moves that renew the budget, ``priority`` by an action that
-        is declared to set it: -1, 0, 1 or 2.
+        Moves that renew the budget store ``max_attempts``; actions that are declared to set the
+        priority store ``priority``, which is -1, 0, 1 or 2.
 
-        ``in_transaction`` is called for every batch, in the batch's own transaction: both take
-        effect, or neither does.
+        ``in_transaction`` runs in each batch's transaction: both take effect, or neither does.
         """
         if (ids is None) == (where is None):
             raise BadInput("bad_selection", "ids", "name the jobs by ids or by a filter, not both")
@@ -301,7 +300,8 @@ class Queue(QueueReader):
             raise BadInput(
                 "unknown_call",
                 "call",
-                "%(call)s is not an action of the %(role)s on %(queue)s: the actions are %(may)s",
+                "%(call)s is not an action that the %(role)s can take on %(queue)s:"
+                " the actions are %(may)s",
                 call=repr(action),
                 role=role,
                 queue=self.name,
@@ -340,12 +340,12 @@ class Queue(QueueReader):
     def preview(
         self, action: str, where: Filter, ids: Sequence[str] | None, options: frozenset[str]
     ) -> dict[tuple[str, str], int]:
-        """(state, reason) → how many jobs get this result from ``act``; '' means moved."""
+        """How many jobs ``act`` would move or refuse, by (state, reason); '' means moved."""
         how: dict[str, Any] = {"role": "operator", "ids": ids, "options": options}
         return self.store.preview(self.name, action, where, **how, now=self.clock.now())
 
     def pause(self, *, actor: str, tenant: str = "", reason: str | None = None) -> None:
-        """Stop claims of the queue, or of one tenant, until it is resumed."""
+        """Stop claims from the queue, or of one tenant's jobs, until ``resume`` is called."""
         who, now = storable(actor), self.clock.now()
         why = None if reason is None else storable(reason)
         self.store.pause(self.name, tenant=storable(tenant), actor=who, reason=why, now=now)
@@ -372,7 +372,7 @@ class Queue(QueueReader):
         return self.store.settle(self.name, limit=limit, now=self.clock.now())
 
     def tick(self) -> int:
-        """Enqueue the due jobs of this process's schedules; return how many."""
+        """Enqueue the due jobs of this process's schedules; return how many were enqueued."""
         if not self.ticks:
             return 0
         from kesin.engine.schedules import tick

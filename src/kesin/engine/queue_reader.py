@@ -32,14 +32,14 @@ class QueueReader:
     _payloads: "PayloadType | None"
 
     def job(self, job_id: str) -> Job | None:
-        """One job of this queue."""
+        """The job of this queue with this id; None if there is no such job."""
         job = self.store.job(job_id)
         if job is None or job.queue != self.name:
             return None
         return self._typed([job])[0]
 
     def wait(self, job_id: str, timeout: Duration) -> Job:
-        """Wait until the job rests or has ended; raises TimeoutError after ``timeout``."""
+        """Wait until the job is at rest or has ended; raises TimeoutError after ``timeout``."""
         looks, pause = Looks(self, job_id, timeout), threading.Event()
         while True:
             notified = self.store.notification_count(self.name)
@@ -49,16 +49,16 @@ class QueueReader:
             self.store.wait(self.name, notified, looks.pause_s())
 
     def find(self, ids: Sequence[str]) -> dict[str, Job]:
-        """The jobs of this queue among these ids."""
+        """The jobs of this queue with these ids; other ids are absent."""
         found = self.store.find(self.name, ids)
         return dict(zip(found, self._typed(list(found.values())), strict=True))
 
     def states(self, ids: Sequence[str]) -> dict[str, str]:
-        """The states of the jobs of this queue among these ids; payloads are not read."""
+        """The states of this queue's jobs with these ids, without reading their payloads."""
         return self.store.states(self.name, ids)
 
     def holders(self, tenant: str, keys: Sequence[str]) -> dict[str, str]:
-        """Dedup key → id of the job that holds it now."""
+        """For each dedup key that is taken now, the id of the job that holds it."""
         return self.store.ids_by_key(self.name, tenant, keys)
 
     def jobs(
@@ -73,7 +73,7 @@ class QueueReader:
         return self.store.events(job_id)
 
     def notes(self, *job_ids: str) -> list[Note]:
-        """The notes on these jobs, the oldest of each job first."""
+        """The notes on these jobs; the notes on each job are in order, oldest first."""
         return self.store.notes(*job_ids)
 
     def stats(self) -> QueueStats:
@@ -81,15 +81,15 @@ class QueueReader:
         return self.store.stats(self.name, now=self.clock.now())
 
     def totals(self, *, oldest: bool = False) -> QueueStats:
-        """Counts by state, without tenants; the oldest due time only on request."""
+        """Counts by state, without tenants; ``oldest`` adds the oldest due time."""
         return self.store.totals(self.name, now=self.clock.now(), oldest=oldest)
 
     def waiting(self, tenant: str, aged: tuple[str, int] | None = None) -> Backlog:
-        """The waiting jobs of one tenant; ``aged`` is a stamp and the time up to which to count."""
+        """What a tenant's jobs wait for; ``aged`` is the first stamp and the time to count to."""
         return self.store.backlog(self.name, storable(tenant), aged=aged, now=self.clock.now())
 
     def parents(self, job_id: str) -> list[Job]:
-        """The jobs that must end before this one, from any queue of the store."""
+        """The jobs that must succeed before this one runs, from any queue of the store."""
         found = page = self.store.parents(self.name, job_id, limit=MAX_PAGE)
         while len(page) == MAX_PAGE:
             page = self.store.parents(self.name, job_id, limit=MAX_PAGE, after=page[-1].id)
@@ -97,16 +97,16 @@ class QueueReader:
         return found
 
     def children(self, job_id: str, *, limit: int = 100) -> list[Job]:
-        """The first jobs that wait for this one, up to ``limit``, from any queue of the store."""
+        """The first jobs that wait for this job, up to ``limit``, from any queue of the store."""
         require_positive_limit(limit)
         return self.store.children(self.name, job_id, limit=limit)
 
     def progress(self, ids: Sequence[str]) -> dict[str, Progress]:
-        """The progress of these jobs; jobs without a claim or a report are absent."""
+        """The progress of these jobs; jobs that are unclaimed or have no report are absent."""
         return self.store.progress(self.name, ids)
 
     def now(self) -> int:
-        """The time for calculations; the store's clock decides which time is written."""
+        """The time to calculate with; the store's clock decides which time is written."""
         now = self.clock.now()
         return wall_clock_us() if now is None else now
 

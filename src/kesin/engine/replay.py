@@ -39,7 +39,7 @@ class Difference:
 
 @dataclass(slots=True)
 class Verification:
-    """The result of replaying a queue: truthy when nothing differs."""
+    """The result of replaying a queue; it is truthy if nothing differs."""
 
     queue: str
     jobs: int = 0
@@ -112,8 +112,8 @@ def verify(
 ) -> Verification:
     """Replay every job of a queue, compare it with its row, then compare the counters.
 
-    Counters are compared only if no job moved meanwhile, because rows and counters are read one
-    after the other. ``progress`` receives the number of jobs read since its last call.
+    Counters are compared only if no job moved during the check, because rows and counters are read
+    one after the other. ``progress`` receives the number of jobs read since its last call.
     """
     before = store.move_counts(queue)
     result = Verification(queue)

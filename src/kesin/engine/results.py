@@ -56,7 +56,7 @@ class Done:
 
 
 class Failed(Exception):  # a result that may also be raised
-    """The job failed. The code decides what happens next: see the lifecycle's error table."""
+    """The job failed. The code decides what happens next: see the lifecycle's verdict table."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Failed(Exception):  # a result that may also be raised
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing to do yet: release the claim and run again after ``seconds``."""
+    """There is nothing to do yet: release the claim and run the job again after ``seconds``."""
 
     seconds: Duration
     action: str = "wait"
@@ -248,7 +248,7 @@ class Transaction:
 
 
 class RunContext:
-    """The second argument of a handler that takes two."""
+    """The second argument of a handler that takes two arguments."""
 
     __slots__ = ("_cancelled", "_looked_at", "_queue", "_said_at", "_worker", "job")
 
@@ -261,12 +261,12 @@ class RunContext:
 
     @property
     def lost(self) -> bool:
-        """Whether the claim was lost: another worker may have the job; a result is refused."""
+        """Whether the claim was lost: then another worker may have the job; results are refused."""
         return self._worker.leases.is_lost(self.job)
 
     @property
     def cancelled(self) -> bool:
-        """Whether the job was taken away, as by `cancel`; checked at most once a second."""
+        """Whether the job was taken away, e.g. by `cancel`; checked at most once a second."""
         now = self._queue.clock.monotonic()
         if not self._cancelled and now - self._looked_at >= CANCELLED_CHECK_S:
             self._looked_at = now
@@ -304,12 +304,12 @@ class RunContext:
                 queue.store.report_progress(queue.name, claim, fraction, said, now=at)
 
     def move(self, action: str, **details: Any) -> Outcome:
-        """Take an action while the handler runs, under the claim."""
+        """Take an action under the claim, while the handler runs."""
         return self._queue.move(self.job, action, actor=self._worker.name, **details)
 
     @contextmanager
     def transaction(self, action: str = "complete") -> Iterator[Transaction]:
-        """Commit your writes, jobs enqueued inside and the end of this job, or none of them.
+        """Commit your writes, jobs enqueued inside and this job's end together, or none of them.
 
         If the claim was lost, raises StaleClaim at the end of the block and rolls everything back.
         """

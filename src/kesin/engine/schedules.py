@@ -35,7 +35,8 @@ _INSTANT = timedelta(microseconds=1)
 class Schedule:
     """A job for each tick of ``cron`` in ``timezone``, and for up to ``catch_up`` missed ticks.
 
-    An hour that daylight saving repeats has one tick; the tick of a skipped hour is at its end.
+    If daylight saving time repeats a fixed hour, only the first occurrence has a tick. If it skips
+    a fixed hour, the tick comes as soon as the clock has jumped over that hour.
     """
 
     name: str
@@ -85,20 +86,20 @@ class Schedule:
 
     @property
     def definition(self) -> str:
-        """The schedule as it is stored."""
+        """The schedule in its stored form."""
         return json.dumps(asdict(self), sort_keys=True, ensure_ascii=False)
 
     @classmethod
     def stored(cls, row: ScheduleRow) -> Schedule:
-        """The schedule of a row."""
+        """The schedule that a stored row describes."""
         return cls(**json.loads(row.definition))
 
     def key_at(self, at_us: int) -> str:
-        """The key of the job of a tick."""
+        """The key of the tick's job."""
         return f"{self.name}@{datetime_of(at_us):%Y-%m-%dT%H:%M:%SZ}"
 
     def job_at(self, at_us: int) -> NewJob:
-        """The job of a tick."""
+        """The tick's job."""
         return NewJob(self.payload, self.key_at(at_us), self.tenant, once=True)
 
 

@@ -39,7 +39,7 @@ class SweepResult:
 
 
 class Sweeper(ForkAware):
-    """Runs the scheduled moves of some queues, once or in a loop."""
+    """Runs the scheduled moves of the given queues, once or in a loop."""
 
     def __init__(
         self,
@@ -67,15 +67,15 @@ class Sweeper(ForkAware):
         self.watch_forks()
 
     def after_fork_in_child(self) -> None:
-        """Forget the threads, which only the parent process has."""
+        """Forget the threads, which exist only in the parent process."""
         self._stop, self._after_sweep_thread = threading.Event(), None
 
     def sweep(self, stages: Sequence[Stage] = STAGES) -> SweepResult:
-        """Run one pass over all queues, then their periodic and after-sweep work.
+        """Run one pass over all queues, then their periodic work and after-sweep work.
 
-        Queues may be in several stores: a store that is unreachable or fails does not affect the
-        others. Raises StoreUnreachable if no queue was reached; any other first error is raised at
-        the end.
+        Queues may be in several stores; if a store is unreachable or fails, the others are not
+        affected. Raises StoreUnreachable if no queue was reached. If other errors occurred, raises
+        the first one at the end.
         """
         swept = SweepResult()
         errors: list[Exception] = []

@@ -20,7 +20,7 @@ _TOO_LARGE = {
 
 
 class BadInput(ValueError):
-    """A value that the queue does not accept; ``code`` and ``field`` say which and why.
+    """A value that the queue does not accept; ``field`` and ``code`` say which and why.
 
     ``values`` fill the placeholders of its message.
     """

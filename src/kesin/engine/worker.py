@@ -63,7 +63,7 @@ _NO_OPTIONS: frozenset[str] = frozenset()
 
 
 class Worker(ForkAware):
-    """Runs one handler over one queue, and sweeps it unless ``sweep=False``."""
+    """Runs one handler for the jobs of one queue, and sweeps the queue unless ``sweep=False``."""
 
     def __init__(
         self,
@@ -137,14 +137,14 @@ class Worker(ForkAware):
         self.watch_forks()
 
     def after_fork_in_child(self) -> None:
-        """Become a new worker, without threads and claims."""
+        """Start again as a new worker, without threads or claims."""
         self.name = self._own_name or _unique_name()
         self._stop, self.grace_over = threading.Event(), threading.Event()
         self._threads, self._sweeper, self._sweeper_thread = [], None, None
 
     @property
     def handler(self) -> Handler | None:
-        """The function called with each job, unless there is a batch handler."""
+        """The function that is called with each job, unless there is a batch handler."""
         return self._handler
 
     @handler.setter
@@ -160,7 +160,7 @@ class Worker(ForkAware):
         return self._stop.is_set()
 
     def run_of(self, job: Job) -> RunContext:
-        """The second argument of a handler that takes two."""
+        """The ``RunContext`` for a handler that takes two arguments."""
         return RunContext(job, self)
 
     def run(self) -> None:
@@ -215,11 +215,11 @@ class Worker(ForkAware):
         self.queue.store.wake(self.queue.name)
 
     def pause(self, seconds: float) -> None:
-        """Sleep for some seconds, or until asked to stop."""
+        """Sleep for this many seconds, or until the worker is asked to stop."""
         self._stop.wait(seconds)
 
     def join(self) -> None:
-        """Wait until the grace period ends, then release the jobs still running."""
+        """Wait for running jobs until the grace period ends, then release the remaining jobs."""
         since = self.queue.clock.monotonic()
         for thread in self._threads:
             while thread.is_alive() and self.queue.clock.monotonic() - since < self.grace_s:
@@ -240,8 +240,8 @@ class Worker(ForkAware):
     def drain(self) -> int:
         """Work until no job is due; return how many were handled. For scripts and tests.
 
-        Does not sweep, unlike ``start`` and ``run``. A single thread works in the calling thread,
-        several work in a pool. Their exceptions are raised here.
+        Does not sweep, unlike ``start`` and ``run``. With one thread, jobs run in the calling
+        thread; with several, in a pool, whose exceptions are raised in the calling thread.
         """
         self.leases.start()
         try:
@@ -263,9 +263,9 @@ class Worker(ForkAware):
             self.leases.stop()
 
     def work_on(self, ids: Sequence[str]) -> Counter[str]:
-        """Claim the due jobs among these, and handle them in this thread.
+        """Claim the jobs with these ids that are due, and handle them in this thread.
 
-        Returns how many jobs reached each state. Leases are renewed only if ``leases`` is started.
+        Returns how many jobs reached each state. Leases are renewed only if ``leases`` runs.
         """
         thread = self._new_thread()
         thread.handle_ids(ids)
@@ -298,7 +298,7 @@ class Worker(ForkAware):
     def release_claims(self, jobs: Sequence[Job]) -> set[str]:
         """Release claims, if the budget allows attempts to be returned; return the released ids.
 
-        The leases of the other jobs expire.
+        Jobs that are not released keep their leases until these expire.
         """
         released: set[str] = set()
         if self.queue.lifecycle.allows("release", "worker"):
@@ -310,7 +310,7 @@ class Worker(ForkAware):
         return released
 
     def change_for(self, job: Job, result: HandlerResult) -> tuple[ActionKey, Change]:
-        """The action and change of a result; raises BadResult if a worker may not ask for it."""
+        """The action and change for a result; raises BadResult if a worker may not request it."""
         if result is None and self._completion in self._allowed:
             return self._completion, Change(job.id, job.claim_seq)
         key, change = self._translate(job, result)

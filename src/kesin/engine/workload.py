@@ -39,7 +39,7 @@ class WorkloadContext:
 
     @property
     def vault(self) -> Vault:
-        """The sealed credentials; without a key ring, the error names the setting."""
+        """Sealed credentials; without a key ring, use raises an error that names the setting."""
         return _vault(self.commands.accounts, self.settings)
 
 
@@ -97,7 +97,7 @@ class Workload:
     metrics: Callable[[WorkloadContext], Iterable[Metric]] | None = None  # at every scrape
     demo: Callable[[], object] | None = None  # its part of `kesin demo`
     restricted_actions: frozenset[str] = frozenset()  # operators use only its own pages for these
-    advice: Callable[[str], Mapping[str, Any]] | None = None  # what an error code means, what to do
+    advice: Callable[[str, str], Mapping[str, Any]] | None = None  # on an error's code and category
     # Files beside its jobs, for backups; and a sentence for each thing that no backup holds.
     backup_files: Callable[[Settings], Iterable[BackupFile | str]] | None = None
 
@@ -105,7 +105,7 @@ class Workload:
         check_search(self.search_fields, self.personal_fields)
 
     def open_queue(self, store: Store, clock: Clock | None = None) -> Queue:
-        """Its queue, with what it declares."""
+        """The workload's queue, with the title and search fields that the workload declares."""
         from kesin.engine.queue import Queue
 
         title = self.job_title if isinstance(self.job_title, str) else ""
@@ -119,5 +119,5 @@ class Workload:
 
     @property
     def missing_libraries(self) -> tuple[str, ...]:
-        """Required libraries that are not installed: its jobs are shown here, but do not run."""
+        """Required libraries that are not installed; without them, jobs are shown, but not run."""
         return missing_libraries(tuple(self.needs))

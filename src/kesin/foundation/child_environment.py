@@ -23,8 +23,7 @@ _NAMES: Final = frozenset(
 def child_environment(*names: str, environment: Mapping[str, str] | None = None) -> dict[str, str]:
     """For foreign programs and for what renders documents: listed variables, and ``names``."""
     environment = os.environ if environment is None else environment
-    locale = [name for name in environment if name.startswith("LC_")]
-    passed = _NAMES.union(names, locale)
+    passed = _NAMES.union(names, [name for name in environment if name.startswith("LC_")])
     return {name: value for name, value in environment.items() if name in passed}
 
 

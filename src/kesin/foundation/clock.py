@@ -14,7 +14,7 @@ Duration = float | timedelta  # seconds, or a timedelta
 
 
 class Clock(Protocol):
-    """The source of time of the engine."""
+    """The engine's source of time."""
 
     def now(self) -> int | None:
         """Microseconds since 1970, or None to use the database's time."""
@@ -48,7 +48,7 @@ class ManualClock:
         return self.time_us / 1_000_000
 
     def advance(self, seconds: Duration) -> None:
-        """Move the clock forward, or back by a negative number."""
+        """Move the clock forward; a negative number moves it back."""
         self.time_us += round(in_seconds(seconds, "seconds") * 1_000_000)
 
 

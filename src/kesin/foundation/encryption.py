@@ -55,7 +55,7 @@ class KeyRing:
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM
         except ImportError:
             raise Unavailable(
-                "sealing secrets needs cryptography: install it with `pip install 'kesin[web]'`"
+                "encrypting secrets needs cryptography: install it with `pip install 'kesin[web]'`"
             ) from None
         # No bytes of keys stay to be printed; a signer's key is derived, so that none has two uses.
         self._ciphers = {key_id: AESGCM(key) for key_id, key in keys.items()}
@@ -99,7 +99,7 @@ class KeyRing:
         plain = text.encode("utf-8", "surrogatepass")
         if len(plain) > MAX_SECRET_BYTES:
             raise TooLarge(
-                "a secret has at most %(most)s bytes, this one %(n)s",
+                "a secret can have at most %(most)s bytes; this one has %(n)s",
                 most=MAX_SECRET_BYTES,
                 n=len(plain),
             )

@@ -67,7 +67,7 @@ def check_length(password: str) -> None:
     """Raise Invalid for a password that is too short, too long or cannot be stored."""
     if not MIN_PASSWORD_LENGTH <= len(password) <= MAX_PASSWORD_LENGTH:
         raise Invalid(
-            "a password has %(least)s…%(most)s characters, this one has %(n)s",
+            "a password must have %(least)s…%(most)s characters; this one has %(n)s",
             details={"field": "password"},
             least=MIN_PASSWORD_LENGTH,
             most=MAX_PASSWORD_LENGTH,

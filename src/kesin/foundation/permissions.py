@@ -18,7 +18,7 @@ SCOPE_PURPOSES: Final[dict[Scope, str]] = {
     "oci:ingest": "post conversions of its site",
     "oci:script": "export and acknowledge conversions of its site",
     "pdf": "request PDFs and download its own",
-    "pdf:html": "with pdf: request PDFs from any HTML",
+    "pdf:html": "in addition to pdf: request PDFs from any HTML",
     "optiplan": "send orders and customers",
     "read": "see jobs",
     "operate": "see jobs and act on them",
@@ -44,7 +44,7 @@ PERMISSIONS: Final[dict[str, frozenset[Permission]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """The caller of a command. ``name`` is its name in the audit log."""
+    """The caller of a command. ``name`` is the caller's name in the audit log."""
 
     name: str
     grants: frozenset[str]  # scopes, or the role
@@ -56,19 +56,19 @@ class Actor:
     by_token: bool = False  # authenticated by a short-lived token, so it gets no further token
 
     def has(self, permission: Permission) -> bool:
-        """Whether any of its grants gives the permission, for any site."""
+        """Whether any of the actor's grants gives the permission, for any site."""
         # A grant that this version does not know allows nothing.
         return any(permission in PERMISSIONS.get(grant, ()) for grant in self.grants)
 
     @property
     def is_admin(self) -> bool:
-        """Whether it has all permissions."""
+        """Whether the actor has all permissions."""
         return self.has("admin")
 
     def sites_in(self, queue: str, *, sited: bool = True) -> frozenset[str] | None:
-        """The sites whose jobs of this queue it may see; None means all, the empty set none.
+        """The sites whose jobs it may see in this queue; None means all, an empty set none.
 
-        A queue whose tenants are not sites (``sited=False``) is visible as a whole or not at all.
+        A queue whose tenants are not sites (``sited=False``) is entirely visible or not at all.
         """
         if self.is_admin:
             return None
@@ -80,7 +80,7 @@ class Actor:
         return None if self.all_sites else self.sites
 
     def sees(self, queue: str, site: str, *, sited: bool = True) -> bool:
-        """Whether it may see the jobs of the site in the queue."""
+        """Whether the actor may see the site's jobs in the queue."""
         sites = self.sites_in(queue, sited=sited)
         return sites is None or site in sites
 

@@ -40,7 +40,7 @@ class Settings(BaseSettings):
         env_prefix=PREFIX, env_ignore_empty=True, extra="ignore", frozen=True
     )
 
-    data_dir: Path = _env(Path("kesin-data"), "a folder for all data on disk")
+    data_dir: Path = _env(Path("kesin-data"), "a folder on disk for all data")
     database_url: str | None = _env(
         None, "a file, sqlite:///file or postgresql://…; kesin.db in the data folder if unset"
     )
@@ -62,11 +62,11 @@ class Settings(BaseSettings):
         pattern=r"^(https?://[^\s/?#@]+(/[^\s?#]*)?)?$",
     )
     trusted_proxies: str = _env(
-        "", "addresses or networks, separated by commas, whose X-Forwarded- headers are trusted"
+        "", "comma-separated addresses or networks whose X-Forwarded-* headers are trusted"
     )
     allowed_hosts: str = _env(
         "",
-        "host names of this service, separated by commas, without ports; any if unset",
+        "comma-separated host names of this service, without ports; any host if unset",
         pattern=rf"^(\s*({_HOST_NAME})?\s*(,|$))*$",
     )
     grace_s: float = _env(30, "0…600 seconds to stop", gt=0, le=600)
@@ -77,14 +77,14 @@ class Settings(BaseSettings):
         200, "1…100000 open connections from one address", ge=1, le=100_000
     )
     request_timeout_s: float = _env(30, "0…600 seconds", gt=0, le=600)
-    rate_per_s: float = _env(100, "0…1000000 requests a second, for each key", gt=0, le=1e6)
-    sign_in_per_min: int = _env(10, "1…10000 attempts a minute", ge=1, le=10_000)
+    rate_per_s: float = _env(100, "0…1000000 requests per second for each key", gt=0, le=1e6)
+    sign_in_per_min: int = _env(10, "1…10000 attempts per minute", ge=1, le=10_000)
     sweep_s: float = _env(60, "1…3600 seconds between sweeps (cap, recover, …)", ge=1, le=3_600)
     tidy_s: float = _env(3_600, "1…86400 seconds between expire and prune passes", ge=1, le=86_400)
     audit_days: int = _env(400, "1…36500 days", ge=1, le=36_500)
     min_free_mb: int = _env(100, "0…10000000 megabytes of free disk space", ge=0, le=10**7)
     oci_max_attempts_script: int = _env(5, "1…20 claims by a script", ge=1, le=20)
-    oci_max_attempts_api: int = _env(8, "1…20 attempts by Kesin's worker", ge=1, le=20)
+    oci_max_attempts_api: int = _env(8, "1…20 claims by Kesin's worker", ge=1, le=20)
     oci_revive: bool = _env(default=True, takes="true or false")
     oci_google_url: str = _env("https://googleads.googleapis.com", "an https address")
     oci_google_version: str = _env("v26", "a version such as v26", pattern=r"^v[1-9][0-9]?$")
@@ -109,12 +109,12 @@ class Settings(BaseSettings):
     pdf_hard_timeout_s: int = _env(60, "1…600 seconds for each document", ge=1, le=600)
     pdf_picture_megapixels: int = _env(25, "1…1000 megapixels for each picture", ge=1, le=1_000)
     pdf_document_megapixels: int = _env(
-        60, "1…1000 megapixels for all pictures of a document", ge=1, le=1_000
+        60, "1…1000 megapixels for all pictures in a document", ge=1, le=1_000
     )
     pdf_processes: int = _env(1, "0…32 rendering processes of `kesin serve`", ge=0, le=32)
-    pdf_allowed_templates: str = _env("", "names, separated by commas; the included ones if unset")
+    pdf_allowed_templates: str = _env("", "comma-separated names; the included templates if unset")
     pdf_allowed_urls: str = _env(
-        "", "regular expressions of URLs that a document may load, separated by spaces"
+        "", "space-separated regular expressions for URLs that a document may load"
     )
     pdf_artifacts: str = _env(
         "", "a folder or s3://bucket/prefix; artifacts in the data folder if unset"
@@ -124,7 +124,7 @@ class Settings(BaseSettings):
     )
     pdf_upload_mb: int = _env(20, "1…1000 megabytes for each upload", ge=1, le=1_000)
     pdf_upload_hours: int = _env(
-        24, "1…720 hours for which a request may name an upload", ge=1, le=720
+        24, "1…720 hours for which requests can use an upload", ge=1, le=720
     )
     pdf_ttl_hours: int = _env(24, "1…720 hours for which a PDF is kept", ge=1, le=720)
     pdf_body_kb: int = _env(256, "1…2048 KiB for a request for a PDF", ge=1, le=2_048)
@@ -133,9 +133,9 @@ class Settings(BaseSettings):
     pdf_max_queued_per_owner: int = _env(
         1_000_000, "1…1000000 waiting jobs of one client before 429", ge=1, le=1_000_000
     )
-    pdf_webhooks: str = _env("", "regular expressions of webhook URLs, separated by spaces")
+    pdf_webhooks: str = _env("", "space-separated regular expressions for webhook URLs")
     pdf_webhook_secret: SecretStr | None = _env(
-        None, "16 or more characters; each client's secret is derived from it", min_length=16
+        None, "16 or more characters, from which each client's secret is derived", min_length=16
     )
 
     optiplan_program_timeout_s: float = _env(
@@ -196,7 +196,7 @@ class Settings(BaseSettings):
 
 
 def load_settings() -> Settings:
-    """The settings of this process; raises BadSettings that lists all invalid variables."""
+    """The settings of this process; raises BadSettings, which lists all invalid variables."""
     return _load(frozenset(pair for pair in os.environ.items() if _has_prefix(pair[0])))
 
 

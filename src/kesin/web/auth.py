@@ -151,10 +151,10 @@ def check_origin(request: Request, *, required: bool) -> None:
     origin = request.headers.get("origin")
     if site is not None:
         if site != "same-origin":
-            raise Forbidden("the request came from a page of another site", code="cross_site")
+            raise Forbidden("the request came from a page of another website", code="cross_site")
     elif origin is not None:
         if not _is_same_origin(request, origin):
-            raise Forbidden("the request came from a page of another site", code="cross_site")
+            raise Forbidden("the request came from a page of another website", code="cross_site")
     elif required:
         raise Forbidden(
             "a request with a session cookie needs the header Sec-Fetch-Site or Origin",

@@ -86,12 +86,12 @@ def check_values(body: bytes) -> None:
 
 
 class LargeBodyRoute(APIRoute):
-    """A route that accepts batches as JSON; large ones are parsed in the pool for imports."""
+    """A route that accepts batches as JSON; large batches are parsed in the pool for imports."""
 
     max_body_bytes: ClassVar[int] = ANY_SIZE
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return the handler, which receives a large body parsed and validated."""
+        """Return the handler, which receives large bodies already parsed and validated."""
         handler = super().get_route_handler()
 
         async def handle(request: Request) -> Response:

@@ -157,7 +157,7 @@ class FailureReader:
     def _who(self, queue: str, code: str, category: str, retries: bool) -> str:  # noqa: FBT001
         """Who must act; an error that passes needs a person once its attempts are spent."""
         workload = self.workloads.get(queue)
-        advice = workload.advice(code) if workload and workload.advice else {}
+        advice = workload.advice(code, category) if workload and workload.advice else {}
         who = str(advice.get("who", ""))
         return "you" if who == NO_ONE and category in PASSING and not retries else who
 

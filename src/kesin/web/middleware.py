@@ -278,7 +278,7 @@ def store_unavailable(problem: Exception) -> Unavailable:
         return Unavailable("the store does not respond: try again", code="store_away")
     if problem.code == "disk_full":
         return Unavailable(
-            "the disk is full, nothing was written: free disk space", code=problem.code
+            "the disk is full and nothing was written: free disk space", code=problem.code
         )
     return Unavailable("the store's disk is failing: run `kesin doctor`", code=problem.code)
 

@@ -60,7 +60,7 @@ Name = Annotated[str, Field(min_length=1, max_length=MAX_TENANT), Clean]
 Code = Annotated[str, Field(min_length=1, max_length=MAX_CODE), Clean]
 Key = Annotated[str, Field(min_length=1, max_length=MAX_KEY), Clean]
 JobId = Annotated[str, Field(max_length=64), Clean]
-Priority = Annotated[int, Field(ge=-1, le=2, description="-1 low, 1 high, 2 urgent in its site")]
+Priority = Annotated[int, Field(ge=-1, le=2, description="within a site: -1 low, 1 high, 2 urgent")]
 Reason = Annotated[str, Field(max_length=MAX_MESSAGE), Clean]
 Password = Annotated[str, Field(min_length=1, max_length=1_024), Clean]
 Time = Annotated[
@@ -94,7 +94,7 @@ class ErrorBody(BaseModel):
 
 
 class Credentials(Strict):
-    """A name and a password, to sign in."""
+    """A user name and a password for signing in."""
 
     name: Annotated[str, Field(min_length=1, max_length=63), Clean]
     password: Password
@@ -125,7 +125,7 @@ class StateBody(BaseModel):
     resting: bool
     success: bool
     exclusive: bool
-    slots: int = Field(description="how many jobs may be in the state; 0 is no limit")
+    slots: int = Field(description="how many jobs may be in the state at once; 0 means no limit")
     slots_per: Literal["queue", "tenant"]
 
 
@@ -156,12 +156,12 @@ class SlotsBody(BaseModel):
     slots: int
     per: Literal["queue", "tenant"]
     used: int
-    fullest: list[SiteSlotsBody] = Field(description="slots per tenant: sites that use most")
-    more_sites: int = Field(description="number of sites that use slots and are not listed")
+    fullest: list[SiteSlotsBody] = Field(description="if per tenant: sites that use the most slots")
+    more_sites: int = Field(description="how many more sites use slots but are not listed")
 
 
 class RateBody(BaseModel):
-    """At most ``jobs`` jobs of a site start in ``per_s`` seconds."""
+    """Each site may start at most ``jobs`` jobs per ``per_s`` seconds."""
 
     jobs: int
     per_s: int
@@ -188,12 +188,12 @@ class Stats(BaseModel):
 
 
 class JobBody(BaseModel):
-    """A job, without payload and result."""
+    """A job without its payload and result."""
 
     id: str
     queue: str
     site: str
-    title: str | None = Field(description="as lists show it, masked; null if none is declared")
+    title: str | None = Field(description="masked, as in lists; null if the queue declares none")
     key: str | None
     once: bool = Field(description="the key stays taken until the job is pruned")
     priority: int
@@ -230,12 +230,12 @@ class EventBody(BaseModel):
     error_message: str | None
     note: Any
     traceback: str | None
-    count: int = Field(description="how many wake-ups without a change this line stands for")
-    since: str = Field(description="the time of the first of these")
+    count: int = Field(description="how many wake-ups without a change this line combines")
+    since: str = Field(description="the time of the first of these wake-ups")
 
 
 class NoteBody(BaseModel):
-    """A note on a job, apart from its history."""
+    """A note on a job; it is not part of the job's history."""
 
     at: str
     kind: str
@@ -260,15 +260,15 @@ class RelativeBody(BaseModel):
 
 
 class JobWhole(BaseModel):
-    """A job with everything that is stored about it."""
+    """A job with everything that Kesin stores about it."""
 
     job: JobBody
     progress: ProgressBody | None
     parents: list[RelativeBody] = Field(
-        description="jobs that must succeed first; unfinished ones come first"
+        description="jobs that must succeed before this one; unfinished jobs are listed first"
     )
     more_parents: bool
-    hidden_parents: int = Field(description="how many of the first 100 you may not see")
+    hidden_parents: int = Field(description="how many of the first 100 parents you may not see")
     children: list[RelativeBody] = Field(description="jobs that wait for this job")
     more_children: bool
     hidden_children: int
@@ -281,14 +281,14 @@ class JobWhole(BaseModel):
 
 
 class JobPage(BaseModel):
-    """A page of jobs, newest first; ``cursor`` requests the next page."""
+    """A page of jobs, newest first; send ``cursor`` to get the next page."""
 
     jobs: list[JobBody]
     cursor: str | None
 
 
 class JobFilterBody(Strict):
-    """A filter of jobs. Empty means all; a job must match every given field."""
+    """A filter for jobs. Empty means all; a job must match every given field."""
 
     states: Annotated[list[Name], Field(max_length=100)] = []
     sites: Annotated[list[Name], Field(max_length=1_000)] | None = None
@@ -332,7 +332,7 @@ _IDS_OR_FILTER: list[JsonValue] = [
 
 
 class Action(Strict):
-    """An operator's action on jobs by id, or on all that match a filter; never both."""
+    """An operator's action on the jobs with given ids or on all that match a filter, not both."""
 
     model_config = ConfigDict(json_schema_extra={"oneOf": _IDS_OR_FILTER})
 
@@ -372,7 +372,7 @@ class ActionResultBody(BaseModel):
 
 
 class PauseBody(Strict):
-    """Pause or resume a queue, or one site of it."""
+    """Pause or resume a queue or one of its sites."""
 
     site: Name | None = None
     reason: Reason | None = None
@@ -407,7 +407,7 @@ class NewJobs(Strict):
 
 
 class EnqueueResult(BaseModel):
-    """The result of each job, in order: inserted, duplicate, or rejected with the reason."""
+    """The result for one job: inserted, duplicate, or rejected with the reason."""
 
     result: Literal["inserted", "duplicate", "rejected"]
     id: str | None
@@ -416,7 +416,7 @@ class EnqueueResult(BaseModel):
 
 
 class EnqueueResults(BaseModel):
-    """One result for each job."""
+    """One result for each job, in order."""
 
     jobs: list[EnqueueResult]
 

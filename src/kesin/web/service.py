@@ -318,7 +318,7 @@ class Service:
             checks["workers"] = self._workers_check()
             checks["sweeper"] = self._sweeper_check()
         if self.stopping:
-            checks["running"] = HealthCheck(ok=False, detail="it is stopping")
+            checks["running"] = HealthCheck(ok=False, detail="the service is stopping")
         return checks
 
     def _workers_check(self) -> HealthCheck:

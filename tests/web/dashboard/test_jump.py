@@ -75,10 +75,10 @@ def test_any_of_many_sites_is_found_and_jobs_of_its_by_key_and_title(world):
     assert found(world, "shop-260") == []
 
 
-def test_a_job_is_found_by_its_id_the_beginning_of_it_and_its_key(people):
+def test_a_job_is_found_by_its_id_its_beginning_or_its_end_as_listed_and_by_its_key(people):
     job = people.job("south", key="invoice 4711")
-    path = f"/dashboard/jobs/{job}"
-    for text in (job, job.upper(), f" {job} ", "invoice 4711", job[:35], job[:20]):
+    path, ends = f"/dashboard/jobs/{job}", (job[-8:], f"…{job[-8:]}")
+    for text in (job, job.upper(), f" {job} ", "invoice 4711", job[:35], job[:20], *ends):
         assert found(people, text) == [path], text
         assert found(people, text, "jump-all") == [path], text
         assert found(people, text, "jump-north") == [], text

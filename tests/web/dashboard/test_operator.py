@@ -72,8 +72,8 @@ def test_groups_of_all_queues_are_retried_together_and_what_is_futile_is_left_ou
     text = dialog(world)
     assert "5 jobs will be retried" in words(text)
     assert "4 jobs are left out" in words(text)
-    assert "4 jobs with VALIDATION errors will fail again until" in words(text)
-    assert "AUTH: it fails again unless the cause was fixed." in words(text)
+    assert "4 jobs with VALIDATION errors keep failing until" in words(text)
+    assert "AUTH: it will fail again unless the cause has been fixed." in words(text)
     assert "NO_SUCH_STREET" in words(text)
     assert "no group is selected" in words(retry(world, []).text)
     answer = retry(world, groups_of(text), reason="the relay is back")
@@ -161,8 +161,8 @@ def test_permanent_errors_are_retried_with_the_others_only_if_they_are_chosen(wo
     assert "Retry 2 in 1 group…" in words(page)
     text = dialog(world)
     assert "2 jobs will be retried" in words(text)
-    said = "3 jobs with PERMANENT errors fail again unless their cause was fixed. Retry them too"
-    assert said in words(text)
+    said = "3 jobs with PERMANENT errors will fail again unless the cause has been fixed."
+    assert f"{said} Retry them too" in words(text)
     retry(world, groups_of(text))
     assert {mail.job(job).state for job in gone} == {"failed"}
     page = world.client.get("/dashboard", headers=world.cookie("ayse")).text
@@ -205,7 +205,9 @@ def test_a_group_that_is_refused_is_named_and_does_not_stop_the_others(world, ma
     hidden = "queue=hidden&call=requeue&all=1&state=failed&code=X"
     answer = retry(world, [hidden, group])
     assert answer.status_code == 200
-    assert "Not retried: no queue 'hidden', or no access to it" in words(answer.text)
+    assert "Not retried: there is no queue 'hidden', or you have no access to it" in words(
+        answer.text
+    )
     assert "1 retried MAILBOX_FULL" in words(answer.text)
     assert mail.job(job).state == "ready"
     assert retry(world, [hidden]).status_code == 404  # nothing was done at all
@@ -231,7 +233,7 @@ def test_many_jobs_are_retried_in_the_background(world, mail, monkeypatch):
     jobs = fail(mail, "MAILBOX_FULL", Category.AUTH, 3)
     monkeypatch.setattr(actions, "MAX_FOREGROUND_JOBS", 2)
     text = dialog(world)
-    assert "They move in the background" in words(text)
+    assert "They are processed in the background" in words(text)
     assert "Being retried in the background MAILBOX_FULL" in words(
         retry(world, groups_of(text)).text
     )

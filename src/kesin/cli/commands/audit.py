@@ -40,16 +40,15 @@ def verify_audit(
     queues: QueueNames = None,
     *,
     backup: Annotated[
-        Path | None, option("FOLDER", "Check that the audit log continues the one in this backup.")
+        Path | None, option("FOLDER", "Check that the audit log continues this backup's audit log.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Verify all jobs by replaying their events, and the audit log.
+    """Verify the audit log, and all jobs by replaying their events.
 
-    Rebuilds every job from its events and compares it with the stored job. Also compares the
-    counters with the jobs, unless jobs moved meanwhile. If no queue is named, it also verifies the
-    chain of the audit log: no line was changed, and only pruned lines are missing. Exits with 1 on
-    any difference.
+    Rebuilds every job from its events, compares it with the stored job, and compares the counters
+    with the jobs unless jobs moved meanwhile. If no queue is named, also verifies the audit log's
+    chain: no line was changed, and only pruned lines are missing. Exits with 1 on a difference.
     """
     if queues and backup:
         raise UsageError("--backup checks the audit log: do not name a queue")
@@ -137,9 +136,8 @@ def export_audit(
 ) -> None:
     """Write every event as a line of JSON.
 
-    The events are written job by job, from one snapshot of each queue. Columns are written as
-    stored: times are microseconds since 1970; payloads, results and notes are JSON text. Empty
-    columns are omitted.
+    Events are written job by job, from one snapshot of each queue. Columns appear as stored: times
+    are microseconds since 1970; payloads, results and notes are JSON. Empty columns are omitted.
     """
     with open_context() as context, _target(out) as file:
         names = context.readable_queues(queues)
@@ -178,19 +176,19 @@ def _export(store: Store, queue: str, file: TextIO) -> int:
 def show_log(
     *,
     actor: Annotated[
-        str | None, option("ACTOR", "Only this actor, such as user:ayse, key:ID or cli:root.")
+        str | None, option("ACTOR", "Only lines by this actor, e.g. user:ayse, key:ID or cli:root.")
     ] = None,
     action: Annotated[str | None, option("ACTION", "Only this action, such as user.add.")] = None,
-    queue: Annotated[str | None, option("QUEUE", "Only lines of this queue.")] = None,
-    site: Annotated[str | None, option("SITE", "Only lines of this site.")] = None,
-    target: Annotated[str | None, option("TARGET", "Only this job, user or key.")] = None,
+    queue: Annotated[str | None, option("QUEUE", "Only lines on this queue.")] = None,
+    site: Annotated[str | None, option("SITE", "Only lines on this site.")] = None,
+    target: Annotated[str | None, option("TARGET", "Only lines on this job, user or key.")] = None,
     limit: Annotated[int, option("N", "Maximum number of lines.", min=1, max=MAX_LINES)] = 50,
     as_json: AsJson = False,
 ) -> None:
     """Show who did what, newest first.
 
-    The log records every sign-in, every change of users, keys and sites, and every action of an
-    operator, including refused ones.
+    The log records every sign-in, every change to users, keys and sites, and every operator action,
+    including actions that were refused.
     """
     with open_context() as context:
         filters = {"actor": actor, "action": action, "queue": queue, "site": site, "target": target}

@@ -34,9 +34,9 @@ def backup(
 ) -> None:
     """Write a backup into a new folder.
 
-    Queues keep running, and the backup contains the state at a single point in time: jobs with
-    their history, users, keys, sites, sealed secrets, the audit log, and files of the workloads.
-    The first key of KESIN_SECRET_KEYS signs the backup, but the backup contains no keys. The
+    Queues keep running. The backup contains the state at a single point in time: jobs with their
+    history, users, API keys, sites, sealed secrets, the audit log, and the workloads' files. The
+    backup is signed with the first key of KESIN_SECRET_KEYS but does not contain these keys. The
     command lists what else is not included.
     """
     settings = read_settings()
@@ -90,23 +90,22 @@ def restore(
     source: Annotated[Path, argument("SOURCE", "The backup's folder.")],
     *,
     check: Annotated[bool, flag("--check", "Only check that the backup is complete.")] = False,
-    replace: Annotated[bool, flag("--replace", "Replace the content of the database.")] = False,
+    replace: Annotated[bool, flag("--replace", "Replace the contents of the database.")] = False,
     allow_unsigned: Annotated[
         bool,
         flag(
             "--allow-unsigned", "Accept a backup that is unsigned, or signed with an unknown key."
         ),
     ] = False,
-    resume: Annotated[bool, flag("--resume", "Do not leave the queues paused.")] = False,
+    resume: Annotated[bool, flag("--resume", "Resume the queues after the restore.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Restore a backup into the configured database.
 
-    Stop every Kesin process that uses the database first. The command reads the whole backup and
-    checks its signature with KESIN_SECRET_KEYS before it changes anything. Queues stay paused,
-    because jobs that ran after the backup would run again. The command ends all sessions, applies
-    missing migrations, replays all events, verifies the audit log, and exits with 1 on any
-    difference.
+    First stop every Kesin process that uses the database. The command reads the whole backup and
+    checks its signature with KESIN_SECRET_KEYS before it changes anything. It ends all sessions,
+    applies missing migrations, replays all events, verifies the audit log, and exits with 1 if it
+    finds a difference. Queues stay paused, because jobs that ran after the backup would run again.
     """
     settings = read_settings()
     backup = restoring.read_backup(source)

@@ -55,7 +55,7 @@ def doctor(
 ) -> None:
     """Check settings, folders, database, lifecycles and workloads.
 
-    Lists problems first, each with what to do. Exits with 1 if a required check fails. Changes
+    Lists problems first, each with its remedy. Exits with 1 if a required check fails. Changes
     nothing.
     """
     set_up_logs()

@@ -56,7 +56,7 @@ def list_jobs(
     category: arguments.Categories = None,
     text: arguments.TextPart = None,
     key: arguments.Key = None,
-    limit: Annotated[int, option("N", "Jobs on a page.", min=1, max=MAX_JOBS)] = 50,
+    limit: Annotated[int, option("N", "Jobs per page.", min=1, max=MAX_JOBS)] = 50,
     cursor: Annotated[
         str | None, option("ID", "Continue after the page that ended with this id.")
     ] = None,
@@ -121,8 +121,8 @@ def show_job(
 ) -> None:
     """Show one job with its payload, history and notes.
 
-    Also shows the progress of a running job, the jobs it waits for and the jobs that wait for
-    it. Repeated checks without a change share a line with their count; --json has every event.
+    Also shows the progress of a running job, the jobs it waits for and the jobs that wait for it.
+    Repeated checks without a change are one line with their count; --json prints every event.
     """
     if not is_id(job_id):
         raise UsageError(f"{job_id!r} is not a job id: copy all of it from `kesin jobs list`")
@@ -154,7 +154,7 @@ def show_job(
         return
     waits = rules is not None and job.state in rules.waiting_states
     print_job(job, names, "waits for other jobs" if waits else records.PHASES[job.phase], progress)
-    print_relatives("comes after", parents)
+    print_relatives("depends on", parents)
     print_relatives("needed by", children)
     print_history(events, names)
     print_traceback(events)
@@ -269,7 +269,7 @@ def print_notes(notes: list[Note]) -> None:
 @app.command("act")
 def act(
     queue: arguments.QueueName,
-    move: Annotated[str, argument("MOVE", "The action, such as requeue or cancel.")],
+    move: Annotated[str, argument("MOVE", "requeue (Retry on the dashboard), cancel, …")],
     ids: Annotated[Several, argument("ID", "The ids of the jobs.")] = None,
     *,
     all_matching: Annotated[
@@ -297,8 +297,8 @@ def act(
 ) -> None:
     """Act on jobs as an operator, for example to retry or cancel them.
 
-    Name jobs by id, or use --all-matching with filters: the command then counts the jobs and asks
-    for confirmation. Exits with 1 if no job moved and some were refused.
+    Name jobs by id, or use --all-matching with filters; the command then counts the matching jobs
+    and asks for confirmation. Exits with 1 if no job moved and some were refused.
     """
     # Exactly what was counted and confirmed is moved: the ids are read first, and a job that
     # matches only later is left alone.

@@ -31,7 +31,7 @@ def create_key(
         ),
     ] = None,
     all_sites: Annotated[bool, flag("--all-sites", "All sites, for a manager script.")] = False,
-    days: Annotated[int | None, option("N", "Days until it expires; default never.")] = None,
+    days: Annotated[int | None, option("N", "Days until the key expires; default never.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Create a key and print it once.

@@ -29,7 +29,7 @@ app = typer.Typer(no_args_is_help=True)
 
 _COMPLETE = {"autocompletion": arguments.complete_lifecycles}
 Name = Annotated[
-    str, argument("NAME", "A registered name, or your own as module:attribute.", **_COMPLETE)
+    str, argument("NAME", "A registered name, or module:attribute for your own.", **_COMPLETE)
 ]
 
 
@@ -54,7 +54,7 @@ def show_lifecycle(
         Path | None, argument("FILE", "The file for --svg or --mermaid; default standard output.")
     ] = None,
     *,
-    svg: Annotated[bool, flag("--svg", "Draw it as SVG.")] = False,
+    svg: Annotated[bool, flag("--svg", "Draw the diagram as SVG.")] = False,
     mermaid: Annotated[bool, flag("--mermaid", "Print only the Mermaid diagram.")] = False,
     write: Annotated[
         Path | None, option("DIR", "Write NAME.md and NAME.svg into this folder.", file_okay=False)
@@ -63,7 +63,7 @@ def show_lifecycle(
 ) -> None:
     """Show a lifecycle: its states, its moves and a Mermaid diagram.
 
-    The drawing is printed, or written to a file, as in: kesin lifecycle show task --svg task.svg
+    The diagram is printed, or written to a file, as in: kesin lifecycle show task --svg task.svg
     """
     if sum((svg, mermaid, write is not None, as_json)) > 1:
         raise UsageError("choose one of --svg, --mermaid, --write and --json")
@@ -183,7 +183,7 @@ def prove_lifecycles(
         list[str] | None,
         argument(
             "NAME",
-            "Registered names, or your own as module:attribute; all registered ones by default.",
+            "Registered names, or module:attribute for your own; default: all registered.",
             **_COMPLETE,
         ),
     ] = None,
@@ -191,8 +191,8 @@ def prove_lifecycles(
 ) -> None:
     """Prove that every job ends.
 
-    Prints the highest possible number of automatic moves. A broken rule is shown with the
-    shortest path that breaks it, and the exit code is 1.
+    Prints the highest possible number of automatic moves. If a rule is broken, prints the shortest
+    path that breaks it and exits with 1.
     """
     chosen = [find_lifecycle(name) for name in names or lifecycles()]
     proofs = [prove(lifecycle) for lifecycle in chosen]
@@ -228,10 +228,10 @@ def check_upgrade(
     *,
     queue: Annotated[
         str | None,
-        option("QUEUE", "The queue; by default, the one named like the lifecycle."),
+        option("QUEUE", "The queue; default: the queue with the lifecycle's name."),
     ] = None,
     against: Annotated[
-        Path | None, option("FILE", "Compare with the rules in a file, not in a store, for CI.")
+        Path | None, option("FILE", "Compare with a file of rules instead of a store, for CI.")
     ] = None,
     update: Annotated[
         bool, flag("--update", "Write the rules into the file if they pass the check.")
@@ -240,9 +240,9 @@ def check_upgrade(
 ) -> None:
     """Check whether stored jobs fit the current rules.
 
-    Flags and stamps must keep their places, no state with jobs may disappear, and every job must
-    still come to rest. A broken rule is shown with its path and, for a store, with the number of
-    jobs; the exit code is 1.
+    Flags and stamps must keep their positions, no state with jobs may disappear, and every job must
+    still come to rest. If a rule is broken, prints its path and, for a store, the number of jobs,
+    and exits with 1.
     """
     if update and against is None:
         raise UsageError("--update needs a file: name it with --against")

@@ -33,8 +33,8 @@ def pause(
 ) -> None:
     """Pause a queue.
 
-    With --tenant, pauses only that tenant. Workers claim no jobs until you resume it. Running
-    jobs and the sweeper continue.
+    With --tenant, only that tenant is paused. Workers claim none of the paused jobs until you run
+    `kesin resume`. Running jobs and the sweeper continue.
     """
     with open_context(create=True) as context:
         name = context.readable_queue(queue)
@@ -48,7 +48,7 @@ def pause(
 def resume(queue: QueueName, tenant: OneTenant = None) -> None:
     """Resume a paused queue.
 
-    With --tenant, resumes only that tenant. Prints what is still paused.
+    With --tenant, only that tenant is resumed. The command prints the pauses that remain.
     """
     with open_context() as context:
         name = context.readable_queue(queue)
@@ -70,21 +70,21 @@ def _scope(queue: str, tenant: str | None) -> str:
 
 def enqueue(
     queue: QueueName,
-    payload: Annotated[str, argument("JSON", "The payload; - reads one from each input line.")],
+    payload: Annotated[str, argument("JSON", "The payload, or - to read one per input line.")],
     *,
-    key: Annotated[str | None, option("KEY", "A key; only one open job can have it.")] = None,
+    key: Annotated[str | None, option("KEY", "A key that only one open job can have.")] = None,
     once: Annotated[bool, flag("--once", "Keep the key until the job is pruned.")] = False,
     tenant: Annotated[str, option("TENANT", "The job's tenant (in oci: site).")] = "default",
-    priority: Annotated[int, option("N", "-1 low, 1 high, 2 urgent, within the tenant.")] = 0,
-    delay: Annotated[float, option("SECONDS", "How long the job waits first.", min=0)] = 0,
+    priority: Annotated[int, option("N", "Within the tenant: -1 low, 1 high, 2 urgent.")] = 0,
+    delay: Annotated[float, option("SECONDS", "Wait this long before the job is due.", min=0)] = 0,
     after: Annotated[Several, option("ID", "Run after this job succeeds; repeatable.")] = None,
     lifecycle: arguments.LifecycleName = None,
     as_json: AsJson = False,
 ) -> None:
     """Enqueue one job, or many.
 
-    With - as the payload, each line of standard input is the payload of a job. If another open
-    job already has the key, the command prints that job's id and succeeds.
+    If the payload is -, each line of standard input is the payload of one job. If another open job
+    already has the key, the command prints that job's id and succeeds.
     """
     if payload == "-" and key is not None:
         raise UsageError("--key is for a single payload, not for many from standard input")

@@ -19,8 +19,8 @@ COLUMNS = ("queue", "name", "cron", "timezone", "tenant", "catch_up", "next_at",
 def list_schedules(queues: QueueNames = None, as_json: AsJson = False) -> None:
     """List schedules with their next tick and their last job.
 
-    A schedule enqueues at most one job per tick, and after an outage at most catch_up jobs for all
-    missed ticks.
+    A schedule enqueues at most one job per tick. After an outage, it enqueues at most catch_up jobs
+    for all missed ticks together.
     """
     with open_context() as context:
         names, now = context.readable_queues(queues), wall_clock_us()
@@ -39,11 +39,11 @@ def list_schedules(queues: QueueNames = None, as_json: AsJson = False) -> None:
 @app.command("run")
 def run_schedule(
     queue: QueueName,
-    name: Annotated[str, argument("NAME", "The name of the schedule.")],
+    name: Annotated[str, argument("NAME", "The schedule's name.")],
     lifecycle: LifecycleName = None,
     as_json: AsJson = False,
 ) -> None:
-    """Enqueue a job of a schedule now, in addition to its ticks."""
+    """Enqueue a schedule's job now, in addition to its ticks."""
     with open_context() as context:
         outcome = run_now(context.open_queue(queue, lifecycle), name, actor=cli_actor())
     text = f"{outcome.result} {outcome.id} ({outcome.state})"

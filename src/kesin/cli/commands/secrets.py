@@ -22,8 +22,8 @@ def new_key(
 ) -> None:
     """Create a key and print it once.
 
-    The line is an entry for KESIN_SECRET_KEYS; Kesin does not store it. Put it before the other
-    entries to seal new secrets with it, and keep the others until `kesin secrets rotate` has run.
+    The printed line is an entry for KESIN_SECRET_KEYS; Kesin does not store it. Put it first to
+    seal new secrets with this key, and keep the other entries until `kesin secrets rotate` has run.
     """
     entry = encryption.new_key(name)
     terminal.answer({"name": entry.partition(":")[0], "entry": entry}, entry, as_json=as_json)
@@ -33,7 +33,7 @@ def new_key(
 def rotate_secrets(as_json: AsJson = False) -> None:
     """Seal all secrets again with the first key.
 
-    Running it twice, or while secrets change, is safe. Lists the secrets that could not be
+    Running the command twice, or while secrets change, is safe. Lists the secrets that could not be
     opened, and exits with 1 if another key is still needed.
     """
     with open_context(create=False) as context:

@@ -31,19 +31,19 @@ def serve(
     ] = None,
     port: Annotated[
         int | None,
-        option("PORT", "The port, 0 for a free one; default KESIN_PORT.", min=0, max=65_535),
+        option("PORT", "The port; 0 picks a free one; default KESIN_PORT.", min=0, max=65_535),
     ] = None,
     workers: Annotated[
-        bool, flag("--workers/--no-workers", "Run workers and the sweeper too, or only the API.")
+        bool, flag("--workers/--no-workers", "Also run workers and the sweeper, or only the API.")
     ] = True,
     insecure: Annotated[
-        bool, flag("--insecure", "Listen beyond loopback even if no user exists.")
+        bool, flag("--insecure", "Listen beyond loopback even if there are no users.")
     ] = False,
 ) -> None:
     """Run the API, the dashboard, the workers and the sweeper.
 
-    SIGTERM or Ctrl-C stops the service: running jobs may finish within KESIN_GRACE_S, and the
-    others are released; a second signal stops it immediately. On PostgreSQL, run `kesin migrate`
+    On SIGTERM or Ctrl-C, running jobs have KESIN_GRACE_S seconds to finish, and unfinished jobs are
+    released. A second signal stops the service immediately. On PostgreSQL, run `kesin migrate`
     first. All settings are KESIN_ variables; `kesin doctor --all` lists them.
     """
     try:

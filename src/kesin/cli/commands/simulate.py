@@ -21,7 +21,7 @@ def simulate(
     names: Annotated[
         list[str] | None,
         argument(
-            "NAME", "Registered names, or your own as module:attribute; default all registered."
+            "NAME", "Registered names, or module:attribute for your own; default: all registered."
         ),
     ] = None,
     *,
@@ -33,10 +33,10 @@ def simulate(
 ) -> None:
     """Run queues under simulated failures, and check the promises after every step.
 
-    Runs the real engine on SQLite in memory: workers die before, during and after each commit;
-    results come late, twice or from the wrong worker; operators use every action; clocks jump
-    and sweeps overlap. At the end, time passes until every job rests. The same seed and steps
-    give the same run. A broken promise is shown with the shortest history that breaks it.
+    Runs the real engine on in-memory SQLite: workers die before, during and after each commit;
+    results arrive late, twice or from the wrong worker; operators use every action; clocks jump and
+    sweeps overlap. At the end, time passes until every job is at rest. The same seed and steps give
+    the same run. If a promise is broken, the shortest history that breaks it is shown.
     """
     chosen = list(dict.fromkeys(names or lifecycles()))
     share = max(steps // len(chosen), 1)

@@ -34,9 +34,9 @@ Cells = dict[str, str]  # by column, without those that are empty
 
 SiteId = Annotated[str, argument("SITE", "The site's id; `siteId` over HTTP.")]
 Called = Annotated[str | None, option("NAME", "The display name; default the id.", "--name")]
-CHANNEL = option("script|api|data_manager", "How its conversions reach Google Ads.")
-TIMEZONE = option("ZONE", "The time zone of its Google Ads account.")
-CURRENCY = option("CODE", "The currency of its values, three letters.")
+CHANNEL = option("script|api|data_manager", "How the site's conversions reach Google Ads.")
+TIMEZONE = option("ZONE", "The time zone of the site's Google Ads account.")
+CURRENCY = option("CODE", "The currency of the site's values, in three letters.")
 
 
 @app.command("add")
@@ -109,7 +109,7 @@ def remove_site(site: SiteId, *, yes: Yes = False, as_json: AsJson = False) -> N
 
 @app.command("import")
 def import_sites(
-    file: Annotated[Path, argument("FILE", "A CSV file with the column id.")],
+    file: Annotated[Path, argument("FILE", "A CSV file with a column id.")],
     *,
     like: Annotated[str | None, option("SITE", "New sites get the settings of this site.")] = None,
     dry_run: Annotated[bool, flag("--dry-run", "Only show what would change.")] = False,
@@ -119,8 +119,8 @@ def import_sites(
 ) -> None:
     """Add and change sites from a CSV file.
 
-    The columns are id, name, channel, timezone, currency, customer_id and any oci setting by its
-    name. An empty cell changes nothing. If a line is refused, nothing is stored.
+    The columns are id, name, channel, timezone, currency, customer_id and the name of any oci
+    setting. An empty cell changes nothing. If any line is refused, nothing is stored.
     """
     rows = _read_rows(file)
     if keys and keys.exists():

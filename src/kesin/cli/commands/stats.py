@@ -21,15 +21,15 @@ MAX_TENANTS_SHOWN = 3  # with the slots they use
 def stats(
     queues: QueueNames = None,
     *,
-    watch: Annotated[bool, flag("--watch", "Redraw until Ctrl-C.")] = False,
+    watch: Annotated[bool, flag("--watch", "Update the display until Ctrl-C.")] = False,
     interval: Annotated[float, option("SECONDS", "Seconds between two updates.", min=0.01)] = 2.0,
     count: Annotated[int | None, option("N", "With --watch: stop after N updates.", min=1)] = None,
     as_json: AsJson = False,
 ) -> None:
     """Count jobs by queue and state.
 
-    Also shows how long the oldest due job has waited, expired leases, pauses, slots in use, and
-    what rate limits allow now.
+    Also shows expired leases, pauses, slots in use, how long the oldest due job has waited, and how
+    many claims the rate limits still allow.
     """
     ending = suppress(KeyboardInterrupt) if watch else nullcontext()
     with open_context() as context, ending:

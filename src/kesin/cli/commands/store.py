@@ -39,19 +39,19 @@ def copy_store(
     *,
     queues: Annotated[Several, option("QUEUE", "Only this queue; repeatable.", "--queue")] = None,
     lifecycle: arguments.LifecycleName = None,
-    wait: Annotated[float, option("SECONDS", "Time for claimed jobs to finish.", min=0)] = 0.0,
+    wait: Annotated[float, option("SECONDS", "How long to wait for claimed jobs.", min=0)] = 0.0,
     keep_source_running: Annotated[
-        bool, flag("--keep-source-running", "Only copy: the source keeps running.")
+        bool, flag("--keep-source-running", "Only copy; the source continues afterwards.")
     ] = False,
     yes: arguments.Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Move queues to another store, and verify the result by replay.
 
-    Jobs move with their history, notes, counters and pauses, and with the other data of their
-    workload. Between SQLite and PostgreSQL, users, keys, sites, secrets and the audit log move
-    too, unless queues are named. The source is paused during the copy and stays paused. If the
-    command is interrupted, run it again.
+    Jobs move with their history, notes, counters and pauses, and with their workload's other data.
+    Between SQLite and PostgreSQL, users, keys, sites, secrets and the audit log also move, unless
+    you name queues. The source is paused during the copy and stays paused. If the command is
+    interrupted, run it again.
     """
     read_settings()
     with _open_both(source, target) as (old, new):
@@ -156,8 +156,8 @@ def migrate(
 ) -> None:
     """Bring the database up to date.
 
-    Running it twice, or on several machines at once, is safe. A schema newer than this version
-    is refused.
+    Running the command twice, or on several machines at once, is safe. A schema that is newer than
+    this version of Kesin is refused.
     """
     settings = read_settings()
     check_reachable(settings)

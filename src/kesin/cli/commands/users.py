@@ -17,9 +17,9 @@ from kesin.store.directory import User
 app = typer.Typer(no_args_is_help=True)
 
 Name = Annotated[str, argument("NAME", "The user's name.")]
-Sites = Annotated[Several, option("SITE", "A site the user may access; repeatable.", "--site")]
+Sites = Annotated[Several, option("SITE", "A site that the user may access; repeatable.", "--site")]
 AllSites = Annotated[bool, flag("--all-sites", "All sites, including future ones.")]
-Queues = Annotated[Several, option("QUEUE", "Only this queue; repeatable.", "--queue")]
+Queues = Annotated[Several, option("QUEUE", "Restrict the user to a queue; repeatable.", "--queue")]
 PasswordStdin = Annotated[bool, flag("--password-stdin", "Read the password from standard input.")]
 
 
@@ -52,7 +52,7 @@ def add_user(
 def set_password(name: Name, stdin: PasswordStdin = False, as_json: AsJson = False) -> None:
     """Set a user's password.
 
-    All sessions of the user end.
+    All the user's sessions end.
     """
     with open_context(create=True) as context:
         # An unknown name is refused before a password is typed.
@@ -103,7 +103,7 @@ def set_user(
 ) -> None:
     """Change a user's role, sites and queues.
 
-    The given sites and queues replace the earlier ones. All sessions of the user end.
+    The given sites and queues replace the earlier ones. All the user's sessions end.
     """
     _check_access(role, site, queue, all_sites=all_sites, no_sites=no_sites)
     if queue and no_queues:

@@ -48,35 +48,34 @@ def worker(
         int | None,
         option(
             "N",
-            "Jobs that each process runs at a time; default 1, or the workload's default.",
+            "Jobs that each process runs at once; default 1, or the workload's default.",
             min=1,
             max=1_000,
         ),
     ] = None,
-    processes: Annotated[int, option("N", "Processes to start.", min=1, max=256)] = 1,
+    processes: Annotated[int, option("N", "The number of processes.", min=1, max=256)] = 1,
     batch: Annotated[
         int | None,
-        option("N", "Most jobs per claim; default 500, or the workload's.", min=1, max=10_000),
+        option("N", "Maximum jobs per claim; default 500, or the workload's.", min=1, max=10_000),
     ] = None,
-    tenant: Annotated[Several, option("TENANT", "Only this tenant; repeatable.")] = None,
+    tenant: Annotated[Several, option("TENANT", "Only jobs of this tenant; repeatable.")] = None,
     grace: Annotated[
         float | None,
-        option("SECONDS", "Time for jobs to finish at a stop; default KESIN_GRACE_S.", min=0),
+        option("SECONDS", "Time for jobs to finish on a stop; default KESIN_GRACE_S.", min=0),
     ] = None,
     until_idle: Annotated[bool, flag("--until-idle", "Stop when no job is due.")] = False,
     rq: Annotated[bool, flag("--rq", "Wait for RQ to push jobs; for PDFs in Redis.")] = False,
     sweep: Annotated[
-        bool, flag("--sweep/--no-sweep", "Sweep these queues, or leave that to other processes.")
+        bool, flag("--sweep/--no-sweep", "Sweep these queues, or leave it to other processes.")
     ] = True,
     child: Annotated[bool, typer.Option("--child", hidden=True)] = False,
 ) -> None:
     """Run a worker for one or more queues.
 
-    Without --handler, each queue must be one of oci, oci_adjustments, pdf, pdf_batches,
-    pdf_webhooks or optiplan.
+    Without --handler, queues may be oci, oci_adjustments, pdf, pdf_batches, pdf_webhooks, optiplan.
 
-    After SIGTERM or Ctrl-C, the worker claims no more jobs; running jobs may finish within the
-    grace period, and the others are released. A second signal releases all jobs immediately. If a
+    After SIGTERM or Ctrl-C, the worker claims no more jobs. Running jobs may finish within the
+    grace period; unfinished jobs are released. A second signal releases all jobs immediately. If a
     process dies, another worker of the queue or a sweeper recovers its jobs.
     """
     if len(set(queues)) < len(queues):

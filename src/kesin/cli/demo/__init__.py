@@ -15,16 +15,16 @@ def demo(
         float | None, option("SECONDS", "Stop after this time.", "--for", min=1, max=86_400)
     ] = None,
     port: Annotated[
-        int | None, option("PORT", "The port; default 8000, or a free one.", min=0, max=65_535)
+        int | None, option("PORT", "The port; default 8000, or a free port.", min=0, max=65_535)
     ] = None,
-    keep: Annotated[bool, flag("--keep", "Keep the data folder to serve it again.")] = False,
+    keep: Annotated[bool, flag("--keep", "Keep the data folder, to serve it again.")] = False,
 ) -> None:
     """Run the service with demonstration data: sales with a crashing script, invoices, orders.
 
-    Prints the address, two sign-ins and a tour of the dashboard, then shows the number of jobs. On
-    a terminal it runs until Ctrl-C. Elsewhere (a pipe, a build), it enqueues only the first jobs
-    and ends when they are finished. At the end it prints a summary and checks every job against
-    its history.
+    Prints the address, two users with their passwords and a tour of the dashboard, then shows the
+    number of jobs. On a terminal, it runs until Ctrl-C. Elsewhere, as in a pipe or a build, it
+    enqueues only the first jobs and ends when they are finished. At the end, it prints a summary
+    and checks every job against its history.
 
     All data stays on this machine, in a temporary folder that is deleted at the end unless you
     pass --keep.

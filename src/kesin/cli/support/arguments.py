@@ -26,14 +26,14 @@ QueueName = Annotated[str, argument("QUEUE", "The queue's name.", autocompletion
 QueueNames = Annotated[
     list[str] | None,
     argument(
-        "QUEUE", "The queues; all queues of the store by default.", autocompletion=complete_queues
+        "QUEUE", "The queues; default: all queues in the store.", autocompletion=complete_queues
     ),
 ]
 LifecycleName = Annotated[
     str | None,
     option(
         "NAME",
-        "The queue's lifecycle: a registered name, or your own as module:attribute.",
+        "The queue's lifecycle: a registered name, or module:attribute for your own.",
         "--lifecycle",
         autocompletion=complete_lifecycles,
     ),
@@ -41,13 +41,13 @@ LifecycleName = Annotated[
 Several = list[str] | None  # the values of an option that may be given several times
 States = Annotated[Several, option("STATE", "Only jobs in this state; repeatable.")]
 Tenants = Annotated[Several, option("TENANT", "Only jobs of this tenant (oci: site); repeatable.")]
-Codes = Annotated[Several, option("CODE", "Only jobs with this last error code; repeatable.")]
+Codes = Annotated[Several, option("CODE", "Only jobs whose last error has this code; repeatable.")]
 Categories = Annotated[
-    Several, option("CATEGORY", "Only jobs with a last error of this category; repeatable.")
+    Several, option("CATEGORY", "Only jobs whose last error has this category; repeatable.")
 ]
 TextPart = Annotated[
     str | None,
-    option("TEXT", "Search for an id, key, searchable field, title or part of an error message."),
+    option("TEXT", "Search by id, key, searchable field, title or part of an error message."),
 ]
 Key = Annotated[str | None, option("KEY", "Only jobs with exactly this key.")]
 

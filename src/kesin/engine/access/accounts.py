@@ -49,7 +49,7 @@ class Accounts(UserSessions):
         if not _USER_NAME.fullmatch(name):
             raise invalid_field(
                 "name",
-                "%(name)s is not a user name: letters, digits, '.', '@', '-' and '_', at most 63",
+                "%(name)s is not a user name: use up to 63 letters, digits, '.', '@', '-' or '_'",
                 name=repr(name),
             )
         _check_role(role)
@@ -166,7 +166,7 @@ class Accounts(UserSessions):
             raise invalid_field("site", "a key is for one site or for all sites, not both")
         if site is None and not all_sites and (sited := SITE_SCOPES & set(key_scopes)):
             raise invalid_field(
-                "site", "a key for %(scope)s belongs to one site: name it", scope=min(sited)
+                "site", "a key for %(scope)s belongs to one site: name the site", scope=min(sited)
             )
         if site is not None and (siteless := SITELESS_SCOPES & set(key_scopes)):
             raise invalid_field(

@@ -86,7 +86,8 @@ class Commands:
         if queue is None or self.visible_sites(actor, name) == _NONE:
             if permission != "read":
                 self.accounts.note(actor, f"queue.{action}", allowed=False, queue=name)
-            raise NotFound("no queue %(queue)s, or no access to it", queue=repr(name))
+            why = "there is no queue %(queue)s, or you have no access to it"
+            raise NotFound(why, queue=repr(name))
         return queue
 
     def readable_queues(self, actor: Actor) -> list[Queue]:
@@ -370,7 +371,7 @@ class Commands:
         queue = self.queue(actor, name, "operate", action)
         if site is None and self.visible_sites(actor, name) is not None:
             self.accounts.note(actor, f"queue.{action}", allowed=False, queue=name)
-            raise Forbidden("only a user with all sites can act on the whole queue: name a site")
+            raise Forbidden("acting on the whole queue needs access to all sites: name a site")
         if site is not None:
             self._selected_sites(actor, name, site, f"queue.{action}")
         return queue

@@ -212,14 +212,15 @@ def search_jobs(
 
 
 def titled_jobs(commands: Commands, actor: Actor, name: str, text: str, limit: int) -> list[Job]:
-    """The newest jobs with this key or a word of their title, as far as titles may be shown."""
+    """The newest jobs with this key, end of an id or word of a title, if titles may be shown."""
     queue, title = commands.queue(actor, name), titles_of(commands, name)
     jobs = queue.jobs(commands.narrow(actor, name, Filter()), limit=MAX_TITLES).jobs
     seen = jobs if actor.has("reveal") else map(commands.masking(name).job, jobs)
     found = [
         job
         for job in seen
-        if text == job.dedup_key or is_found({"title": title(job)}, ("title",), text)
+        if text in {job.dedup_key, job.id[-8:], f"…{job.id[-8:]}"}
+        or is_found({"title": title(job)}, ("title",), text)
     ][:limit]
     return commands.shown_list(actor, name, found, "everything", same_look=True)
 

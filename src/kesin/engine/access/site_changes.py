@@ -18,7 +18,7 @@ from kesin.store.directory import Site
 
 @dataclass(frozen=True, slots=True)
 class RemovalPreview:
-    """What the removal of a site deletes and keeps."""
+    """What removing a site deletes and keeps."""
 
     site: str
     open: dict[str, int]  # jobs that are not at rest or finished, by queue: they forbid it

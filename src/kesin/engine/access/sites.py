@@ -252,7 +252,7 @@ class Sites:
         if not _SITE_ID.fullmatch(site_id):
             raise invalid_field(
                 "site",
-                "%(site)s is not a site id: letters, digits, '.', '-' and '_', at most 128",
+                "%(site)s is not a site id: use up to 128 letters, digits, '.', '-' or '_'",
                 site=repr(site_id),
             )
         now, text = self.now(), canonical_json(dict(settings or {}))
@@ -336,7 +336,8 @@ class Sites:
         unlisted = len(known) - _MAX_LISTED_SITES
         more = f", … (+{unlisted})" if unlisted > 0 else ""
         listed = f"{', '.join(known[:_MAX_LISTED_SITES])}{more}"
-        there = Message("there are: %(sites)s", sites=listed) if known else Message("there is none")
+        none = Message("this database has none: check KESIN_DATABASE_URL")
+        there = Message("existing sites: %(sites)s", sites=listed) if known else none
         why = "there is no site %(site)s (%(there)s): add it with `kesin site add`"
         return NotFound(why, site=repr(site_id), there=there)
 

@@ -100,7 +100,8 @@ def _jobs(ctx: PageContext, queue: Queue, text: str) -> list[Job]:
         if is_id(end):
             before = commands.jobs(actor, queue.name, Filter(), limit=MAX_JOBS, cursor=end).jobs
             newest = [*commands.find(actor, queue.name, [end]), *before][:MAX_JOBS]
-            return list(takewhile(lambda job: job.id.startswith(start), newest))
+            if found := list(takewhile(lambda job: job.id.startswith(start), newest)):
+                return found
     held = queue.store.key_holders(queue.name, list(ctx.stats(queue).tenants), text)
     jobs = commands.find(actor, queue.name, held[:MAX_FOUND])
     # A key that is masked for the user is not found by it.

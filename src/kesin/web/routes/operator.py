@@ -149,9 +149,9 @@ def list_jobs(
 ) -> Response:
     """A page of jobs, newest first.
 
-    ``text`` is an id, a key, the beginning of a word in a searchable field or in a title, or part
-    of an error message; they are tried in this order. Personal data is masked, and not
-    searched, unless you may reveal it.
+    ``text`` can be an id, a key, the beginning of a word in a searchable field or in a title, or
+    part of an error message; Kesin tries them in this order. Unless you may reveal personal data,
+    it is masked and not searched.
     """
     commands, limit, cursor = _commands(request), wanted.limit, wanted.cursor
     search = search_jobs(commands, actor, queue, wanted.filter())
@@ -168,7 +168,7 @@ def list_jobs(
 async def enqueue_jobs(
     request: Request, actor: SignedInActor, queue: QueueName, new: schemas.NewJobs
 ) -> Response:
-    """Enqueue jobs. Only admins may; producers use the API of their workload.
+    """Enqueue jobs. Only admins may do so; producers use the API of their workload.
 
     If a job names a parent that does not exist, the whole request is refused.
     """
@@ -202,7 +202,7 @@ def _enqueue_jobs(
 def queue_lifecycle(
     request: Request, actor: SignedInActor, queue: QueueName
 ) -> schemas.LifecycleBody:
-    """The rules of the queue: states, moves, the proven bound and a Mermaid diagram."""
+    """The queue's rules: states, moves, the bound on automatic moves and a Mermaid diagram."""
     registered = _commands(request).queue(actor, queue)
     moves = [
         {
@@ -232,16 +232,16 @@ def show_job(
     job_id: JobId,
     fold: Annotated[bool, Query(description="false: every event is a separate line")] = True,  # noqa: FBT002
 ) -> schemas.JobWhole:
-    """A job with its history, its notes, advice on its error, and the actions you may take.
+    """A job with its history, its notes, advice on its error, and the actions that you may take.
 
-    The response also has the progress of a running job, its parents and its children.
+    The response also contains the job's parents and children, and its progress while it runs.
     Personal data is masked unless you may reveal it; each reveal is recorded in the audit log.
     """
     service = service_of(request)
     history = service.commands.job(actor, job_id, reveal=True)
     workload = service.workloads.get(history.job.queue)
-    code = history.job.error_code
-    advice = workload.advice(code) if workload and workload.advice and code else None
+    code, category = history.job.error_code, history.job.error_category or ""
+    advice = workload.advice(code, category) if workload and workload.advice and code else None
     beside = companions_of(service.commands, actor, history)
     title_of = titles_of(service.commands, history.job.queue)
     return serialize.whole_body(history, beside, advice, title_of=title_of, fold=fold)
@@ -251,9 +251,9 @@ def show_job(
 def act(
     request: Request, actor: SignedInActor, queue: QueueName, body: schemas.Action
 ) -> schemas.ActionResultBody:
-    """Apply an operator's action to jobs by id or by filter; with ``dry_run`` only count them.
+    """Apply an operator's action to jobs by id or by filter; with ``dry_run``, only count them.
 
-    With ids, lists every outcome; with a filter, the first thousand and all totals.
+    With ids, the response lists every outcome; with a filter, the first thousand, and all totals.
     """
     commands, ids, where = _commands(request), body.ids, None
     if body.filter:
@@ -274,7 +274,7 @@ def act(
 def pause(
     request: Request, actor: SignedInActor, queue: QueueName, body: schemas.PauseBody
 ) -> schemas.PausesBody:
-    """Pause the queue, or one site of it: no more jobs are claimed."""
+    """Pause the queue or one of its sites; no more of its jobs are claimed."""
     commands = _commands(request)
     commands.pause(actor, queue, site=body.site, reason=body.reason)
     return schemas.PausesBody(paused=_paused_tenants(commands, actor, queue) or [])
@@ -284,7 +284,7 @@ def pause(
 def resume(
     request: Request, actor: SignedInActor, queue: QueueName, body: schemas.PauseBody
 ) -> schemas.PausesBody:
-    """Resume the queue, or one site of it."""
+    """Resume the queue or one of its sites."""
     commands = _commands(request)
     commands.resume(actor, queue, site=body.site)
     return schemas.PausesBody(paused=_paused_tenants(commands, actor, queue) or [])
@@ -296,7 +296,7 @@ def resume(
     responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
 )
 async def watch(request: Request, actor: SignedInActor, queue: QueueName) -> StreamingResponse:
-    """Live counts as server-sent events: an event per change, a comment every 15 s."""
+    """Stream live counts as server-sent events: one per change, and a comment every 15 s."""
     service = service_of(request)
     await run_in_threadpool(service.commands.queue, actor, queue)
     watching = service.live.watch(queue, actor.name)

@@ -17,7 +17,7 @@ router = GuardedRouter(tags=["operations"])
 
 
 class Part(BaseModel):
-    """One part's health."""
+    """The health of one component."""
 
     ok: bool
     detail: str
@@ -37,7 +37,7 @@ class Alive(BaseModel):
 
 
 class Swept(BaseModel):
-    """What a sweep moved, by queue and move."""
+    """How many jobs a sweep moved, by queue and move."""
 
     moved: dict[str, dict[str, int]]
     total: int
@@ -56,9 +56,9 @@ async def live() -> Alive:
     openapi_extra=PUBLIC_ROUTE,
 )
 async def ready(request: Request, response: Response) -> Ready:
-    """Whether the store responds, workers and sweeper run, and the disk has free space.
+    """Whether the store responds, the workers and the sweeper run, and the disk has free space.
 
-    Waits until pages and routes are loaded. Redis is optional: only PDFs need it.
+    Responds only after all pages and routes are loaded. Redis is optional: only PDFs need it.
     """
     await load_routes(request.app.routes)
     # Not in the thread pool of the other routes, which may all wait for an unreachable store.
@@ -87,7 +87,7 @@ def sweep(
     queue: Annotated[str | None, Query(max_length=63)] = None,
     stage: Annotated[list[Stage] | None, Query(max_length=len(STAGES))] = None,
 ) -> Swept:
-    """Run the scheduled moves of one queue, or of all queues, now; needs the cron secret."""
+    """Run the scheduled moves of one queue or of all queues now; needs the cron secret."""
     service = service_of(request)
     actor = request.state.actor
     if not actor.has("cron"):

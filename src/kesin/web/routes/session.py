@@ -23,7 +23,7 @@ MAX_FIELDS = 10
 async def sign_in(
     request: Request, response: Response, credentials: schemas.Credentials
 ) -> schemas.Who:
-    """Sign in; the response sets a session cookie. An earlier session of this browser ends."""
+    """Sign in; the response sets a session cookie. Any earlier session of this browser ends."""
     auth.check_origin(request, required=False)
     actor, token = await _sign_in(request, credentials.name, credentials.password)
     auth.set_session_cookie(request, response, token)
@@ -43,7 +43,7 @@ def sign_out(
     actor: SignedInActor,
     everywhere: Annotated[bool, Query()] = False,  # noqa: FBT002  # a query parameter
 ) -> schemas.Ended:
-    """Sign out, here or everywhere."""
+    """Sign out of this session or, with ``everywhere``, of all your sessions."""
     token = auth.session_token(request)
     if token is None:
         raise NotSignedIn("there is no session to end", code="no_session")

@@ -32,7 +32,7 @@ class SiteBody(BaseModel):
     channel: str
     timezone: str
     currency: str
-    settings: dict[str, Any] | None = Field(default=None, description="of its workloads")
+    settings: dict[str, Any] | None = Field(default=None, description="settings of its workloads")
 
 
 class SiteChange(Strict):
@@ -48,15 +48,15 @@ class NewSite(SiteChange):
     """A new site."""
 
     id: Name
-    like: Name | None = Field(default=None, description="a site whose settings are copied")
+    like: Name | None = Field(default=None, description="the site to copy settings from")
 
 
 class NewKey(Strict):
-    """A new key of one site."""
+    """A new key for one site."""
 
     name: Name
     scopes: Annotated[list[Scope], Field(min_length=1, max_length=20)]
-    days: int | None = Field(default=None, ge=1, le=3_650, description="never expires if omitted")
+    days: int | None = Field(default=None, ge=1, le=3_650, description="no expiry if omitted")
 
 
 class SiteKey(BaseModel):
@@ -68,7 +68,7 @@ class SiteKey(BaseModel):
     used_at: str | None
     expires_at: str | None
     revoked_at: str | None
-    key: str | None = Field(default=None, description="only in the response that creates it")
+    key: str | None = Field(default=None, description="only when the key is created")
 
 
 @router.get("/sites", response_model_exclude_none=True)
@@ -78,7 +78,10 @@ def list_sites(request: Request, actor: SignedInActor) -> list[SiteBody]:
     return [_site(site._replace(settings="null")) for site in sites]
 
 
-@router.post("/sites", status_code=201, responses={200: {"model": SiteBody}})
+_KNOWN: dict[int | str, Any] = {200: {"model": SiteBody, "description": "The existing site"}}
+
+
+@router.post("/sites", status_code=201, response_description="A new site", responses=_KNOWN)
 def post_site(
     request: Request, response: Response, actor: SignedInActor, body: NewSite
 ) -> SiteBody:
@@ -124,7 +127,7 @@ def list_keys(request: Request, actor: SignedInActor, site_id: Id) -> list[SiteK
 
 @router.post("/sites/{site_id}/keys", status_code=201, response_model=SiteKey)
 def post_key(request: Request, actor: SignedInActor, site_id: Id, body: NewKey) -> Response:
-    """Create a key of this site; only this response contains it."""
+    """Create a key for this site; only this response contains it."""
     create, given = service_of(request).accounts.create_key, body.model_dump()
     key, record = create(actor, **given, site=site_id)
     return json_response(_key(record, key), 201, cache_control=UNCACHED)

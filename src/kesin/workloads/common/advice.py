@@ -49,9 +49,9 @@ class AdviceTexts:
         text = self._find_text(code or "", category or "")
         return Advice(code=code or "", who=text.get("who", ""), **text[language])
 
-    def describe(self, code: str) -> dict[str, Any]:
-        """The advice on a code in every language, ready for JSON."""
-        text = self._find_text(code, "")
+    def describe(self, code: str, category: str = "") -> dict[str, Any]:
+        """The advice on an error in every language, ready for JSON."""
+        text = self._find_text(code, category)
         who = {"who": text["who"]} if "who" in text else {}
         return {**who, **{language: dict(text[language]) for language in LANGUAGES}}
 

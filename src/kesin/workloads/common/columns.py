@@ -39,7 +39,7 @@ def detect_encoding(raw: BinaryIO) -> tuple[str, str]:
 
 def not_text() -> Problem:
     """The refusal of a file that is no text, or mixes encodings."""
-    why = "neither UTF-8 text nor a CSV in UTF-16 or Windows-1254: in Excel, use CSV UTF-8"
+    why = "the data is neither UTF-8 nor a CSV in UTF-16 or Windows-1254: in Excel, use CSV UTF-8"
     return Problem(why, code="not_utf8")
 
 

@@ -89,7 +89,7 @@ BAD_KEYS = {
     "an unknown site": (
         {"scopes": ["read"], "site": "west"},
         NotFound,
-        r"no site 'west' \(there are: north, south\)",
+        r"no site 'west' \(existing sites: north, south\)",
     ),
     "no name": ({"name": " ", "scopes": ["read"]}, Invalid, "1…100 characters"),
     "too long a name": ({"name": "x" * 101, "scopes": ["read"]}, Invalid, "1…100 characters"),

@@ -8,7 +8,7 @@ from kesin.foundation.problems import Invalid, NotFound, Problem, RequestConflic
 from tests.engine.access.accounts.conftest import DAY_S, PASSWORD, ROOT, signed_in, state
 
 BAD_USERS: dict[str, tuple[dict[str, Any], type[Problem], str]] = {
-    "site": ({"sites": ["north", "west"]}, NotFound, r"'west' \(there are: north, south\)"),
+    "site": ({"sites": ["north", "west"]}, NotFound, r"'west' \(existing sites: north, south\)"),
     "role": ({"role": "boss"}, Invalid, "one of viewer, operator, admin, got 'boss'"),
 }
 

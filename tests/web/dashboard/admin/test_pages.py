@@ -214,7 +214,7 @@ def test_workers_are_those_who_hold_jobs_and_those_who_say_that_they_live(world)
     world.task.claim("holder-1", ids=[world.job()])
     Heartbeat(world.store, "beater-2", lambda: {"engine": "weasy"}, now=world.accounts.now).beat()
     text = get(world, "/dashboard/workers")
-    assert re.search(r"holder-1.*?at work", text, re.DOTALL)
+    assert re.search(r"holder-1.*?busy", text, re.DOTALL)
     assert re.search(r'title="engine: weasy">beater-2.*?ready', text, re.DOTALL)
     world.clock.advance(3_600)
     assert re.search(r"holder-1.*?silent", get(world, "/dashboard/workers"), re.DOTALL)
@@ -236,7 +236,7 @@ def test_a_service_that_sweeps_says_when_it_does_so_again(make_world: MakeWorld)
     text = get(world, "/dashboard/workers")
     assert "The last sweep ended 7 secs ago." in text
     assert "No workers seen" in text
-    assert "Most workers of other programs are seen only while they hold a job." in text
+    assert "Most workers of other processes are seen only while they hold a job." in text
     for stage in ("in 42 secs", "every 60 secs", "in 55 mins", "every 60 mins"):
         assert stage in text
     assert "outside this process" not in text

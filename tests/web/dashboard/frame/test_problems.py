@@ -227,7 +227,7 @@ def test_the_catalogue_has_no_message_that_nobody_raises():
     [
         ("you have no access to this site", "bu siteye erişiminiz yok"),
         (Message("you have no access to this site"), "bu siteye erişiminiz yok"),
-        (Message("there is no site %(site)s", site=repr("x y")), "'x y' adlı site yok"),
+        (Message("there is no site %(site)s", site=repr("x y")), "'x y' kimlikli site yok"),
         (Message("%(share)s%% of the finished rows failed", share=12),
          "sonuçlanan satırlarda başarısızlık oranı: %12"),
         (Message("%(field)s: %(problem)s", field="a", problem=Message("is missing")), "a: eksik"),
@@ -245,7 +245,7 @@ def test_a_message_is_translated_with_its_values(message, turkish):
 
 def test_a_value_that_is_no_message_stays_as_it_is():
     translated = translate(catalogue(), Message("there is no site %(site)s", site="is missing"))
-    assert translated == "is missing adlı site yok"
+    assert translated == "is missing kimlikli site yok"
 
 
 @pytest.mark.parametrize(

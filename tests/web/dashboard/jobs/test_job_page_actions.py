@@ -16,6 +16,7 @@ from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change
 from kesin.store.errors import StoreUnreachable
 from kesin.web.dashboard.frame.page import JobAction, WorkloadPages
+from kesin.workloads.oci.lifecycle import ADVICE
 from kesin.workloads.optiplan.lifecycle import OptiplanLimits
 from kesin.workloads.pdf.jobs import submit
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
@@ -95,6 +96,13 @@ def test_a_task_offers_what_its_lifecycle_allows_and_destroys_last(world):
     assert labels(world, waiting) == [("Cancel", "ends")]  # its worker loses the claim
 
 
+def test_an_error_that_lasts_urges_no_retry_and_says_why(world):
+    job_id = world.job()
+    Worker(world.task, lambda _: Failed("GONE", category="PERMANENT")).drain()
+    assert labels(world, job_id) == [("Retry", ""), ("Dismiss", "ends")]
+    assert "PERMANENT: it will fail again unless the cause has been fixed." in read(world, job_id)
+
+
 def test_a_finished_task_offers_nothing(world):
     job_id = world.job()
     Worker(world.task, lambda _: None).drain()
@@ -125,6 +133,15 @@ def test_a_conversion_offers_what_its_control_page_does(code, category, expected
         assert one.fields.get("ids", job_id) == job_id
 
 
+def test_advice_on_an_unknown_code_is_that_of_its_category_on_the_page_and_in_the_api(world):
+    job_id = conversion(world, "NEXT_YEARS_ERROR", "VALIDATION")
+    means = ADVICE.find("NEXT_YEARS_ERROR", "VALIDATION").means
+    assert means != ADVICE.find("NEXT_YEARS_ERROR").means
+    assert html.escape(means, quote=False) in html.unescape(read(world, job_id))
+    answer = world.client.get(f"/api/jobs/{job_id}", headers=world.key("admin")).json()
+    assert answer["advice"]["en"]["means"] == means
+
+
 def test_a_conversion_in_flight_is_reset_or_marked_and_a_delivered_one_corrected(world):
     job_id = conversion(world)
     queue = world.service.queues["oci"]
@@ -139,10 +156,10 @@ def test_a_retry_of_bad_data_is_called_futile_on_the_page_and_in_its_dialog(worl
     passing = conversion(world, "INTERNAL_ERROR", "TRANSIENT")
     name = world.known("the-operator", "operator", all_sites=True)
     for job_id, futile in ((bad, True), (passing, False)):
-        assert ("It fails again until its data is fixed." in read(world, job_id)) == futile
+        assert ("It will fail until its data is fixed." in read(world, job_id)) == futile
         sent = {"action": "RETRY_SELECTED", "ids": job_id}
         dialog = world.client.post(f"{CONTROL}/preview", data=sent, headers=world.cookie(name))
-        assert ("It fails again until the data is fixed." in dialog.text) == futile
+        assert ("It keeps failing until the data is corrected." in dialog.text) == futile
 
 
 # Orders
@@ -199,7 +216,7 @@ def test_a_pdf_is_downloaded_cancelled_or_made_again(world):
     assert offered(world, done, "operator") == []
     assert labels(world, waiting) == labels(world, waiting, "operator") == [("Cancel", "ends")]
     world.service.queues["pdf"].act("cancel", actor="tests", ids=[waiting])
-    assert labels(world, waiting) == [("Make it again", "first")]
+    assert labels(world, waiting) == [("Render again", "first")]
     assert offered(world, waiting, "operator") == []
 
 
@@ -237,7 +254,7 @@ def test_a_failed_pdf_that_is_made_again_needs_nobody_and_links_to_the_new_job(w
     failed = jobs.create_job("invoice", values, owner="user:nur").job_id
     jobs.update_status(failed, PdfJobStatus.RUNNING)
     jobs.update_status(failed, PdfJobStatus.FAILED, error_code="TEMPLATE_ERROR")
-    assert labels(world, failed) == [("Make it again", "first"), ("Dismiss", "ends")]
+    assert labels(world, failed) == [("Render again", "first"), ("Dismiss", "ends")]
     existing = jobs.create_job("invoice", values, owner="user:nur").job_id if exists else ""
     Heartbeat(world.store, "one", now=queue.now).beat()
     admin = world.cookie(world.known("the-admin", "admin", all_sites=True))
@@ -254,7 +271,7 @@ def test_a_failed_pdf_that_is_made_again_needs_nobody_and_links_to_the_new_job(w
     event = queue.events(failed)[-1]
     assert (event.move, event.actor, event.to_state) == ("dismiss", "user:the-admin", "expired")
     page = world.client.get(f"/dashboard/jobs/{failed}", headers=admin).text
-    assert f'It was made again. <a href="/dashboard/jobs/{new}">' in page
+    assert f'A new job was created for this PDF. <a href="/dashboard/jobs/{new}">' in page
 
 
 # Readers, and whatever a workload says

@@ -308,4 +308,4 @@ def test_a_panel_that_fails_leaves_the_rest_of_the_page(world, monkeypatch):
         raise RuntimeError("no")
 
     monkeypatch.setitem(world.app.state.frame.pages, "task", WorkloadPages(job_panel=broken))
-    assert "It cannot be shown now." in read(world, world.job())
+    assert "This part cannot be shown now." in read(world, world.job())

@@ -70,8 +70,8 @@ def test_a_blocked_job_says_what_it_waits_for(shared_world, steps):
     child = steps.enqueue("merge", key="merge", after=first).id
     text = read(shared_world, child)
     assert section(text, "Next") == "Next Waits for 2 of 3 jobs: page-1 , page-2"
-    before = section(text, "Comes after")
-    assert before.startswith(f"Comes after page-1 ready {steps.name} page-2 ready")
+    before = section(text, "Depends on")
+    assert before.startswith(f"Depends on page-1 ready {steps.name} page-2 ready")
     assert before.endswith(f"page-0 done {steps.name} {{&#34;rows&#34;: 48211}}")
     assert f'href="/dashboard/jobs/{first[1]}"' in text
     assert ">Needed by<" not in text
@@ -87,7 +87,7 @@ def test_a_sentence_names_three_jobs_and_the_panel_all(shared_world, steps):
     text = read(shared_world, steps.enqueue(9, after=first).id)
     said = section(text, "Next")
     assert said == "Next Waits for 5 of 5 jobs: page-0 , page-1 , page-2 …"
-    assert "page-4" in section(text, "Comes after")
+    assert "page-4" in section(text, "Depends on")
 
 
 def test_a_job_that_waits_for_more_than_are_listed_says_so(shared_world, steps, monkeypatch):
@@ -106,7 +106,7 @@ def test_jobs_of_other_sites_are_counted_and_not_named(shared_world, steps):
     child = steps.enqueue(2, tenant="north", after=[hidden]).id
     text = read(shared_world, child, "ece")
     assert section(text, "Next") == "Next Waits for jobs that you do not have permission to see."
-    assert section(text, "Comes after").endswith("you have no access to them: 1")
+    assert section(text, "Depends on").endswith("you have no access to them: 1")
     assert hidden not in text
     assert "secret-page" not in text
 
@@ -128,7 +128,7 @@ def test_a_job_that_failed_because_another_did_says_so_in_turkish_too(shared_wor
     steps.settle()
     text = read(shared_world, child)
     assert "a job that it depends on did not succeed" in text
-    assert "failed CANCELLED" in section(text, "Comes after").replace(steps.name + " ", "")
+    assert "failed CANCELLED" in section(text, "Depends on").replace(steps.name + " ", "")
     turkish = read(shared_world, child, **{"accept-language": "tr"})
     assert "beklediği işlerden biri başarıyla tamamlanmadı" in turkish
 
@@ -136,7 +136,7 @@ def test_a_job_that_failed_because_another_did_says_so_in_turkish_too(shared_wor
 def test_long_results_are_cut_and_private_ones_masked(shared_world, steps):
     [job] = steps.claim("one", ids=[steps.enqueue(1, key="k" * 99).id])
     complete(steps, job, '{"email": "ada@example.org", "text": "' + "x" * 999 + '"}')
-    said = section(read(shared_world, steps.enqueue(2, after=[job.id]).id), "Comes after")
+    said = section(read(shared_world, steps.enqueue(2, after=[job.id]).id), "Depends on")
     assert "ada@example.org" not in said
     assert said.endswith("x…")
     assert len(said) < page.MAX_GIST + page.MAX_KEY_IN_TITLE + 100
@@ -151,7 +151,7 @@ def test_a_due_job_waits_for_one_of_the_slots(shared_world, open_queue):
     assert "waits for one of" not in read(shared_world, ids[2])
     queue.claim("one", limit=3)
     said = section(read(shared_world, ids[2]), "Next")
-    assert said == "Next It is due, and waits for one of 2 slots of running: all are in use."
+    assert said == "Next It is due and waits for one of 2 slots of running: all are in use."
     later = queue.enqueue(4, run_at=queue.now() + 60 * SECOND_US).id
     assert "Starts automatically at" in section(read(shared_world, later), "Next")
 
@@ -162,7 +162,7 @@ def test_the_only_slot_of_another_tenant_is_free(shared_world, open_queue):
     queue.claim("one")
     north, south = (queue.enqueue(2, tenant=site).id for site in ("north", "south"))
     said = section(read(shared_world, north), "Next")
-    assert said == "Next It is due. running takes one job at a time, and another is in it."
+    assert said == "Next It is due, but running takes one job at a time, and another job is in it."
     assert "slot" not in section(read(shared_world, south), "Next")
 
 

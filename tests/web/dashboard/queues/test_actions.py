@@ -299,7 +299,10 @@ def test_a_run_ends_with_the_permissions_of_its_user(many):
 
 def test_a_refused_run_has_the_reason(many):
     run = run_to_end(many, Actor("key:x", frozenset({"operate"})))
-    assert (run.state, run.why) == ("failed", f"no queue {many.name!r}, or no access to it")
+    assert (run.state, run.why) == (
+        "failed",
+        f"there is no queue {many.name!r}, or you have no access to it",
+    )
 
 
 def test_the_store_is_closed_after_the_run_that_a_stop_ends(make_world, monkeypatch):
@@ -398,7 +401,7 @@ def test_a_form_without_a_priority_is_refused_by_its_name(fields, prior):
 
 def test_a_failed_job_is_not_helped_or_ended_by_another_priority(prior):
     job = prior.job()
-    Worker(prior.task, lambda _job: Failed("BAD", "it was", category="PERMANENT")).drain()
+    Worker(prior.task, lambda _job: Failed("BAD", "it was", category="AUTH")).drain()
     page = prior.client.get(f"/dashboard/jobs/{job}", headers=prior.cookie("ayse")).text
     kinds = re.findall(r'class="button([^"]*)"[^>]*>(Retry|Set priority)<', page)
     assert kinds == [(" first", "Retry"), ("", "Set priority")]

@@ -38,7 +38,7 @@ def copies(tasks: TaskQueue) -> list[Any]:
 def test_each_corrected_job_is_enqueued_again_and_its_original_dismissed(tasks):
     first, second = fail(tasks, {"to": "ali@", "n": 1}, {"to": "veli@", "n": 2})
     answer = send(tasks, [first, second], **{f"{first}|to": "ali@x.org", f"{second}|to": "veli@"})
-    assert "1 corrected job is enqueued, its original dismissed" in answer.text
+    assert "1 corrected job is enqueued, and its original is dismissed" in answer.text
     assert copies(tasks) == [{"to": "ali@x.org", "n": 1}]
     [copy] = [job for job in tasks.task.jobs().jobs if job.state == "ready"]
     assert copy.dedup_key == "k0"
@@ -142,7 +142,7 @@ def test_the_page_of_a_job_offers_the_correction_and_warns_of_a_futile_retry(tas
     [job] = fail(tasks, {"to": "a"})
     text = tasks.client.get(f"/dashboard/jobs/{job}", headers=tasks.cookie("ayse")).text
     assert re.search(rf'class="button first" href="{tasks.page}/fix\?ids={job}">Fix data<', text)
-    assert "It fails again until its data is fixed." in text
+    assert "It will fail until its data is fixed." in text
 
 
 def test_an_error_that_is_not_of_the_data_is_not_corrected(tasks):

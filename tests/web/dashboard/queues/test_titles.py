@@ -126,7 +126,7 @@ def test_a_masked_title_or_key_gives_way_to_the_id(mails):
     assert MASK not in page
     job_page = mails.client.get(f"/dashboard/jobs/{job_id}", headers=mails.cookie("sees-all")).text
     [head] = re.findall(r"<h1.*?</h1>", job_page)
-    assert f">{job_id[:8]}</h1>" in head
+    assert f">…{job_id[-8:]}</h1>" in head
 
 
 def test_the_last_job_of_a_schedule_has_its_title_with_the_id(mails):

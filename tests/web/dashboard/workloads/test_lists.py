@@ -189,7 +189,7 @@ def test_the_order_goes_both_ways_and_rows_follow(listed, monkeypatch):
         assert count(renewed) == "2 of 3 jobs"
     whole = listed.get("?rows=3")
     assert shown(whole) == jobs[::-1]
-    assert 'data-sort="Sorts on this page, which has all rows that match."' in whole
+    assert 'data-sort="Sorts this page, which shows all matching rows."' in whole
     assert "<thead>" in whole
     listed.create()
     assert "data-sort=" not in listed.renew(jobs[::-1]), "a new one is not here"
@@ -382,7 +382,7 @@ def test_the_failures_of_a_code_have_a_curve_of_the_last_day(make_world):
     text = world.client.get(path, headers=headers).text
     [label] = re.findall(r'class="trend"><svg class="spark" role="img" aria-label="([^"]*)"', text)
     assert label == (
-        "The last 24 hours by half hours, from left to right: 3 of these jobs arrived,"
+        "The last 24 hours in half-hour steps, from left to right: 3 of these jobs arrived,"
         " at most 2 in half an hour, 2 in the last hour"
     )
     [group] = world.service.failures.of(world.task, world.task.stats()).groups

@@ -77,7 +77,7 @@ def test_an_action_that_rows_wait_for_is_removed_only_by_who_says_so(control):
     without_sale = {**FORM, **LEAD, "remove-0": "1"}
     refused = control.post(PATH, "ayse", data=without_sale)
     assert refused.status_code == 422
-    assert "rows wait for Sale" in refused.text
+    assert "waiting rows name Sale" in refused.text
     assert control.post(PATH, "ayse", data=without_lead).status_code == 303
     assert [name for name, *_ in kept(control)] == ["Sale"]
     control.post(PATH, "ayse", data={**FORM, "remove-0": "1", "confirm": "1"})

@@ -215,7 +215,7 @@ def test_while_nothing_renders_that_is_told(pdf):
     pdf.clock.advance(60)
     answer = post(pdf, "/jobs", template="invoice", source=json.dumps({**INVOICE, "number": "Z"}))
     assert answer.status_code == 503
-    assert "no worker renders" in answer.text
+    assert "no PDF worker is running" in answer.text
     beat(pdf)
 
 

@@ -137,7 +137,7 @@ def test_a_change_that_cannot_be_used_is_told_with_each_preview(world, folder):
     line = put(folder, "invoice", BAD_SYNTAX)
     answer = post(world, "/preview", template="invoice", source=json.dumps(SAMPLE))
     text = html.unescape(answer.text)
-    assert "The version before it is in use." in text
+    assert "The previous version is still in use." in text
     assert f"line {line}: syntax error: " in text
     assert document(world).status_code == 200
 

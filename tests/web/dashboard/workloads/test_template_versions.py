@@ -72,9 +72,7 @@ def test_a_version_is_uploaded_previewed_activated_and_taken_back(world):
     assert "it is active: activate another version first" in refused.text
     assert send(world, do="delete", name="card", version=first).status_code == 303
     assert first not in shown(world, f"{PATH}?name=card")
-    assert "If the folder has none" in shown(
-        world, f"{PATH}/card/dialog?do=activate&version=folder"
-    )
+    assert "If there is none" in shown(world, f"{PATH}/card/dialog?do=activate&version=folder")
     assert send(world, do="activate", name="card", version="folder").status_code == 303
     assert "Deactivate…" not in shown(world, f"{PATH}?name=card")
 

@@ -29,7 +29,7 @@ MAX_FILTER: Final = 200  # characters
 MASKING: Final = Masking()
 MAX_DIGITS: Final = 5  # of a number of days
 ROLE_WORDS: Final = {
-    "viewer": "reads the jobs of their sites and queues",
+    "viewer": "reads the jobs of the user's sites and queues",
     "operator": "also moves, pauses and resumes jobs",
     "admin": "has every permission, everywhere",
 }

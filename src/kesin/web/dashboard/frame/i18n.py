@@ -79,8 +79,7 @@ def choose_language(cookie: str | None, accepted: str) -> Language:
     """The language of the cookie, else the first of ours that the browser asks for."""
     wishes = sorted(_accepted(accepted), key=lambda wish: -wish[1])
     names = [cookie, *(name for name, weight in wishes if weight > 0)]
-    ours = (language for name in names for language in LANGUAGES if name == language)
-    return next(ours, DEFAULT)
+    return next((language for name in names for language in LANGUAGES if name == language), DEFAULT)
 
 
 def _accepted(header: str) -> Iterator[tuple[str, float]]:

@@ -115,7 +115,7 @@ def site_switch(ctx: PageContext) -> tuple[str, list[tuple[str, str, bool]]] | N
     if len(sites) < 2:  # noqa: PLR2004
         return None
     here = current_site(ctx)
-    every = ctx.say("every site")
+    every = ctx.say("all sites")
     chosen = next((site for site in sites if site.id == here), None)
     site_path = ctx.pages_of(about).site_path
 

@@ -99,8 +99,8 @@ class QueueWarning(NamedTuple):
 class WorkloadPages:
     """A workload's part of the dashboard. Every field is optional.
 
-    ``package`` has its ``templates/``, which are named ``<workload>/<file>``, and its catalogues,
-    ``locale/<language>/*.po``.
+    ``package`` contains the templates in ``templates/``, named ``<workload>/<file>``, and the
+    catalogues ``locale/<language>/*.po``.
     """
 
     package: str = ""
@@ -139,7 +139,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class PageContext:
-    """A request for a page: the user, language, theme and time zone."""
+    """A request for a page, with its user, language, theme and time zone."""
 
     request: Request
     actor: Actor
@@ -171,7 +171,7 @@ class PageContext:
 
     @property
     def in_part(self) -> bool:
-        """Whether an open page requests a part of itself."""
+        """Whether the request is for part of a page that is already open."""
         headers = self.request.headers
         restored = headers.get("hx-history-restore-request") == "true"  # going back: a whole page
         return headers.get("hx-request") == "true" and not restored
@@ -201,7 +201,7 @@ class PageContext:
         return self.commands.visible_stats(self.actor, read[queue.name], site=site or None)
 
     def totals(self, queue: Queue, *, oldest: bool = False) -> QueueStats:
-        """The same without tenants, at less cost; a user with some sites gets their counts."""
+        """Like `stats` without tenants, and cheaper; users with some sites get only theirs."""
         read: dict[str, QueueStats] = self.request.scope.setdefault("kesin.stats", {})
         if queue.name in read or not self.sees_all(queue):
             return self.stats(queue)
@@ -211,7 +211,7 @@ class PageContext:
         return read[key]
 
     def sites(self, queue: str) -> list[Site]:
-        """The user's sites whose jobs of a queue they may see; read once per request."""
+        """The sites whose jobs in a queue the user may see; read once per request."""
         scope, visible = self.request.scope, self.actor.sites_in(queue)
         if "kesin.sites" not in scope:
             scope["kesin.sites"] = self.accounts.sites(self.actor)
@@ -237,7 +237,7 @@ class PageContext:
         return named
 
     def tell(self, message: str | None) -> Markup:
-        """A message of a lower layer; a message without a translation is marked as English."""
+        """A message from a lower layer; without a translation, it is marked as English."""
         text = translate(self.catalogue, message) if message else ""
         if text is None:
             return Markup('<span lang="en">{}</span>').format(message)
@@ -251,10 +251,10 @@ class PageContext:
         headers: Mapping[str, str] | None = None,
         **values: Any,
     ) -> HTMLResponse:
-        """The template, filled in; every value is escaped. A ``problem`` sets the status.
+        """Fill in the template; every value is escaped. A ``problem`` sets the status.
 
-        The outcome of a form is ``problem`` with what was ``given``, a ``secret``, or ``done``;
-        ``errors`` are shown at their fields.
+        A form's outcome is in ``problem`` (with the entered values in ``given``), ``secret`` or
+        ``done``; ``errors`` are shown next to their fields.
         """
         problem: Problem | None = values.get("problem")
         no_outcome: dict[str, Any] = {"problem": None, "given": {}, "secret": None, "done": False}

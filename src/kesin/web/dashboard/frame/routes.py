@@ -57,7 +57,7 @@ def page_not_found(_ctx: Context, rest: str) -> Response:
     if rest == "" or rest.endswith("/"):
         path = f"/dashboard/{rest.strip('/')}".rstrip("/")
         return RedirectResponse(safe_path(path), status_code=307)
-    raise NotFound("There is no such page. The address may be mistyped, or old.")
+    raise NotFound("There is no such page. The address may be mistyped or out of date.")
 
 
 def safe_path(text: str) -> str:

@@ -17,6 +17,7 @@ from kesin.foundation.logs import Logger
 from kesin.foundation.problems import NotFound, Problem
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.drawing.svg import svg
+from kesin.lifecycle.errors import Category
 from kesin.lifecycle.failures import decided_codes
 from kesin.lifecycle.model import Job, MoveContext, failing_guard
 from kesin.lifecycle.vocabulary import BUILT_IN_STAMPS, READY, STAY
@@ -102,7 +103,7 @@ def _changing_values(ctx: PageContext, history: JobDetails, queue: Queue) -> dic
     return {
         "job": job,
         "title": ctx.title_of(job.queue),
-        "name": (key if len(key := plain_key(job)) <= MAX_KEY_IN_TITLE else "") or job.id[:8],
+        "name": key if 0 < len(key := plain_key(job)) <= MAX_KEY_IN_TITLE else f"…{job.id[-8:]}",
         "now": now,
         "family": state_group(lifecycle, job.state),
         "family_of": lambda name: state_group(lifecycle, name),
@@ -203,7 +204,7 @@ def _job_panel(ctx: PageContext, history: JobDetails) -> Panel | None:
         return Panel("panel_away.html", {"message": problem.message})
     except Exception:
         log.exception("panel_failed", queue=history.job.queue)
-        return Panel("panel_away.html", {"message": ctx.say("It cannot be shown now.")})
+        return Panel("panel_away.html", {"message": ctx.say("This part cannot be shown now.")})
 
 
 @lru_cache(maxsize=256)
@@ -243,8 +244,10 @@ def lifecycle_actions(ctx: PageContext, history: JobDetails) -> list[JobAction]:
     helpful = [action for action, ends in possible if not (ends or sets_priority(action))]
     needs_help = state_group(queue.lifecycle, job.state) in NEEDS_HELP
     needs_help &= job.error_code not in decided_codes(queue.lifecycle)
+    permanent = job.error_category == Category.PERMANENT
     bad_data = failed_by_data(queue, job) and offers_fix(ctx, queue, job.state)
-    hint = ctx.say("It fails again until its data is fixed.") if bad_data else ""
+    why = "%(category)s: it will fail again unless the cause has been fixed." if permanent else ""
+    why = "It will fail until its data is fixed." if bad_data else why
     path = fix_path(job.queue, ids=job.id)
     fix = [JobAction(ctx.say("Fix data"), path, is_link=True, primary=True)] if bad_data else []
     return fix + [
@@ -252,9 +255,9 @@ def lifecycle_actions(ctx: PageContext, history: JobDetails) -> list[JobAction]:
             label_of(ctx, action),
             f"/dashboard/queues/{job.queue}/sheet",
             fields={"call": action, "ids": job.id},
-            primary=needs_help and not bad_data and action in helpful[:1],
+            primary=needs_help and not (bad_data or permanent) and action in helpful[:1],
             destructive=destructive,
-            hint=hint if action == "requeue" else "",
+            hint=ctx.say(why, category=job.error_category) if why and action == "requeue" else "",
         )
         for action, destructive in possible
     ]

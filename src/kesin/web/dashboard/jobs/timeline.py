@@ -152,11 +152,12 @@ def _failing(
     code = event.error_code
     if not code or not event.mask & COLUMN_BITS["error"]:
         return None
-    advice = None if code in advised else advice_on(ctx, history.job.queue, code)
+    category = event.error_category or ""
+    advice = None if code in advised else advice_on(ctx, history.job.queue, code, category)
     advised.add(code)
     message = recorded_message(event.error_message, event.note)
     traceback = recorded_traceback(event.note)
-    return RecordedError(code, event.error_category or "", message, advice, traceback)
+    return RecordedError(code, category, message, advice, traceback)
 
 
 def current_error(ctx: PageContext, history: JobDetails) -> RecordedError | None:
@@ -165,8 +166,8 @@ def current_error(ctx: PageContext, history: JobDetails) -> RecordedError | None
     if not job.error_code:
         return None
     message = recorded_message(job.error_message, job.note)
-    advice = advice_on(ctx, job.queue, job.error_code)
-    found = RecordedError(job.error_code, job.error_category or "", message, advice)
+    error = job.error_code, job.error_category or ""
+    found = RecordedError(*error, message, advice_on(ctx, job.queue, *error))
     lifecycle = ctx.service.queues[job.queue].lifecycle
     moves = [(event, _move_of(lifecycle, event)) for event in history.events]
     is_last = any(move and move.guard("budget_spent") for _, move in moves[-1:])

@@ -27,7 +27,7 @@ from kesin.web.failures import FailureGroup, Failures
 PERMANENT: Final = Category.PERMANENT.value
 DISMISS: Final = "dismiss"
 TRIAGE_PATH: Final = "/dashboard/triage"
-STAYS: Final = "They stay here until a user acts; no automatic move is scheduled."
+STAYS: Final = "They stay here until an operator acts; no automatic move is scheduled."
 AUTHOR: Final = "author"  # of a template, in a workload's advice: the message says what and where
 
 
@@ -93,18 +93,18 @@ def count_by_code(
     return _matching_codes(failures_of(ctx, queue, stats, site).groups, where).total()
 
 
-def advice_on(ctx: PageContext, queue: str, code: str) -> Mapping[str, str] | None:
-    """The workload's advice on an error code, in the user's language."""
+def advice_on(ctx: PageContext, queue: str, code: str, kind: str) -> dict[str, str] | None:
+    """The workload's advice on an error, in the user's language."""
     workload = ctx.service.workloads.get(queue)
     if workload is None or workload.advice is None or not code:
         return None
-    advice = workload.advice(code)
+    advice = workload.advice(code, kind)
     words: Mapping[str, str] = advice.get(ctx.language) or advice.get("en") or {}
     return {"means": "", "act": "", "next": "", **words, "who": str(advice.get("who", ""))}
 
 
 def _line(ctx: PageContext, queue: Queue, group: FailureGroup, site: str) -> FailureLine:
-    advice = advice_on(ctx, queue.name, group.code) or {}
+    advice = advice_on(ctx, queue.name, group.code, group.category) or {}
     unknown = not advice or group.who == AUTHOR
     job = first_job(ctx, group, site) if unknown or group.n == 1 else None
     pairs = [("state", group.state), ("code", group.code), ("site", site)]
