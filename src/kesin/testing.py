@@ -27,9 +27,9 @@ MAX_SHOWN: Final = 20  # jobs in the message of a failed assertion
 
 
 class MemoryQueue(Queue):
-    """A queue in memory under a manual clock.
+    """An in-memory queue with a manual clock.
 
-    Queues of one app share store and clock: ``MemoryQueue("mails", sharing=orders)``. The options
+    An app's queues share a store and a clock: ``MemoryQueue("mails", sharing=orders)``. The options
     are those of a queue: ``payload``, ``schedules``, ``max_payload_bytes``, ``title``, ``search``.
     """
 
@@ -69,7 +69,7 @@ class MemoryQueue(Queue):
         Sweeper([self]).sweep()
 
     def drain_all(self, handler: Handler) -> Counter[str]:
-        """Run all jobs, including retries, delayed and rate-limited ones, until all have ended."""
+        """Run all jobs, including retried, delayed and rate-limited ones, until all have ended."""
         reached = self.drain(handler)
         while (due_at := self._next_due()) is not None:
             self.advance((due_at - self.now()) / 1_000_000)
@@ -94,7 +94,7 @@ class MemoryQueue(Queue):
     def assert_job(
         self, fields: Mapping[str, Any] | None = None, *, state: str | None = None, **more: Any
     ) -> Job:
-        """Assert that exactly one job's payload has these fields, and its state; return it."""
+        """Assert exactly one job with these payload fields and, if given, this state; return it."""
         __tracebackhide__ = True
         wanted = {**(fields or {}), **more}
         fitting = [job for job in self.all_jobs() if _has(job.payload, wanted)]
@@ -116,7 +116,7 @@ class MemoryQueue(Queue):
             raise AssertionError(f"{problem}; {_listed(found)}")
 
     def assert_states(self, **counts: int) -> None:
-        """Assert how many jobs each state has; states that are not named must have none."""
+        """Assert how many jobs are in each state; states that are not named must be empty."""
         __tracebackhide__ = True
         if unknown := counts.keys() - self.lifecycle.state.keys():
             raise ValueError(f"{self.name} has no state {min(unknown)!r}")

@@ -278,7 +278,7 @@ def tenants(jobs: Iterable[Job]) -> Counter[str]:
 
 def until_held(thread: threading.Thread, postgres_url: str) -> None:
     """Wait until the thread waits for a lock of PostgreSQL, or has ended."""
-    with psycopg.connect(postgres_url, autocommit=True) as looker:
+    with psycopg.connect(postgres_url, autocommit=True, prepare_threshold=None) as looker:
         held = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
         while thread.is_alive() and not looker.execute(held).fetchall():
             pass

@@ -23,8 +23,8 @@ class Backoff:
     """The seconds to wait before each further attempt.
 
     ``counts`` names the counter that picks the delay: ``attempts`` since the budget was last
-    renewed (less one, as the failed attempt was counted), or ``retries`` (``retry_count`` before
-    this move raises it).
+    renewed (minus one, for the failed attempt), or ``retries`` (``retry_count`` before this move
+    increments it).
     """
 
     delays_s: tuple[int, ...]
@@ -60,7 +60,7 @@ def jitter_us(jitter_s: int, count: int, salt: int) -> int:
 
 
 def doubling(first_s: int, longest_s: int, *, jitter_s: int = 0) -> Backoff:
-    """A backoff of ``min(first · 2ⁿ, longest)``; the longest delay is the last in the list."""
+    """A backoff of ``min(first · 2ⁿ, longest)``; the list ends with the longest delay."""
     if not 0 < first_s <= longest_s:
         raise ValueError(f"need 0 < first_s <= longest_s, got {first_s} and {longest_s}")
     delays = [first_s]

@@ -42,12 +42,12 @@ class State:
 
     @property
     def working(self) -> bool:
-        """Whether an automatic move must follow."""
+        """Whether an automatic move must follow this state."""
         return not (self.terminal or self.resting)
 
     @property
     def capacity(self) -> int:
-        """How many jobs of the queue or of a tenant may be in it at once; 0 means unlimited."""
+        """How many jobs of the queue, or of a tenant, it may hold at once; 0 means unlimited."""
         return 1 if self.exclusive else self.slots or 0
 
     @property
@@ -104,38 +104,38 @@ class Move:
 
     @property
     def creates(self) -> bool:
-        """Whether it creates a job (enqueue)."""
+        """Whether the move creates a job (enqueue)."""
         return not self.sources
 
     @property
     def callable(self) -> bool:
-        """Whether a caller can request it by name: it moves an existing job, and is not chained."""
+        """Whether callers can request it by name: it moves an existing job and is not chained."""
         return not (self.chained or self.creates)
 
     @property
     def prunes(self) -> bool:
-        """Whether it deletes the job."""
+        """Whether the move deletes the job."""
         return self.to == GONE
 
     @property
     def relocates(self) -> bool:
-        """Whether it leads to another state, or to another position in the tenant's line."""
+        """Whether the job changes its state, or its position among the tenant's jobs."""
         return self.to != STAY or self.priority == "input"
 
     @property
     def claims(self) -> bool:
-        """Whether it gives the job to a worker."""
+        """Whether the move gives the job to a worker."""
         return self.claim == "take"
 
     @property
     def automatic(self) -> bool:
-        """Whether workers or the sweeper make it without an operator or producer."""
+        """Whether workers or the sweeper make the move without an operator or producer."""
         return "worker" in self.by or "clock" in self.by
 
 
 @dataclass(frozen=True)
 class Lifecycle:
-    """The states and moves of a queue, checked here for contradictions and proved by ``prove``."""
+    """A queue's states and moves, checked for contradictions at creation, proved by ``prove``."""
 
     name: str
     states: tuple[State, ...]
@@ -184,7 +184,7 @@ class Lifecycle:
         return first if (first.guard("rate") or slots) and not others else None
 
     def capacity_of(self, move: Move) -> int:
-        """The slots of the state that the move enters; 0 means unlimited."""
+        """The number of slots in the state that the move enters; 0 means unlimited."""
         return self.state[move.to].capacity if move.to in self.state else 0
 
     @cached_property
@@ -256,7 +256,7 @@ class Lifecycle:
         return READY if any(state in move.sources for move in self.claims) else WAITING
 
     def stamp_column(self, stamp: str) -> str:
-        """The column that holds a stamp."""
+        """The column that stores a stamp."""
         if stamp in BUILT_IN_STAMPS:
             return stamp
         return f"stamp_{self.stamps.index(stamp) + 1}"
@@ -266,6 +266,6 @@ class Lifecycle:
         return int(1 << self.flags.index(flag))
 
     def with_limits(self, *, max_attempts: int | None = None) -> "Lifecycle":
-        """The same lifecycle with another cap on attempts."""
+        """The same lifecycle with a different cap on attempts."""
         cap = self.max_attempts if max_attempts is None else max_attempts
         return replace(self, max_attempts=cap)

@@ -8,7 +8,7 @@ from typing import Never
 
 
 class Category(StrEnum):
-    """The kind of an error. Dashboards group by it; automatic retries and alerts depend on it."""
+    """The kind of error: dashboards group errors by it, automatic retries and alerts use it."""
 
     VALIDATION = "VALIDATION"  # the data is wrong and must be corrected
     AUTH = "AUTH"  # credentials or configuration are wrong and must be fixed
@@ -35,8 +35,8 @@ class Verdict(StrEnum):
 class Code:
     """A stable error code.
 
-    ``verdict`` overrides the verdict of the category, ``move`` the action of the verdict. Where
-    ``channels`` are named, they override it only there.
+    ``verdict`` overrides the category's verdict, and ``move`` overrides the verdict's action. If
+    ``channels`` are named, both overrides apply only on these channels.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Code:
         object.__setattr__(self, "category", Category(self.category))
 
     def applies_to(self, channel: str) -> bool:
-        """Whether its own verdict and action apply on this channel."""
+        """Whether the code's own verdict and action apply on this channel."""
         return not self.channels or channel in self.channels
 
 
@@ -95,15 +95,15 @@ class Taxonomy:
         return {code.name: code for code in reversed(self.codes)}
 
     def code(self, name: str) -> Code | None:
-        """The declared code of that name."""
+        """The declared code with this name."""
         return self._by_name.get(name)
 
     def move_for(self, verdict: Verdict) -> str | None:
-        """The action that carries out a verdict; None where the lifecycle has none."""
+        """The action that carries out a verdict; None if the lifecycle has none."""
         return next((move for listed, move in self.moves if listed is verdict), None)
 
     def verdicts(self, channel: str, category: Category) -> Iterator[Verdict]:
-        """Every verdict of the table; the prover requires exactly one (rule R8)."""
+        """Every verdict of this channel and category; `prove` requires exactly one (rule R8)."""
         for rule in self.rules:
             if rule.channel == channel and rule.category is category:
                 yield rule.verdict
@@ -111,7 +111,7 @@ class Taxonomy:
     def resolve(
         self, name: str, *, channel: str | None = None, category: Category | None = None
     ) -> ResolvedError:
-        """Resolve a code. The caller's category overrides ``unknown`` but not a declared code."""
+        """Resolve a code; a caller's category replaces ``unknown``, but not a declared category."""
         channel = channel or self.channels[0]
         declared = self.code(name)
         kind = declared.category if declared else category or self.unknown

@@ -19,7 +19,7 @@ class Job(NamedTuple):
     """A job: the columns of its hot row, then those of its body row. Times are in µs since 1970.
 
     A claim builds hundreds of jobs, and a NamedTuple costs a tenth of a frozen dataclass. The
-    payload and the result stay JSON text until they are read.
+    payload and the result remain JSON text until they are read.
     """
 
     id: str
@@ -69,7 +69,7 @@ class Job(NamedTuple):
 
     @property
     def result(self) -> Any:
-        """The result, decoded; None before there is one."""
+        """The result, decoded; None if there is none yet."""
         return None if self.result_json is None else json.loads(self.result_json)
 
     @property

@@ -111,7 +111,7 @@ def unblock(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move:
 
 
 def parent_failed(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move:
-    """A parent of the job is at rest without success."""
+    """A parent of the job has stopped without succeeding."""
     ends: dict[str, Any] = {"error": PARENT_FAILED, "stamp": ("finished_at",)}
     return _settles("parent_failed", sources, to, fields, when=(guards.parents_failed,), **ends)
 
@@ -143,7 +143,7 @@ def expire(
     since: str = "created_at",
     **fields: Unpack[MoveFields],
 ) -> Move:
-    """A job has become too old; with ``since="finished_at"``, too long after it finished."""
+    """A job has become too old or, with ``since="finished_at"``, finished too long ago."""
     when: tuple[Guard, ...] = (guards.age_over(since, seconds),)
     if since == "finished_at":
         return _move("expire", sources, to, fields, by=("clock",), when=when, stage="expire")
@@ -173,7 +173,7 @@ def cancel(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move:
 
 
 def dismiss(source: str, *settled: str, **fields: Unpack[MoveFields]) -> Move:
-    """An operator settles a failure, unless its code is in ``settled``; it can still be retried."""
+    """An operator closes a failed job whose code is not in ``settled``; it can still be retried."""
     when = (guards.code_not_in(DISMISSED.code, *settled),)
     return _move("dismiss", source, source, fields, by=("operator",), when=when, error=DISMISSED)
 

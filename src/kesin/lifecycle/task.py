@@ -37,7 +37,7 @@ def task_lifecycle(
 ) -> Lifecycle:
     """A lifecycle for work with retries, which suits most queues.
 
-    At most ``concurrency`` jobs of the queue, or of each tenant, run at a time; None is no limit.
+    At most ``concurrency`` jobs of the queue, or of a tenant, run at a time; None means no limit.
     With ``rate=(100, 60)``, at most 100 jobs of a tenant start in 60 seconds, after a burst of 100.
     With ``parents``, jobs can wait for other jobs: ``enqueue(…, after=[…])``.
     """
@@ -88,16 +88,16 @@ def task_lifecycle(
                 "input",
                 name="wait",
                 error="clear",
-                doc="Nothing to do yet: Wait(seconds). It has used an attempt.",
+                doc="Nothing to do yet: Wait(seconds). The claim still counts as an attempt.",
             ),
             moves.retry_spent(
                 "running", "failed", name="wait_spent", action="wait", error=moves.OUT_OF_ATTEMPTS
             ),
-            moves.release("running", "ready", doc="A graceful stop gives the attempt back."),
+            moves.release("running", "ready", doc="A graceful stop returns the attempt."),
             moves.attempt_cap("ready", "failed"),
             moves.recover("running", "ready", doc="The worker died or lost its lease."),
             moves.recover_spent("running", "failed"),
-            moves.requeue("failed", "ready", doc="Retry a failed job with all its attempts."),
+            moves.requeue("failed", "ready", doc="Retry a failed job with new attempts."),
             moves.dismiss("failed", "CANCELLED", doc="No action is needed; requeue retries it."),
             moves.cancel("ready", "failed", error=CANCELLED),
             moves.cancel(
@@ -142,7 +142,7 @@ def task_lifecycle(
 def _after_others() -> tuple[Move, ...]:
     return (
         moves.enqueue_after("blocked", doc="enqueue(…, after=[…]): it waits for those jobs."),
-        moves.unblock("blocked", "ready", doc="Every job that it comes after has succeeded."),
+        moves.unblock("blocked", "ready", doc="Every job that it depends on has succeeded."),
         moves.parent_failed("blocked", "failed"),
         moves.cancel("blocked", "failed", name="cancel_blocked", action="cancel", error=CANCELLED),
     )

@@ -118,17 +118,17 @@ def option(name: str, *, is_set: bool) -> Guard:
 
 
 def flag_set(name: str) -> Guard:
-    """The job's flag of this name is set."""
+    """The job's flag with this name is set."""
     return Guard("flag_set", (name,))
 
 
 def flag_not_set(name: str) -> Guard:
-    """The job's flag of this name is not set."""
+    """The job's flag with this name is not set."""
     return Guard("flag_not_set", (name,))
 
 
 def age_over(stamp: str, seconds: int) -> Guard:
-    """The stamp of this name is at least this many seconds old."""
+    """The stamp with this name is at least this many seconds old."""
     return Guard("age_over", (stamp,), seconds)
 
 
@@ -138,7 +138,7 @@ def slot_free(state: str) -> Guard:
 
 
 def rate(claims: int, per_s: int) -> Guard:
-    """A tenant has claims left: ``claims`` in ``per_s`` seconds, after a burst of as many."""
+    """The tenant has claims left: ``claims`` in ``per_s`` seconds, after a burst of as many."""
     return Guard("rate", number=claims, per_s=per_s)
 
 

@@ -40,19 +40,19 @@ class Store(Notified, ABC):
     """Durable jobs; safe to use from many threads."""
 
     def store_for(self, queue: str) -> "Store":  # noqa: ARG002  # a single store holds every queue
-        """The store that holds this queue: this store itself, unless it is a routed one."""
+        """The store that holds this queue: this store itself, unless this is a routed store."""
         return self
 
     @abstractmethod
     def migrate(self) -> list[str]:
-        """Bring the schema up to date; return the names of the migrations applied."""
+        """Bring the schema up to date; return the names of the migrations that were applied."""
 
     @abstractmethod
     def open(self, queue: str, lifecycle: Lifecycle, *, virtual_time: bool = False) -> None:
         """Declare a queue's rules to the database; declarations are never removed.
 
         Raises UpgradeRefused if jobs under the newest stored rules would not fit these rules. With
-        ``virtual_time`` the caller injects the times, and the database does not check them.
+        ``virtual_time``, the caller supplies the times, and the database does not check them.
         """
 
     @abstractmethod
@@ -75,18 +75,18 @@ class Store(Notified, ABC):
     def transaction(self) -> AbstractContextManager[Any]:
         """Commit all calls that the caller's task makes inside the block, or none of them.
 
-        Only the thread and asyncio task that opened the transaction can use it: calls of a child
-        task or of a thread started inside raise StoreError. SQLite and Redis allow one transaction
-        at a time, so calls of other tasks of the same thread raise it too. The block receives the
-        database connection, so that a program can write its own rows in the same transaction. A
-        nested block that raises is rolled back alone.
+        Only the thread and asyncio task that opened the transaction can use it: calls from a child
+        task, or from a thread started inside the block, raise StoreError. SQLite and Redis allow
+        only one transaction at a time, so calls from other tasks in the same thread raise it too.
+        The block receives the database connection, so a program can write its own rows in the same
+        transaction. If a nested block raises, only that block is rolled back.
         """
 
     def joining(self, connection: Any) -> AbstractContextManager[None]:  # noqa: ARG002
-        """Make the calls of the block in the open transaction of the caller's own connection.
+        """Run the block's calls in the open transaction of the caller's own connection.
 
         Raises StoreError for a connection in autocommit mode or to another database. The caller
-        controls the transaction: the store commits, repeats and translates nothing.
+        controls the transaction: the store does not commit or retry, and does not translate errors.
         """
         raise StoreError("within: only a queue in an SQL database can join a transaction")
 
@@ -95,7 +95,7 @@ class Store(Notified, ABC):
     ) -> Outcome:
         """Like ``joining`` with ``enqueue``, for an asynchronous connection.
 
-        The payload has at most ``MAX_SQL_PAYLOAD_BYTES`` bytes.
+        The payload may have at most ``MAX_SQL_PAYLOAD_BYTES`` bytes.
         """
         del queue, job, connection, actor, now  # they are for PostgreSQL
         raise StoreError("within: only a queue in PostgreSQL takes an asynchronous connection")
@@ -104,7 +104,7 @@ class Store(Notified, ABC):
     def enqueue(
         self, queue: str, jobs: Sequence[NewJobRow], *, actor: str, now: int | None = None
     ) -> list[Outcome]:
-        """Create jobs; for a key that is taken, the outcome is ``duplicate`` with the holder's id.
+        """Create jobs; if a key is taken, the outcome is ``duplicate`` with the holder's id.
 
         Raises UnknownParents and creates none if a job names a parent that is not in this store.
         """
@@ -123,9 +123,9 @@ class Store(Notified, ABC):
     ) -> list[Job]:
         """Claim up to ``limit`` due jobs for ``worker``, each tenant's oldest due jobs first.
 
-        Tenants take turns by name, starting after ``after``; without ``tenants``, all with due
-        jobs take part. Each gets an equal share of the limit, and the first ones the remainder.
-        With ``ids`` only these jobs are claimed, of any tenant, for a worker started for one job.
+        Tenants take turns by name, starting after ``after``; by default, all that have due jobs
+        take part. Each gets an equal share of the limit; the first ones get the remainder. ``ids``
+        limits the claim to these jobs, of any tenant, for a worker that was started for one job.
         """
         params: dict[str, Any] = {"queue": queue, "worker": worker, "actor": worker, "now": now}
         params |= {"limit": min(limit, MAX_BATCH), "after": after, "lease_us": lease_us}
@@ -159,13 +159,13 @@ class Store(Notified, ABC):
 
     @abstractmethod
     def ready_tenants(self, queue: str, limit: int) -> list[str]:
-        """The first tenants by name, up to ``limit``, that have jobs to claim now or later."""
+        """The first ``limit`` tenants, by name, that have jobs to claim now or later."""
 
     @abstractmethod
     def renew(
         self, queue: str, claims: Sequence[HeldClaim], *, lease_us: int, now: int | None = None
     ) -> set[str]:
-        """Extend leases; return the ids still claimed.
+        """Extend leases; return the ids of the jobs that are still claimed.
 
         A lease never extends beyond ``max_run_seconds`` after the claim.
         """
@@ -212,15 +212,15 @@ class Store(Notified, ABC):
     def parents(
         self, queue: str, job_id: str, *, limit: int, after: str = FIRST_ID, undone: bool = False
     ) -> list[Job]:
-        """The first parents of a job by id, from any queue, or only the ``undone`` ones."""
+        """A job's first parents by id, from any queue; ``undone`` omits those that succeeded."""
 
     @abstractmethod
     def meters(self, queue: str) -> dict[str, int]:
-        """When each rate-limited tenant regains its full rate; of many tenants, the latest ones."""
+        """When each rate-limited tenant has its full rate again; if very many, only the latest."""
 
     @abstractmethod
     def children(self, queue: str, job_id: str, *, limit: int) -> list[Job]:
-        """The first jobs, from any queue, that wait for a job of the queue, up to ``limit``."""
+        """The first jobs, from any queue, that wait for this job of the queue, up to ``limit``."""
 
     def report_progress(
         self,
@@ -241,7 +241,7 @@ class Store(Notified, ABC):
 
     @abstractmethod
     def progress(self, queue: str, ids: Sequence[str]) -> dict[str, Progress]:
-        """The progress of these jobs; jobs without a claim or a report are absent."""
+        """The progress of these jobs; jobs that are unclaimed or have no report are absent."""
 
     @abstractmethod
     def job(self, job_id: str) -> Job | None:
@@ -249,18 +249,18 @@ class Store(Notified, ABC):
 
     @abstractmethod
     def find(self, queue: str, ids: Sequence[str]) -> dict[str, Job]:
-        """The queue's jobs among these ids; malformed and unknown ids are absent."""
+        """The queue's jobs with these ids, by id; malformed and unknown ids are absent."""
 
     @abstractmethod
     def states(self, queue: str, ids: Sequence[str]) -> dict[str, str]:
-        """Job id → state. Like ``find``, but reads no payload."""
+        """The states of the queue's jobs with these ids; like ``find``, without payloads."""
 
     @abstractmethod
     def ids_by_key(self, queue: str, tenant: str, keys: Sequence[str]) -> dict[str, str]:
-        """Dedup key → id of the job that holds it now; a free key is absent."""
+        """For each dedup key, the id of the job that holds it now; free keys are absent."""
 
     def key_holders(self, queue: str, tenants: Sequence[str], key: str) -> list[str]:
-        """The jobs of these tenants that hold this key now."""
+        """The ids of these tenants' jobs that hold this key now."""
         return [one for name in tenants for one in self.ids_by_key(queue, name, [key]).values()]
 
     @abstractmethod
@@ -273,7 +273,7 @@ class Store(Notified, ABC):
     def count_matching(
         self, queue: str, where: Filter, *, limit: int, above: str = FIRST_ID, below: str = LAST_ID
     ) -> JobCount:
-        """How many of the jobs between two ids match; at most ``limit`` jobs are examined."""
+        """How many jobs between two ids match the filter; at most ``limit`` jobs are examined."""
 
     @abstractmethod
     def preview(
@@ -287,11 +287,11 @@ class Store(Notified, ABC):
         options: frozenset[str] = frozenset(),
         now: int | None = None,
     ) -> dict[tuple[str, str], int]:
-        """(state, reason) → how many of the matching jobs; '' is the reason of those that move.
+        """How many matching jobs have each (state, reason); the reason '' means that they move.
 
         Predicts what ``apply`` would return for these jobs now, without a token. The other reasons
-        are those of refusals, ``already`` and ``busy``. When several jobs need the same key or
-        slot, the oldest gets it. With ``ids`` only the matching jobs among these are counted.
+        are ``already``, ``busy`` and the reasons for refusals. If several jobs need the same key or
+        slot, the oldest job gets it. With ``ids``, only matching jobs with these ids are counted.
         """
 
     @abstractmethod
@@ -300,7 +300,7 @@ class Store(Notified, ABC):
 
     @abstractmethod
     def notes(self, *job_ids: str) -> list[Note]:
-        """The notes on these jobs, the oldest of each job first."""
+        """The notes on these jobs; the notes on each job are in order, oldest first."""
 
     def add_note(  # a row of six columns
         self,
@@ -326,7 +326,7 @@ class Store(Notified, ABC):
         """Job counts by state and tenant, the oldest due time and expired leases."""
 
     def totals(self, queue: str, *, now: int | None = None, oldest: bool = False) -> QueueStats:
-        """The same for all tenants together, at less cost; the oldest due time only on request."""
+        """Like `stats`, but cheaper and without tenants; the oldest due time only on request."""
         stats = self.stats(queue, now=now)
         return replace(stats, tenants={}, oldest_due_at=stats.oldest_due_at if oldest else None)
 
@@ -339,24 +339,24 @@ class Store(Notified, ABC):
         states: Sequence[str] | None = None,
         recent_from: int = 0,
     ) -> list[FailureCount]:
-        """Count jobs with an error code that rest without success or wait for a retry.
+        """Count the jobs with an error code that stopped without success or wait for a retry.
 
-        Jobs that entered their state since ``recent_from`` are also counted by half hour. Counts
-        up to ``MAX_FAILURES_READ`` resting jobs and as many waiting ones; the cost grows with the
-        jobs that have an error, not with all jobs.
+        Jobs that entered their state since ``recent_from`` are also counted by half hour. Counts up
+        to ``MAX_FAILURES_READ`` resting jobs and as many waiting jobs; the cost grows with the
+        number of jobs that have an error, not of all jobs.
         """
 
     @abstractmethod
     def backlog(
         self, queue: str, tenant: str, *, aged: AgedSince | None = None, now: int | None = None
     ) -> Backlog:
-        """What one tenant's jobs wait for; ``aged`` is the lifecycle's first stamp and a time.
+        """What a tenant's jobs wait for; ``aged`` is the first stamp and the time to count to.
 
         Reads through indexes: the cost grows with claimed or aged jobs, not with all jobs.
         """
 
     def aging(self, queue: str, aged: AgedSince) -> dict[str, int]:
-        """Tenant → how many of its jobs are ``aging``; SQL stores use the fourth stamp too."""
+        """The number of ``aging`` jobs by tenant; in SQL, ``aged`` may name the fourth stamp."""
         counts = {t: self.backlog(queue, t, aged=aged).aging for t in self.stats(queue).tenants}
         return {tenant: n for tenant, n in counts.items() if n}
 
@@ -364,8 +364,8 @@ class Store(Notified, ABC):
     def count_ahead(self, queue: str, job_id: str, *, limit: int) -> int | None:
         """How many ready jobs are due before this one, counted up to ``limit``.
 
-        None for a job that is not ready. Claims alternate between tenants, so this is the position
-        in the queue only if a single tenant has ready jobs.
+        None if the job is not ready. Claims alternate between tenants, so the number is the job's
+        position in the queue only if a single tenant has ready jobs.
         """
 
     @abstractmethod
@@ -385,13 +385,13 @@ class Store(Notified, ABC):
         reason: str | None = None,
         now: int | None = None,
     ) -> None:
-        """Stop claims of the queue, or of one tenant."""
+        """Stop claims from the queue, or of one tenant's jobs."""
         row = {"tenant": tenant, "now": now, "actor": actor, "reason": reason}
         self._write(queue, "pause", row)
 
     @abstractmethod
     def resume(self, queue: str, *, tenant: str = "") -> bool:
-        """Undo a pause; return whether there was one."""
+        """End a pause; return whether there was one."""
 
     @abstractmethod
     def paused(self, queue: str) -> list[Pause]:
@@ -399,9 +399,9 @@ class Store(Notified, ABC):
 
     @abstractmethod
     def schedules(self, queue: str, *, lock: Sequence[str] = ()) -> list[ScheduleRow]:
-        """The queue's schedules by name.
+        """The queue's schedules, ordered by name.
 
-        With ``lock``, locks and returns those of these names that no other transaction has locked.
+        With ``lock``, locks and returns the named ones that no other transaction has locked.
         """
 
     @abstractmethod
@@ -412,7 +412,7 @@ class Store(Notified, ABC):
 
     @abstractmethod
     def listing(self, queue: str) -> Listing:
-        """How the queue's jobs are listed; an empty one if no program declared it."""
+        """How the queue's jobs are listed; an empty listing if no program declared one."""
 
     @abstractmethod
     def write_listing(self, queue: str, listing: Listing) -> None:
@@ -424,19 +424,19 @@ class Store(Notified, ABC):
 
     @abstractmethod
     def ping(self) -> None:
-        """Check that the store responds; raise StoreError when it does not."""
+        """Check that the store responds; raise StoreError if it does not."""
 
     @abstractmethod
     def definition(self, queue: str) -> Definition | None:
-        """The names a queue was declared with; None for a queue never opened."""
+        """The names that the queue was declared with; None if it was never opened."""
 
     @abstractmethod
     def queues(self) -> list[str]:
-        """The queues ever opened on this store."""
+        """The queues that were ever opened on this store."""
 
     @abstractmethod
     def health(self) -> dict[str, str | int]:
-        """Facts for operators: version, size, oldest snapshot, journal."""
+        """Facts for operators: version, size, oldest snapshot and journal."""
 
     @abstractmethod
     def close(self) -> None:

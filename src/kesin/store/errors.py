@@ -6,7 +6,7 @@ from kesin.foundation.messages import Message
 
 
 class StoreError(Exception):
-    """The store refused or failed; the message says what happened and what to do.
+    """The store refused a call or failed; the message says what happened and what to do.
 
     ``values`` fill the placeholders of its message.
     """
@@ -20,7 +20,7 @@ class StoreUnreachable(StoreError):
 
 
 class StoreTrouble(StoreUnreachable):
-    """The disk or the file of the database has failed; nothing was written.
+    """The database's disk or file has failed; nothing was written.
 
     A restart does not help. ``code`` is ``disk_full``, ``disk_failing``, ``read_only`` or
     ``damaged``.
@@ -52,7 +52,7 @@ class UnknownParents(StoreError):
 
 
 class UnknownQueue(StoreError):
-    """A queue that was never opened on this store."""
+    """The queue was never opened on this store."""
 
     def __init__(self, queue: str) -> None:
         super().__init__(f"the queue {queue!r} is not open on this store: open it first")

@@ -29,7 +29,7 @@ LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 def check_batch_size(batch: Sequence[object]) -> None:
     if len(batch) > MAX_BATCH:
         raise StoreError(
-            "an action can have at most %(most)s jobs, got %(n)s", most=MAX_BATCH, n=len(batch)
+            "an action can apply to at most %(most)s jobs, got %(n)s", most=MAX_BATCH, n=len(batch)
         )
 
 
@@ -75,12 +75,10 @@ def prepare_changes(action: str, moves: Iterable[Move], changes: Sequence[Change
     check_batch_size(changes)
     replaces = any(move.payload == "replace" for move in moves)
     if replaces and any(change.payload is None for change in changes):
-        raise StoreError("%(call)s replaces the payload: give a payload for every job", call=action)
+        raise StoreError("%(call)s replaces the payload: give a payload for each job", call=action)
     sets_priority = any(move.priority == "input" for move in moves)
     if sets_priority and any(change.priority not in PRIORITIES for change in changes):
-        raise StoreError(
-            "%(call)s sets the priority: give -1, 0, 1 or 2 for every job", call=action
-        )
+        raise StoreError("%(call)s sets the priority: give -1, 0, 1 or 2 for each job", call=action)
     first_changes = {change.id: change for change in reversed(changes)}
     ids = first_changes if all_ids(first_changes) else filter(is_id, first_changes)
     return [first_changes[job_id] for job_id in sorted(ids)]

@@ -52,9 +52,9 @@ def open_store(
 ) -> Store:
     """Open the store at a path, ``:memory:``, ``sqlite:///path``, ``postgresql://…`` or ``redis://…``.
 
-    A SQLite store always updates its schema, a PostgreSQL store only with ``migrate``. While
-    PostgreSQL is unreachable, it retries every second for ``wait_s``; Redis connects at the first
-    call. In Redis, ``keys_name_tenant`` names the queues whose job keys are unique across tenants.
+    A SQLite store always updates its schema; a PostgreSQL store only with ``migrate``. While
+    PostgreSQL is unreachable, opening is retried each second for ``wait_s``; Redis connects at its
+    first call. In Redis, keys of the queues in ``keys_name_tenant`` are unique across tenants.
     """
     text = str(address)
     if text.startswith(("postgresql://", "postgres://")):

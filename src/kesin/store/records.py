@@ -37,9 +37,9 @@ DONE_RESULTS = ("inserted", "duplicate", "moved", "already")
 
 
 class Outcome(NamedTuple):
-    """The result for one job of a batch; ``state`` and ``seq`` are the job's current ones.
+    """The result for one job of a batch; ``state`` and ``seq`` are the job's current values.
 
-    ``reason`` of a refusal is ``stale`` (the claim was lost), ``state`` (no move of this name
+    The ``reason`` for a refusal is ``stale`` (the claim was lost), ``state`` (no move of this name
     leaves the state), ``duplicate`` (the key is taken), or the name of the guard that failed.
     """
 
@@ -94,7 +94,7 @@ class Event(NamedTuple):
 
 
 class Note(NamedTuple):
-    """A note on a job or a queue; it changes no job."""
+    """A note on a job or a queue; it does not change any job."""
 
     job_id: str | None
     at: int
@@ -206,9 +206,9 @@ class Pause(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which jobs to list. An empty filter matches all; every given condition must hold.
+    """Which jobs to list. An empty filter matches all jobs; every given condition must hold.
 
-    Texts are normalised as in the stores, and times are in microseconds.
+    Texts are normalised as they are in the stores, and times are in microseconds.
     """
 
     states: tuple[str, ...] = ()
@@ -254,7 +254,7 @@ class JobCount(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
-    """A summary of a queue; the cost grows with states and tenants, not with jobs."""
+    """A summary of a queue; its cost grows with the states and tenants, not with the jobs."""
 
     queue: str
     states: dict[str, int]

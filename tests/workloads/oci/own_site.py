@@ -38,7 +38,7 @@ DAY = 86_400
 SECRET_KEYS = "first:" + "A" * 43
 NOT_DUE = 10**17  # a copy of Google's figures, unless a test is about it
 NOWHERE = "00000000-0000-7000-8000-000000000000"
-UNKNOWN = "no such row of this site"
+UNKNOWN = "this site has no such row"
 _numbers = itertools.count(1)
 
 

@@ -241,7 +241,7 @@ def test_a_refusal_counts_though_its_row_is_rejected_for_something_else(site: Ow
     refusal = site.row(1, consent=DENIED, conversionValue="much", externalId=" sale-1\t")
     [result] = site.post([refusal])
     assert (result["result"], result["code"]) == ("rejected", "INVALID_CONVERSION_VALUE")
-    assert "a sale of this externalId is stopped" in result["message"]
+    assert "the sale with this externalId is not sent" in result["message"]
     assert site.export() == []
     assert site.job(row["id"]).error_code == "CONSENT_DENIED"
 
@@ -252,7 +252,7 @@ def test_a_refusal_in_a_file_counts_though_its_amount_reads_two_ways(site: OwnSi
     line = f"sale-1;Cj0KCQiA_click-000001;Phone sale;{site.oci.ago(60)};1.500;Denied"
     [result] = ok(site.ingest(f"{head}\n{line}\n", "text/csv"))["results"]
     assert (result["externalId"], result["result"]) == ("sale-1", "rejected")
-    assert "a sale of this externalId is stopped" in result["message"]
+    assert "the sale with this externalId is not sent" in result["message"]
     assert site.job(row["id"]).error_code == "CONSENT_DENIED"
 
 

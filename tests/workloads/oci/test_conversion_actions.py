@@ -397,7 +397,7 @@ def test_a_script_site_is_checked_by_its_last_list(site: OwnSite):
     posted(site, {"name": "Lead", "id": "11"})
     details = [one.detail for one in check_site(site.place, {}) if one.name == "actions"]
     assert details == [
-        "there is no default action: each row needs a name",
+        "there is no default action: each row must name one",
         "not enabled in Google Ads: Phone sale",
     ]
 

@@ -161,7 +161,7 @@ def test_a_pause_is_told(server, script):
 
 def test_a_site_of_another_channel_is_told_so(server, script):
     server.oci.accounts.set_site(ROOT, server.site_id, channel="api")
-    with pytest.raises(ScriptFailed, match=r"answered 409 \(wrong_channel: "):
+    with pytest.raises(ScriptFailed, match=r"HTTP 409 \(wrong_channel: "):
         script.run()
     assert len(script.requests_to(EXPORT)) == 1
 
@@ -169,7 +169,7 @@ def test_a_site_of_another_channel_is_told_so(server, script):
 def test_the_script_of_another_site_gets_nothing(server, script):
     server.enqueue(sale())
     script.key = server.oci.raw_key("oci:script", site=OwnSite(server.oci).id)
-    with pytest.raises(ScriptFailed, match="answered 403"):
+    with pytest.raises(ScriptFailed, match="HTTP 403"):
         script.run()
     assert server.states() == {"QUEUED": 1}
 
@@ -353,7 +353,7 @@ def test_a_key_is_not_sent_in_the_clear(script, url):
 def test_a_site_id_is_quoted(script):
     script.site_id = "north&markAsExported=true&x="
     script.preview = True
-    with pytest.raises(ScriptFailed, match="answered 403"):
+    with pytest.raises(ScriptFailed, match="HTTP 403"):
         script.run()
     query = script.requests_to(EXPORT)[0].query
     assert (query["siteId"], query["markAsExported"]) == (script.site_id, "false")

@@ -38,7 +38,7 @@ def test_a_changed_template_is_used_without_a_restart_if_it_can_be_used(request,
         problem = shown_line(world)["problem"]
         assert problem.startswith("template card/template.html, line 1: syntax error: ")
         assert problem.endswith("; the version before this change is used")
-        assert "The last change of a template has an error." in shown_page(world)
+        assert "The last change to a template contains an error." in shown_page(world)
 
         _template(world).write_text(TEMPLATE + "<!-- mended -->")
         assert source.library() is not first
@@ -70,11 +70,11 @@ def test_a_broken_template_holds_no_change_of_another_back(bindery, tmp_path):
         assert f"<p>Dear {name}" in library.render_html("note", {"name": name})
         assert f"<p>{name}" in library.render_html("card", {"name": name})
         assert library.get("card").content_hash == before
-        assert source.rejected.keys() == {"card"}
+        assert source.library().rejected.keys() == {"card"}
         (folder / "note" / "texts.json").write_text("{}")  # the next change
     shutil.rmtree(folder / "card")
     assert source.library().names == ("note",)
-    assert not source.rejected
+    assert not source.library().rejected
 
 
 def test_templates_that_never_could_be_used_are_an_error(tmp_path):

@@ -143,17 +143,17 @@ def page(lifecycle: Lifecycle) -> str:
     """A whole Markdown page; it refers to the picture ``NAME.svg`` beside it."""
     name = lifecycle.name
     limits = (
-        f"A budget has {lifecycle.max_attempts} attempts; a graceful stop returns at most "
-        f"{lifecycle.max_returns} of them. A lease lasts {duration(lifecycle.lease_seconds)}; "
-        f"renewals end {duration(lifecycle.max_run_seconds)} after the claim."
+        f"A job has {lifecycle.max_attempts} attempts; graceful stops give back at most "
+        f"{lifecycle.max_returns} of them. A lease lasts {duration(lifecycle.lease_seconds)} and "
+        f"can be renewed for {duration(lifecycle.max_run_seconds)} after the claim."
     )
     paragraphs = (
         f"# The lifecycle `{name}`",
         lifecycle.doc,
         limits,
-        f"![The lifecycle {name}, drawn]({name}.svg)",
+        f"![Diagram of the lifecycle {name}]({name}.svg)",
         markdown(lifecycle).rstrip("\n"),
-        "The same diagram for Mermaid:",
+        "The same diagram in Mermaid:",
         f"```mermaid\n{mermaid(lifecycle)}```",
         f"Do not edit: `kesin lifecycle show {name} --write docs/lifecycles` writes this page.",
     )
@@ -193,8 +193,8 @@ def _conditions(lifecycle: Lifecycle, move: Move) -> Iterator[str]:
 
 def _guard(guard: Guard) -> str:
     template = GUARDS.get(guard.kind, guard.kind.replace("_", " "))
-    if guard.kind == "option" and not guard.number:
-        template = "without {names}"
+    if not guard.number and guard.kind in ("option", "age_over"):
+        template = "without {names}" if guard.kind == "option" else "{names} reached"
     names = " or ".join(guard.names)
     spans = {"age": duration(guard.number), "per": duration(guard.per_s)}
     return template.format(names=names, number=guard.number, **spans)

@@ -52,7 +52,7 @@ class Proof:
 
 
 class Unproved(ValueError):
-    """The lifecycle breaks a rule and may not run; the message lists each with its path."""
+    """The lifecycle may not run: it breaks rules; the message lists each with an example path."""
 
     def __init__(self, proof: Proof) -> None:
         super().__init__(f"the lifecycle {proof.lifecycle!r} is not proved to end:\n{proof}")
@@ -76,11 +76,11 @@ SMALL_ATTEMPT_CAPS: Final = (1, 2)
 
 
 def prove(lifecycle: Lifecycle) -> Proof:
-    """Check all rules. This pure function needs a second or two for the largest lifecycles.
+    """Check all rules. This pure function takes a second or two for the largest lifecycles.
 
-    A job may have its own cap on attempts, so the walk is repeated with caps of one and two: under
-    the first, the first claim spends the budget; under the second it does not. Where retries are
-    counted, it is repeated with a cap so large that retries run out before the budget.
+    A job may have its own cap on attempts, so the walk over all configurations is repeated with a
+    cap of one, where the first claim spends the budget, and of two, where it does not. If retries
+    are counted, the walk is also repeated with a cap so large that they run out before the budget.
     """
     walk = Walk(lifecycle)
     broken = [

@@ -80,7 +80,7 @@ class SqlInserter(SqlReader):
             pending = [index for index in pending if index not in by_index]
         if pending:
             taken = jobs[pending[0]].dedup_key
-            raise StoreError("the key %(key)s keeps changing: try again", key=repr(taken))
+            raise StoreError("the job with key %(key)s keeps changing: try again", key=repr(taken))
         if any(outcome.result == "inserted" for outcome in by_index.values()):
             self._notifier.notify(queue)
         outcomes = [

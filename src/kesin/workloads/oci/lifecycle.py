@@ -89,7 +89,7 @@ def oci_lifecycle(limits: OciLimits | None = None) -> Lifecycle:
     limits = limits or OciLimits()
     return Lifecycle(
         name="oci",
-        doc="Offline conversions: queued, claimed by a script or our worker, acknowledged.",
+        doc="Offline conversions: queued, claimed by a script or Kesin's worker, acknowledged.",
         max_attempts=limits.max_attempts_script,
         lease_seconds=limits.lease_seconds,
         stamps=("conversion_at", "uploaded_at", "failed_at", "expires_at"),
@@ -147,7 +147,7 @@ def answer_moves(limits: OciLimits) -> tuple[Move, ...]:
             name="ack_duplicate",
             error="record",
             stamp=SENT,
-            doc="Google has it, or had it before; the code is kept.",
+            doc="Google has the row, or had it before; its error code is kept.",
         ),
         moves.retry("PROCESSING", "RETRY", limits.backoff, name="retry_later", when=(holds_claim,)),
         moves.release("PROCESSING", "RETRY"),
@@ -235,7 +235,7 @@ def _worker_moves(limits: OciLimits) -> tuple[Move, ...]:
             claim="drop",
             error=MAX_ATTEMPTS,
             stamp=ENDED,
-            doc="A caller's limit also ends running attempts; a late acknowledgement counts.",
+            doc="A caller's limit also ends running attempts; a late acknowledgement still counts.",
         ),
         *answer_moves(limits),
     )
@@ -290,7 +290,7 @@ def _operator_moves() -> tuple[Move, ...]:
         run_at="input",
         stamp_input=conversion.STAMPS,
         unstamp=ENDED,
-        doc="The same externalId with corrected data; the old payload stays in its event.",
+        doc="Same externalId, corrected data; the old payload stays in the event that stored it.",
     )
     return (
         moves.requeue(
@@ -310,7 +310,7 @@ def _operator_moves() -> tuple[Move, ...]:
             sources=("QUEUED",),
             by=("producer",),
             when=(),
-            doc="Corrected data for a row that was not claimed with the data it has.",
+            doc="Corrected data for a row that has not been claimed with its current data.",
         ),
     )
 

@@ -42,7 +42,7 @@ PRIVATE: Final = (*CLICK_KINDS, *HASH_FIELDS)
 
 # Why a report did not move a row.
 _REFUSALS: Final = {
-    "unknown": "no such row of this site",
+    "unknown": "this site has no such row",
     "was_claimed": "it has not been exported since its data last changed",
     "state": "it is already %(state)s",
     "code_not_in": "consent is denied, or the sale was retracted: a retry does not send it",

@@ -13,7 +13,7 @@ from kesin.engine.queue import Queue, apply_changes
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.messages import Message
 from kesin.foundation.permissions import Actor, Permission, require
-from kesin.foundation.problems import Forbidden, Invalid, NotFound
+from kesin.foundation.problems import Forbidden, Invalid
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.budget import HOUR_S, SECOND_US
 from kesin.lifecycle.model import Change
@@ -291,7 +291,7 @@ def require_site(
     if site is not None and actor.sees(WORKLOAD, site.id):
         return SiteContext(context, site)
     if site is None and (actor.is_admin or actor.all_sites):
-        raise NotFound("there is no site %(site)s: add it with `kesin site add`", site=repr(name))
+        raise accounts.missing_site(name)
     accounts.note(actor, action, allowed=False, queue=WORKLOAD, site=name)
     raise Forbidden("you have no access to this site")
 

@@ -265,7 +265,7 @@ class Uploader:
         result = {name: text for name, text in sent.items() if text}
         if isinstance(outcome, RowAccepted):
             if self._is_twin(site, outcome, job, conversion):
-                why = "another conversion has this click and this second: %(problem)s"
+                why = "another conversion has the same click and the same second: %(problem)s"
                 message = Message(why, problem=outcome.message)
                 return act("ack_failed", message=message, category=Category.VALIDATION)
             if outcome.code is None:  # Google has it

@@ -22,7 +22,7 @@ _PLUS: Final = frozenset("+＋")  # noqa: RUF001 - phones set to East Asian keyb
 
 @dataclass(frozen=True, slots=True)
 class Customer:
-    """A customer of the workshop; the phone number identifies it."""
+    """A customer of the workshop, identified by the phone number."""
 
     name: str
     phone: str  # normalised

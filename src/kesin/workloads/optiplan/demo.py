@@ -49,8 +49,7 @@ class Orders:
         from kesin.workloads.optiplan.pipeline.saw_simulator import SawSimulator
         from kesin.workloads.optiplan.workshop.config import Workshop
 
-        folder = Workshop(load_settings()).paths().machine_drop_folder
-        SawSimulator(folder).run(stop, SAW_EVERY_S)
+        SawSimulator(Workshop(load_settings()).paths().machine_drop_folder).run(stop, SAW_EVERY_S)
 
 
 class OptiplanDemo(demo.DemoPart):

@@ -152,7 +152,7 @@ def _forward_moves(limits: OptiplanLimits) -> tuple[Move, ...]:
             claim="drop",
             stamp=("finished_at",),
             stage="timeout",
-            doc="The worker died after the saw had acknowledged.",
+            doc="The worker died after the saw's acknowledgement.",
         ),
     )
 
@@ -188,7 +188,7 @@ def _scheduled_moves(limits: OptiplanLimits) -> tuple[Move, ...]:
         timer="clear",
         stamp=("finished_at",),
         stage="timeout",
-        doc="It fails with the error that blocked it.",
+        doc="The order fails with the error that blocked it.",
     )
 
     def timeout(name: str, source: str, code: str, message: str) -> Move:

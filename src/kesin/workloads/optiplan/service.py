@@ -65,7 +65,7 @@ def read_order_list(
     if customer_phone is None:
         raise OrderProblem(
             OptiCode.PHONE_REQUIRED,
-            "a list does not name the customer: give the customer's phone, ?customer_phone=",
+            "a list does not name the customer: give the customer's phone number, ?customer_phone=",
         )
     rules = workshop.rules()
     bands = tuple(band for band in rules.edge_mapping if band != NO_BAND) or defaults.bands

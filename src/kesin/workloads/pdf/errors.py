@@ -12,7 +12,7 @@ ADVICE: Final = AdviceTexts("kesin.workloads.pdf")  # also for batches and webho
 
 
 class PdfErrorCode(StrEnum):
-    """The codes that the API returns."""
+    """The error codes that the API returns."""
 
     BROWSER_LAUNCH_FAILED = "BROWSER_LAUNCH_FAILED"
     NAVIGATION_TIMEOUT = "NAVIGATION_TIMEOUT"

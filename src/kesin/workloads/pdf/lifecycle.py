@@ -93,7 +93,7 @@ def pdf_lifecycle(
             ),
             moves.cancel("queued", "expired"),
             moves.cancel(
-                "failed", "expired", name="dismiss", stamp=(), doc="It needs no more action."
+                "failed", "expired", name="dismiss", stamp=(), doc="No further action is needed."
             ),
             moves.prune("expired", days=7),
         ),

@@ -82,7 +82,7 @@ class PdfLinks:
             query.n = secrets.token_urlsafe(9)
             with self._counters(job.job_id) as counters:
                 if len(counters) >= MAX_COUNTED:
-                    why = "this PDF has %(n)s links with a limit: wait until one ends or is used up"
+                    why = "this PDF has %(n)s limited links: wait until one expires or is used up"
                     raise RequestConflict(why, n=MAX_COUNTED)
                 counters[query.n] = [max_downloads, ends_s, max_downloads]
         query.s = self._ring.sign(_signed_text(job, query)).rpartition(".")[2]

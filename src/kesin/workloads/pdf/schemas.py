@@ -32,12 +32,12 @@ Margin = Annotated[float, Field(ge=0, le=MAX_SIZE_MM, allow_inf_nan=False)]
 
 
 class PdfRenderOptions(Strict, frozen=True):
-    """How a PDF is rendered. Omitted options have the service's defaults."""
+    """How a PDF is rendered. Omitted options take the service's defaults."""
 
     timeout: int = Field(60, ge=1, le=600, description="seconds; the service's default if omitted")
     fail_safe: FailSafePolicy = Field(
         FailSafePolicy.STRICT,
-        description="while no worker renders: 503, or the HTML; the service's default if omitted",
+        description="while no worker renders: 503 or the HTML; the service's default if omitted",
     )
     engine: Literal["chromium", "weasyprint"] | None = None
     format: Format | None = Field(None, description="A4 if neither a format nor a size is given")
@@ -54,10 +54,10 @@ class PdfRenderOptions(Strict, frozen=True):
     tagged: bool = False
     outline: bool = False
     conformance: Conformance | list[Conformance] = Field(
-        [], description="one or more standards; a PDF that breaks a rule of one is not delivered"
+        [], description="one or more standards; a PDF that violates any of them is not delivered"
     )
     missing_glyphs: Literal["warn", "fail"] = Field(
-        "warn", description="for a character that no font has: a warning, or a failed job"
+        "warn", description="if no font has a character, add a warning or fail the job"
     )
 
     @pydantic.field_validator("page_ranges")
@@ -72,7 +72,7 @@ class PdfRenderOptions(Strict, frozen=True):
     @pydantic.model_validator(mode="after")
     def _check_size(self) -> Self:
         if (self.width_mm is None) != (self.height_mm is None):
-            raise ValueError("width_mm and height_mm belong together")
+            raise ValueError("width_mm and height_mm must be given together")
         if self.width_mm is not None and self.format is not None:
             raise ValueError("give a format, or width_mm and height_mm, not both")
         width, height = self.paper().page_mm
@@ -135,7 +135,7 @@ class PdfJobRequest(Strict, frozen=True):
     options: PdfRenderOptions | None = None
     webhook_url: WebhookUrl | None = None
     link_ttl: int | None = Field(
-        None, ge=1, le=MAX_LINK_S, description="seconds for which a link in the webhook is valid"
+        None, ge=1, le=MAX_LINK_S, description="seconds for which the link in the webhook is valid"
     )
     file_name: FileName | None = Field(None, description="the name under which the PDF is saved")
     attachments: Attachments = Field([])
@@ -201,7 +201,7 @@ class PdfJobRequest(Strict, frozen=True):
 
 
 class PdfJobResponse(BaseModel):
-    """The job of a request."""
+    """The job that was created or found for a request."""
 
     job_id: str
     status: PdfJobStatus
@@ -214,10 +214,10 @@ class PdfJobBody(PdfJobResponse):
     started_at: str | None = None
     finished_at: str | None = None
     error_code: PdfErrorCode | None = None
-    download_url: str | None = Field(None, description="only for a job that succeeded")
+    download_url: str | None = Field(None, description="only if the job succeeded")
     retry_count: int
     template_name: str = ""
-    template_version: str | None = Field(None, description="the name that pins the version")
+    template_version: str | None = Field(None, description="template name that pins the version")
     file_name: str | None = None
     pages: int | None = None
     bytes: int | None = None
@@ -226,14 +226,14 @@ class PdfJobBody(PdfJobResponse):
     warnings: list[str] = []
     missing_glyphs: list[str] = Field([], description="characters that no font has")
     conformance: list[str] = Field([], description="the standards that the file conforms to")
-    reproducible: bool = Field(default=True, description="equal requests give equal bytes")
+    reproducible: bool = Field(default=True, description="equal requests produce equal bytes")
     error_message: str | None = None
 
 
 class PdfJobStatusResponse(PdfJobBody):
-    """A job with its result, what was requested of it, and its position in the queue."""
+    """A job with its result, the requested files and steps, and its position in the queue."""
 
-    attachments: list[dict[str, Any]] = Field([], description="facts about each file in the PDF")
+    attachments: list[dict[str, Any]] = Field([], description="details of each attached file")
     einvoice: dict[Literal["format", "profile"], str | None] | None = None
     then: list[dict[str, dict[str, Any]]] = Field([], description="the steps, without secrets")
     position: int | None = Field(None, description="only for a waiting job; 1 is next")
@@ -254,7 +254,7 @@ class UploadBody(BaseModel):
     bytes: int = Field(description="the stored size; for a PDF, without the removed parts")
     sha256: str
     pages: int | None = Field(None, description="only for a PDF")
-    expires_at: str = Field(description="requests can name it until then")
+    expires_at: str = Field(description="requests can use the file until then")
 
 
 class TemplateLine(BaseModel):
@@ -288,7 +288,7 @@ class TemplateVersion(BaseModel):
 
 
 class TemplateVersionList(BaseModel):
-    """The versions of a template, newest first; without an active one, the folder's is used."""
+    """A template's versions, newest first; if none is active, the folder's template is used."""
 
     versions: list[TemplateVersion] = []
 
@@ -355,7 +355,7 @@ class CsvQuery(BaseModel):
 
 
 class BatchResponse(BaseModel):
-    """The batch of a request."""
+    """The batch that was created or found for a request."""
 
     batch_id: str
     status: BatchStatus
@@ -370,7 +370,7 @@ class BatchBody(BatchResponse):
     output: str
     made: int = Field(description="rows with a finished PDF")
     failed: int
-    waiting: int = Field(description="rows that have not ended")
+    waiting: int = Field(description="rows that are not finished")
     started_at: str | None = None
     finished_at: str | None = None
     cancel_asked: bool = False

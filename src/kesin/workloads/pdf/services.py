@@ -53,7 +53,7 @@ log = Logger("kesin.pdf")
 
 
 def load_pdf_templates(settings: Settings) -> TemplateLibrary:
-    """Load the templates that come with Kesin, overridden by those of the configured folder."""
+    """Load Kesin's own templates, overridden by the templates in the configured folder."""
     from kesin.workloads.pdf.templating.library import TemplateLibrary, read_further_fonts
 
     further, own = settings.pdf_fonts, settings.pdf_templates
@@ -81,7 +81,6 @@ class TemplateSource:
         self._lock = threading.Lock()
         self._library: TemplateLibrary | None = None
         self._stamp: object = None
-        self.rejected: dict[str, RenderFailed | Unavailable] = {}  # why a change is not in use
 
     def library(self) -> TemplateLibrary:
         """Return the templates as they are now; while a change cannot be used, as they were."""
@@ -99,25 +98,26 @@ class TemplateSource:
     def _load(self, current: TemplateLibrary | None, active: Mapping[str, str]) -> TemplateLibrary:
         """Load the templates; one that cannot be used any more stays as it was."""
         used = {} if current is None else {name: current.get(name) for name in current.names}
+        rejected: dict[str, RenderFailed | Unavailable] = {}
         try:
             library = load_pdf_templates(self._settings)
         except (RenderFailed, Unavailable) as problem:
             if current is None:
                 raise
-            self.rejected = dict.fromkeys(used, problem)
+            rejected = dict.fromkeys(used, problem)
             library = current
         else:
             library.read_version, library.active = self.versions.read, active
             for name, version in active.items():
                 library.use_version(name, version)
-            self.rejected = {}
             for name, template in used.items():
                 same = template.version == active.get(name, "")
                 if current is not None and same and name in library.broken:
-                    self.rejected[name] = library.broken[name]
+                    rejected[name] = library.broken[name]
                     library.adopt(name, current)
-        for name, why in {**library.broken, **self.rejected}.items():
+        for name, why in {**library.broken, **rejected}.items():
             log.warning("template_not_loaded", template=name, why=str(why))
+        library.rejected = rejected
         return library
 
 
@@ -160,7 +160,7 @@ def _measured_fetch(pictures: PictureLimits) -> Fetch:
 
 
 def create_pdf_engine(settings: Settings, name: str | None = None) -> Engine:
-    """Create the engine of this name, or the best available; raises RenderFailed."""
+    """Create the engine with this name, or the best available one; raises RenderFailed."""
     return pick_engine(name, chromium_settings(settings))
 
 

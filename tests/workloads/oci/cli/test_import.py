@@ -142,7 +142,7 @@ def test_where_a_file_breaks_off_what_is_done_is_told(oci, tmp_path, monkeypatch
     answer = oci("import", "a.ndjson", "--site", "north")
     assert answer.code == 1
     assert "CSV UTF-8" in answer.err
-    done = int(answer.err.partition("the ")[2].partition(" rows before it are done")[0])
+    done = int(answer.err.partition("; the ")[2].partition(" rows before it are done")[0])
     assert 0 < done < 300
     assert oci("doctor", "north", "--json").json["stats"]["totals"]["QUEUED"] == done
 

@@ -35,7 +35,7 @@ def test_a_bomb_is_not_unpacked_and_a_large_file_is_not_opened():
 @pytest.mark.parametrize("place", [b"XFD1048576", b"A5001", b"IW1", b"A9999999"])
 def test_a_cell_far_out_is_not_laid_out(place: bytes):
     sheet = part_of(SHIPPED, SHEET).replace(b'r="A1"', b"r='" + place + b"'")
-    assert f"reaches to {place.decode()}" in reason(with_part(SHIPPED, SHEET, sheet))
+    assert f"extends to {place.decode()}" in reason(with_part(SHIPPED, SHEET, sheet))
 
 
 @pytest.mark.parametrize("place", [b"&#88;FD1048576", b"", b"A0x5", b"A99999999999"])
@@ -67,7 +67,7 @@ def test_a_cell_does_not_hide_behind_an_empty_row(row: bytes):
 
 def test_a_sheet_by_another_name_is_looked_at_too():
     sheet = part_of(SHIPPED, SHEET).replace(b'r="A1"', b'r="XFD1"')
-    assert "reaches to" in reason(with_part(SHIPPED, "xl/other.xml", sheet))
+    assert "extends to" in reason(with_part(SHIPPED, "xl/other.xml", sheet))
 
 
 @pytest.mark.parametrize(

@@ -176,7 +176,7 @@ def test_html_is_never_sent_back_in_place_of_a_pdf(small):
     who = small.key("pdf", "pdf:html")
     response = small.post(who, html(options={"fail_safe": "degrade"}))
     assert response.status_code == 422
-    assert "HTML cannot replace a PDF with source" in error_of(response)["message"]
+    assert "HTML cannot replace a PDF that has source" in error_of(response)["message"]
     response = small.post(who, html())
     assert (response.status_code, error_of(response)["code"]) == (503, "PDF_RENDER_UNAVAILABLE")
 

@@ -61,7 +61,7 @@ def test_a_template_that_cannot_be_compiled_breaks_only_itself(library):
 def test_a_template_that_costs_too_much_is_stopped(library, name):
     problem = refusal(library.render_html, name, {"x": "a"})
     assert problem.code == "TEMPLATE_TOO_COSTLY"
-    assert f"template {name}: it was stopped: it needs more than 0.15 s" in problem.message
+    assert f"template {name}: it was stopped: it needed more than 0.15 s" in problem.message
     assert "or 256 MiB of memory" in problem.message
 
 

@@ -143,7 +143,7 @@ class TestFontLimits:
     def test_there_may_be_so_many(self, folder: Path):
         for name in ("a", "b", "c"):
             (folder / f"{name}.woff2").write_bytes(SYMBOLS)
-        why = "template fonts/c.woff2: at most 2 are allowed"
+        why = "template fonts/c.woff2: at most 2 fonts are allowed"
         assert refusal(folder, pdf_max_fonts=2).message == why
         assert load_pdf_templates(Settings(pdf_fonts=folder, pdf_max_fonts=3))
 
@@ -172,11 +172,11 @@ def test_a_changed_folder_is_noticed_and_one_that_is_refused_changes_nothing(fol
     assert source.library() is first
     (folder / "slab.ttf").write_bytes(b"x")
     assert source.library() is first
-    assert "fonts/slab.ttf" in str(source.rejected["letter"])
+    assert "fonts/slab.ttf" in str(source.library().rejected["letter"])
     (folder / "slab.ttf").unlink()
     (folder / "slab-bold.woff2").write_bytes(REGULAR)
     assert "fonts/slab-bold.woff2" in source.library().fonts
-    assert not source.rejected
+    assert not source.library().rejected
 
 
 @pytest.mark.parametrize("name", ["chromium", "weasyprint"])

@@ -308,7 +308,7 @@ class TestRendering:
             "{{ secret + 1 }}": "TypeError",
             "{% include 'other.html' %}": "includes a file that does not exist",
             "{% include secret %}": "includes a file that does not exist",
-            "{% include 't12/template.html' %}": "includes itself without end",
+            "{% include 't12/template.html' %}": "includes itself endlessly",
         }
         library = library_of(cases)
         variables = {"x": {"a": 1, "no": None}, "secret": "Ayse0532"}

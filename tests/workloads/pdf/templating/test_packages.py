@@ -75,7 +75,7 @@ def test_sizes_numbers_and_compression_have_limits(monkeypatch):
     assert "large.png: it is too large" in refusal(packed(large))
     assert "more than 200 files" in refusal(packed(*(file(f"f{n}") for n in range(200))))
     monkeypatch.setattr(packages, "MAX_UNPACKED_BYTES", 10)
-    assert "the files have more than 10 bytes" in refusal(packed(file("a", b"y" * 10)))
+    assert "the files together exceed 10 bytes" in refusal(packed(file("a", b"y" * 10)))
     monkeypatch.setattr(packages, "MAX_PACKAGE_BYTES", 10)
     assert "the zip is larger than 10 bytes" in refusal(packed())
     method = file("a", method=zipfile.ZIP_BZIP2)

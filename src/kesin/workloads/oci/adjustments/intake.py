@@ -41,7 +41,7 @@ from kesin.workloads.oci.site import SiteContext
 CHUNK: Final = 500  # rows per transaction
 FIELDS: Final = ("externalId", "adjustmentId", "type", "value", "currency", "adjustedAt")
 _KNOWN_FIELDS: Final = frozenset(FIELDS)
-_DIFFERS: Final = "the stored adjustment differs in %(fields)s and stays: send another adjustmentId"
+_DIFFERS: Final = "the stored one differs in %(fields)s and is kept: use another adjustmentId"
 
 
 def adjust(site: SiteContext, rows: Sequence[ParsedRow], *, actor: Actor) -> list[IngestResult]:
@@ -159,7 +159,7 @@ def _parse(row: ParsedRow) -> dict[str, Any]:
     if kind == "RESTATE" and "value" not in given:
         raise Unsendable("VALUE_MISSING", "value", "RESTATE needs the new value")
     if "currency" in given:
-        why = "currency must be the three letters of an ISO 4217 currency, such as TRY"
+        why = "currency must be a three-letter ISO 4217 code, such as TRY"
         with _named("INVALID_CURRENCY", "currency", why):
             given["currency"] = parse_currency(given["currency"])
     return given

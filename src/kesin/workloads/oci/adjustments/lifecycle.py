@@ -29,7 +29,7 @@ def adjustment_lifecycle(limits: lifecycle.OciLimits | None = None) -> Lifecycle
     limits = limits or lifecycle.OciLimits()
     return Lifecycle(
         name=QUEUE,
-        doc="Adjustments of conversions: each waits for its conversion, then for those before it.",
+        doc="Adjustments: each waits for its conversion, then for earlier adjustments of it.",
         max_attempts=limits.max_attempts_script,
         lease_seconds=limits.lease_seconds,
         stamps=("conversion_at", "uploaded_at", "failed_at"),
@@ -55,7 +55,7 @@ def adjustment_lifecycle(limits: lifecycle.OciLimits | None = None) -> Lifecycle
                 by=("worker",),
                 result="record",
                 stamp=("finished_at",),
-                doc="The conversion was never claimed: it was changed here, and nothing is sent.",
+                doc="The conversion was never claimed: it changed in Kesin, and nothing is sent.",
             ),
             moves.claim(SENDABLE, "PROCESSING"),
             lifecycle.reject_move(OPEN),
@@ -78,7 +78,7 @@ def adjustment_lifecycle(limits: lifecycle.OciLimits | None = None) -> Lifecycle
                 error=EXPIRED,
                 stamp=lifecycle.ENDED,
                 stage="expire",
-                doc="Also expires a sale whose time is unknown.",
+                doc="Also ends an adjustment of a sale whose time is unknown.",
             ),
             moves.requeue(
                 "FAILED",

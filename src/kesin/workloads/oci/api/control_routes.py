@@ -85,7 +85,7 @@ def add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
     def manager_sites(actor: SignedInActor, *, starts: bool = False) -> list[schemas.ManagedSite]:
         """The sites for a manager script: at most 50, the least recently served first.
 
-        These are sites of the channel script with a customer_id that the key may serve. With
+        Returns the sites on `script` with a `customer_id` that the key has access to. With
         ``starts``, they come last in the next run, even if this run ends before it serves them.
         """
         context.commands.accounts.require(actor, "oci:script", "oci.manager", queue="oci")
@@ -105,7 +105,7 @@ def add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
     ) -> schemas.RowPage:
         """A page of rows, newest first, filtered by state, code or category, or found by id.
 
-        A search by click id needs permission to reveal click ids.
+        Searching by click id requires permission to reveal click ids.
         """
         site = require_site(context, actor, site_id, "read", action="oci.rows")
         where = {"status": status or [], "code": code or [], "category": category or []}
@@ -127,9 +127,9 @@ def add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
         code: FilterValues = None,
         language: Annotated[Language, Query(alias="lang")] = "en",
     ) -> StreamingResponse:
-        """The FAILED rows, or those with these codes, as a file to correct and post again.
+        """The FAILED rows, or only those with the given codes, as a file to correct and post again.
 
-        It includes the click ids if you may reveal them.
+        The file includes the click ids if you may reveal them.
         """
         site = require_site(context, actor, site_id, "read", action="oci.dead_letters")
         site.note(actor, "oci.dead_letters", {"revealed": actor.has("reveal")})
@@ -141,7 +141,7 @@ def add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
 def add_action_routes(router: APIRouter, batch_router: APIRouter, context: WorkloadContext) -> None:
     @batch_router.post("/api/oci/queue-actions", response_model_exclude_none=True)
     def queue_actions(actor: SignedInActor, body: schemas.QueueActionBody) -> schemas.Acted:
-        """Apply an operator's action to rows of a site, by ids or by filter."""
+        """Apply an operator's action to rows of a site, by id or by filter."""
         action = f"queue.{body.action[:40]}"
         site = require_site(context, actor, body.site_id, "operate", action=action)
         if body.action not in ACTIONS:
@@ -191,7 +191,7 @@ def add_action_routes(router: APIRouter, batch_router: APIRouter, context: Workl
 def add_site_routes(router: APIRouter, context: WorkloadContext) -> None:
     @router.put("/api/oci/credentials")
     def put_credentials(actor: SignedInActor, body: schemas.CredentialsBody) -> schemas.Ok:
-        """Seal a site's credentials, which are never returned, and close the breaker."""
+        """Seal and store a site's credentials, and close the breaker; they are never returned."""
         site = require_site(context, actor, body.site_id, "admin", action="oci.credentials")
         seal_credentials(site, actor, body.credentials)
         return schemas.Ok()
@@ -200,14 +200,14 @@ def add_site_routes(router: APIRouter, context: WorkloadContext) -> None:
     def put_site_credentials(
         actor: SignedInActor, site_id: PathId, body: Document
     ) -> dict[str, list[str]]:
-        """Seal credentials that are the body itself; returns the names of its fields."""
+        """Seal and store the credentials in the request body; returns their field names."""
         site = require_site(context, actor, site_id, "admin", action="oci.credentials")
         seal_credentials(site, actor, body)
         return {"set": sorted(name for name, value in body.items() if value not in {None, ""})}
 
     @router.patch("/api/oci/sites/{site_id}/settings")
     def patch_settings(actor: SignedInActor, site_id: PathId, body: Settings) -> dict[str, Any]:
-        """Change a site's settings; null removes one. Returns all settings that are set."""
+        """Change a site's settings; null removes a setting. Returns all settings that are set."""
         site = require_site(context, actor, site_id, "admin", action="site.set")
         store = context.commands.accounts.set_site_settings
         return store(actor, site.id, site.queue.name, validate_settings(body))
@@ -249,7 +249,7 @@ def _fix_rows(
     rows = [{**changes, "externalId": old.get("externalId")} for old in payloads.values()]
     how: dict[str, Any] = {"again": body.action == "ENQUEUE_FIX", "taken": body.taken}
     results = corrections.fix_rows(site, actor, rows, reason=body.reason, **how)
-    refused = [(each, "no such row of this site") for each in ids if each not in payloads]
+    refused = [(each, "this site has no such row") for each in ids if each not in payloads]
     refused += [
         (job_id, result.message or "it is in progress, or nothing was changed")
         for job_id, result in zip(payloads, results, strict=True)

@@ -42,7 +42,7 @@ def add_cron_routes(router: APIRouter, context: WorkloadContext) -> None:
         max_attempts: Annotated[int | None, Query(ge=1, le=20)] = None,
         min_age_minutes: Annotated[int | None, Query(ge=0, le=1_440)] = None,
     ) -> schemas.Capped:
-        """Fail rows whose attempts are used up; with a parameter, also rows in PROCESSING."""
+        """Fail rows whose attempts are used up; with a query parameter, also rows in PROCESSING."""
         actor = _require_cron(context, request)
         arguments = {"max_attempts": max_attempts, "min_age_minutes": min_age_minutes}
         age_us = (min_age_minutes or 0) * MINUTE_US
@@ -55,7 +55,7 @@ def add_cron_routes(router: APIRouter, context: WorkloadContext) -> None:
     def cron_process(
         request: Request, limit: Annotated[int, Query(ge=1, le=MAX_ROWS)] = 50
     ) -> schemas.Processed:
-        """Run the upload workers once: sites take turns, and conversions are sent first."""
+        """Run the upload workers once; sites take turns, and adjustments follow conversions."""
         actor = _require_cron(context, request)
         channels, adjusting = channels_of(context.settings), context.commands.queues[QUEUE]
         ended = build_worker(context, channels, limit=limit, threads=1).run_once()

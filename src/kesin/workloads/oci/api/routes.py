@@ -97,7 +97,7 @@ def _add_producer_routes(router: APIRouter, context: WorkloadContext) -> None:
         """Accept up to 10,000 conversions as JSON, NDJSON or CSV; one result for each row.
 
         A row with an unknown field is rejected. A CSV with an unknown column is refused, unless
-        `ignoreColumns` names the column; the columns of Kesin's own files are known.
+        `ignoreColumns` names the column; all columns of Kesin's own files are accepted.
         """
         kind, ignored = request.headers.get("content-type", ""), column_names(ignore_columns)
         given = (actor, body, kind, site_id, ignored)
@@ -133,7 +133,7 @@ def _add_adjustment_routes(router: APIRouter, batches: APIRouter, context: Workl
 
     @router.get("/api/oci/adjustments.csv", **CSV_FILE)
     def adjustments_csv(actor: SignedInActor, site_id: SiteId = None) -> StreamingResponse:
-        """The adjustments to upload, in Google's file format; close them with MARK_SENT."""
+        """The adjustments to upload, in Google's file format; then close them with MARK_SENT."""
         site = require_site(context, actor, site_id, "read", action="oci.adjustments_file")
         return csv_response(f"adjustments-{site.id}", _adjustment_lines(site))
 
@@ -171,7 +171,7 @@ def _add_script_routes(  # noqa: C901  # one function a route
         mark_as_exported: Annotated[bool, Query(alias="markAsExported")] = False,  # noqa: FBT002
         limit: Annotated[int, Query(ge=1, le=script.MAX_EXPORT_ROWS)] = script.MAX_EXPORT_ROWS,
     ) -> Response:
-        """Claim rows for a script and return exactly these rows, or only preview an export.
+        """Claim rows for a script and return exactly those rows, or only preview an export.
 
         A preview shows click ids only to scripts and to callers who may reveal them.
         """
@@ -201,7 +201,7 @@ def _add_script_routes(  # noqa: C901  # one function a route
 
     @batches.post("/api/oci/ack-failed")
     def post_ack_failed(actor: SignedInActor, body: schemas.AckFailedBody) -> schemas.Acked:
-        """Report rows that failed in the script: they become FAILED with the reason."""
+        """Report rows that failed in the script; they become FAILED with the given reason."""
         site = require_site(context, actor, body.site_id, "oci:script", action="oci.ack_failed")
         error = {"code": body.error_code, "message": body.error_message}
         error["category"] = body.error_category
@@ -218,7 +218,7 @@ def _add_script_routes(  # noqa: C901  # one function a route
 
     @batches.post("/api/oci/reconciliation")
     def post_reconciliation(actor: SignedInActor, body: schemas.ReconciliationBody) -> schemas.Ok:
-        """Report Google's daily figures for a script's account: uploads and conversions."""
+        """Report Google's daily upload and conversion counts for a script's account."""
         site = require_site(context, actor, body.site_id, "oci:script", action="oci.reconciliation")
         script.require_channel(site)
         copy = reconciliation.GoogleFigures({}, {})

@@ -37,7 +37,7 @@ class CamelCaseBody(CamelCaseModel):
 
 
 class OciSiteBody(CamelCaseBody):
-    """A request body about one site."""
+    """A request body that names one site."""
 
     site_id: Id
 
@@ -104,7 +104,7 @@ class Item(CamelCaseModel):
     conversion_time: str
     conversion_value: float
     conversion_currency: str
-    ad_user_data: str | None = Field(default=None, description="if the site sends these columns")
+    ad_user_data: str | None = Field(default=None, description="only if `script_columns` is on")
     ad_personalization: str | None = None
     hashed_email: str | None = None
     hashed_phone: str | None = None
@@ -151,7 +151,7 @@ class RefusedRow(CamelCaseModel):
 
 
 class Acked(Ok):
-    """What a report changed; the three counts add up to the rows in the report."""
+    """What a report changed; ``updated``, ``already`` and ``refused`` cover all of its rows."""
 
     updated: int
     already: int  # reported before
@@ -165,7 +165,7 @@ class SiteTotals(CamelCaseModel):
     totals: dict[str, int]
     stuck_processing: int
     failed_share: float
-    withheld: int = Field(default=0, description="FAILED without consent; omitted if 0")
+    withheld: int = Field(default=0, description="FAILED rows without consent; omitted if 0")
     oldest_queued_at: str | None
     expiring_soon: int
     last_updated_at: str | None
@@ -175,7 +175,7 @@ class SiteTotals(CamelCaseModel):
 
 
 class AllTotals(SiteTotals):
-    """The sites that the caller may see, together and one by one."""
+    """Counts and warnings of the sites that the caller may see, in total and for each site."""
 
     sites: list[SiteTotals] | None = None
 
@@ -208,7 +208,7 @@ class RowPage(CamelCaseModel):
 
 
 class Chosen(CamelCaseBody):
-    """A filter of rows."""
+    """A filter for rows."""
 
     status: Annotated[list[Text], Field(max_length=5)] = []
     code: Annotated[list[Text], Field(max_length=100)] = []
@@ -232,7 +232,7 @@ class QueueActionBody(OciSiteBody):
 
 
 class PlannedRows(CamelCaseModel):
-    """Rows that a dry run counts together; rows with a reason would not move."""
+    """A group of rows in a dry run; if the group has a reason, its rows would not move."""
 
     state: str | None = None  # None: there is no such row
     reason: str | None = None
@@ -240,7 +240,7 @@ class PlannedRows(CamelCaseModel):
 
 
 class Acted(Ok):
-    """What an action moved; with a filter, it lists the first thousand refusals.
+    """The result of an action; with a filter, it lists only the first thousand refusals.
 
     ``affected``, ``already`` and ``refusedCount`` add up to ``asked``.
     """
@@ -289,7 +289,7 @@ class ActionsBody(OciSiteBody):
 
 
 class UploadCountBody(CamelCaseBody):
-    """Google's count of a client's uploads for an action on one day."""
+    """Google's counts of one client's uploads for one action on one day."""
 
     action: Id
     client: ShortText
@@ -300,7 +300,7 @@ class UploadCountBody(CamelCaseBody):
 
 
 class AttributedBody(CamelCaseBody):
-    """Google's count of an action's conversions, by the day of the sale."""
+    """Google's count of an action's conversions for the sales of one day."""
 
     action: Id
     day: date
@@ -308,7 +308,7 @@ class AttributedBody(CamelCaseBody):
 
 
 class ReconciliationBody(OciSiteBody):
-    """Counts of uploads and conversions from a script, in the account's time zone."""
+    """Google's daily counts, reported by a script; days are in the account's time zone."""
 
     zone: ShortText
     uploads: Annotated[list[UploadCountBody], Field(max_length=MAX_COUNTS)]
@@ -316,7 +316,7 @@ class ReconciliationBody(OciSiteBody):
 
 
 class Verified(BaseModel):
-    """The token, to be sent as Authorization: Bearer."""
+    """The token to send in the header ``Authorization: Bearer``."""
 
     session_token: str
     expires_at: str

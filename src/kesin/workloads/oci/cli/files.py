@@ -35,7 +35,7 @@ _NO_RERUN_HINT: Final = "fix the file and remove the finished rows, or they are 
 FileArgument = Annotated[str, argument("FILE", "A CSV, NDJSON or JSON file; - for standard input.")]
 FormatOption = Annotated[
     FileFormat | None,
-    option("csv|ndjson|json", "The format, if the file name does not show it.", "--format"),
+    option("csv|ndjson|json", "The format, if the file name does not tell.", "--format"),
 ]
 _IGNORED: Final = "CSV columns to ignore, separated by commas; repeatable."
 IgnoreColumnsOption = Annotated[list[str] | None, option("NAMES", _IGNORED, "--ignore-columns")]
@@ -55,14 +55,14 @@ def import_conversions(
 ) -> None:
     """Import conversions from a file.
 
-    The file can have any size; it is read 10,000 rows at a time. Importing it again changes
-    nothing, except that a row that failed because of its data is corrected if the data changed.
+    The file can have any size; it is read 10,000 rows at a time. If you import it again, nothing
+    changes, except that a row that failed because of its data is corrected if the data changed.
     Columns or fields: externalId, gclid (or wbraid, gbraid), conversionName, conversionTime,
-    conversionValue, conversionCurrency; or the names of Google's template. On a terminal, the
+    conversionValue, conversionCurrency; or the names in Google's template. On a terminal, the
     command first shows how it reads the file and what would change, and asks for confirmation
     unless you add --yes. A rejected row does not stop the others. Exits with 1 if any row was
     rejected. A CSV with other columns is refused unless --ignore-columns names them. JSON, and CSV
-    from standard input, are read into memory: for millions of rows use a CSV file or NDJSON.
+    from standard input, are read into memory; for millions of rows, use a CSV file or NDJSON.
     """
     with parsing.open_source(file, file_format) as source, open_site(site, "oci.import") as found:
         read = partial(_process_file, found, source, ignored=column_names(ignore_columns))
@@ -107,10 +107,10 @@ def enqueue_fix(
 ) -> None:
     """Correct conversions from a file, even uploaded ones.
 
-    Each row has its externalId and the fields to change. A COMPLETED row, or one that Google
-    refused later, is sent as a new revision with its own orderId, and the old row is kept. A row
-    that FAILED because of its data is corrected. Other rows do not change. Exits with 1 if any
-    row was rejected.
+    Each row has an externalId and the fields to change. A COMPLETED row, or a row that Google later
+    refused, is sent as a new revision with its own orderId, and the old row is kept. A row that
+    FAILED because of its data is corrected. Other rows do not change. Exits with 1 if any row was
+    rejected.
     """
 
     def process(site: SiteContext, rows: Sequence[ParsedRow]) -> list[IngestResult]:
@@ -239,8 +239,8 @@ def export_dead_letters(
     """Write a site's FAILED conversions as CSV.
 
     Each row includes advice. Correct the file and import it again to queue the rows. Spreadsheets
-    do not read any cell as a formula. With --json, rows are written as JSON, one per line; with
-    both --json and -o, the file contains CSV and the printed summary is JSON.
+    interpret no cell as a formula. With --json, rows are written as JSON, one per line; with both
+    --json and -o, the file contains CSV and the printed summary is JSON.
     """
     with open_site(site, "oci.dead_letters") as found:
         found.note(local_operator(), "oci.dead_letters", {"revealed": True})

@@ -1,4 +1,4 @@
-"""`kesin oci simulate-script`: simulates the Google Ads Script against a running server."""
+"""`kesin oci simulate-script`: simulates the Google Ads script against a running server."""
 
 import os
 import random
@@ -169,14 +169,14 @@ class ScriptSimulator:
 
 _KEY_FILE: Final = "A file with an API key for oci:script."
 _KEY_ENV: Final = "The environment variable that contains the key."
-_CRASH: Final = "Where a run crashes; repeatable: the first value is for the first run, and so on."
+_CRASH: Final = "Where a run crashes; repeatable, with the first value for the first run and so on."
 _share: Final = partial(option, "SHARE", min=0, max=1)
 
 
 def simulate_script(
     *,
     site: SiteOption,
-    url: Annotated[str, option("URL", "The address of the service.")],
+    url: Annotated[str, option("URL", "The service's address.")],
     key_file: Annotated[Path | None, option("FILE", _KEY_FILE, dir_okay=False)] = None,
     key_env: Annotated[str | None, option("NAME", _KEY_ENV)] = None,
     runs: Annotated[int, option("N", "The number of runs.", min=1, max=MAX_RUNS)] = 1,
@@ -193,9 +193,9 @@ def simulate_script(
 ) -> None:
     """Simulate the Google Ads script, for tests only.
 
-    It exports rows from a running server over HTTP and acknowledges them without an upload, so
-    Google never receives them. Options make it fail or crash; rows of a crashed run return to the
-    queue when their claims expire. Servers on other machines need --yes-really.
+    Exports rows from a running server over HTTP and acknowledges them without an upload, so Google
+    never receives them. Options make runs fail or crash; a crashed run's rows return to the queue
+    when their claims expire. Servers on other machines require --yes-really.
     """
     base = checked_url(url)
     if not is_loopback(base) and not yes_really:

@@ -46,10 +46,10 @@ def open_site(name: str, action: str) -> Iterator[SiteContext]:
 def doctor(site: SiteArgument, *, lang: LanguageOption = "en", as_json: JsonOption = False) -> None:
     """Check whether a site can upload.
 
-    Shows the site's settings, counts, warnings and why rows failed recently; then tests the token,
-    the account and the conversion action with Google (validateOnly: nothing is recorded), or
+    Shows the site's settings, counts and warnings, and why rows failed recently. Then tests the
+    token, the account and the conversion action with Google (validateOnly: nothing is recorded), or
     checks when the script last reported. If every check passes, uploads that stopped because of
-    wrong credentials resume. Exits with 1 on a failed check or a warning.
+    wrong credentials resume. Exits with 1 if a check fails or there is a warning.
     """
     with open_site(site, "oci.check") as found:
         stats = site_stats(found)
@@ -129,9 +129,9 @@ def credentials(
 
     The credentials are a JSON document with customer_id, client_id, client_secret, refresh_token,
     conversion_action_resource_name, and optionally developer_token and login_customer_id. They are
-    read from a file or standard input, because other users can see a command line. They replace
-    the stored credentials and are never shown again. The command needs KESIN_SECRET_KEYS; `kesin
-    oci doctor` tests the credentials with Google.
+    read from a file or standard input, because other users can see command lines. They replace the
+    stored credentials and are never shown again. The command needs KESIN_SECRET_KEYS; `kesin oci
+    doctor` tests the credentials with Google.
     """
     if ctx.args or not _SITE_PATTERN.fullmatch(site):
         raise Invalid(

@@ -415,6 +415,6 @@ def parse_currency(value: Any) -> str:
     """Parse a currency in any case; raises Unsendable."""
     text = value.strip().upper() if isinstance(value, str) else ""
     if text not in CURRENCIES:
-        why = Message("conversionCurrency must be a three-letter currency of ISO 4217, such as TRY")
+        why = Message("conversionCurrency must be a three-letter ISO 4217 code, such as TRY")
         raise Unsendable("INVALID_CURRENCY", "conversionCurrency", why)
     return text

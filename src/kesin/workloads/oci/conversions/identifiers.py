@@ -115,7 +115,7 @@ def hash_email(value: Any) -> bytes:
     if domain in _GOOGLE_MAIL:
         address = f"{local.partition('+')[0].replace('.', '')}@{domain}"
     if len(text) > _MAX_EMAIL or not text.isascii() or not _EMAIL.fullmatch(address):
-        raise Unsendable("INVALID_EMAIL", "email", "email must be one address in ASCII letters")
+        raise Unsendable("INVALID_EMAIL", "email", "email must be one address in ASCII characters")
     return sha256(address.encode()).digest()
 
 
@@ -130,7 +130,7 @@ def hash_phone(value: Any, country: str) -> bytes:
     else:
         number = _national(digits, country)
     if number is None:
-        why = Message("phone must be a full number with +, or one of the site's phone_country")
+        why = Message("phone must be a full number with +, or a number of the site's phone_country")
         raise Unsendable("INVALID_PHONE", "phone", why)
     return sha256(f"+{number}".encode()).digest()
 

@@ -77,7 +77,7 @@ def parse_body(
 def _limited(rows: Iterable[Any]) -> list[Any]:
     taken = list(islice(rows, MAX_ROWS + 1))
     if len(taken) > MAX_ROWS:
-        raise TooLarge("a request can have at most %(most)s conversions: split them", most=MAX_ROWS)
+        raise TooLarge("a request can have at most %(most)s conversions: split it", most=MAX_ROWS)
     return taken
 
 

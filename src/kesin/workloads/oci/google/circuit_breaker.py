@@ -102,7 +102,7 @@ def open_credentials(site: SiteContext) -> GoogleCredentials | ConnectionTrouble
         credentials = GoogleCredentials.parse(json.loads(site.context.vault.get(name)))
     except (Problem, ValueError) as problem:
         log.warning("credentials_unreadable", site=site.id, why=type(problem).__name__)
-        why = "the credentials cannot be opened: check KESIN_SECRET_KEYS, or enter them again"
+        why = "credentials cannot be read: check KESIN_SECRET_KEYS, or enter the credentials again"
         return ConnectionTrouble("AUTH", "CREDENTIALS_UNREADABLE", why)
     tried = sorted(site.settings.actions, key=lambda action: not action.default)[:1]
     name = credentials.resource_name(tried[0] if tried else None)

@@ -49,9 +49,9 @@ _ACTION_CODES: Final = (
     *("RESOURCE_NAME_", "RESOURCE_NOT_", "BAD_RESOURCE_ID"),
 )
 _ADVICE: Final = {
-    "token": "Consent again and store the new refresh token; tokens of a consent screen in"
-    " testing expire after seven days",
-    "account": "Check customer_id, login_customer_id and that the user may use this account",
+    "token": "Grant consent again and store the new refresh token; tokens expire after"
+    " seven days while the consent screen is in testing",
+    "account": "Check customer_id and login_customer_id, and that the user may use this account",
     "action": "The action must exist in this account, be enabled and import from clicks",
     "later": "Google gave no clear answer; try again in a few minutes",
     "settings": "Look the actions up in the settings of the site; choose, remove and save them"
@@ -60,7 +60,7 @@ _ADVICE: Final = {
 }
 _PASSED_DETAILS: Final = {
     "token": "Google issues access tokens",
-    "account": "the account may be used",
+    "account": "the account can be used",
     "action": "the conversion action accepts uploads",
 }
 
@@ -111,7 +111,7 @@ def _check(site: SiteContext, channels: Mapping[str, Channel]) -> list[Finding]:
         code = credentials.code
         act = ADVICE.find(code, "AUTH").act
         return [Finding("credentials", ok=False, detail=credentials.message, advice=act, code=code)]
-    findings = [Finding("credentials", ok=True, detail="sealed and readable")]
+    findings = [Finding("credentials", ok=True, detail="encrypted and readable")]
     findings += channel.check(credentials)
     if all(finding.ok for finding in findings) and breaking.read_breaker(site).kind == "AUTH":
         breaking.close_breaker(site)
@@ -123,7 +123,7 @@ def _script_finding(site: SiteContext) -> Finding:
     beat = site.read_metadata(HEARTBEAT) or {}
     if not beat.keys() - {"tried_at"}:
         why = "the site uses a script, but no script has ever reported"
-        act = "Install the Google Ads Script, or move the site to the channel 'api'."
+        act = "Install the Google Ads script, or move the site to the channel 'api'."
         return Finding("script", ok=False, detail=why, advice=act)
     version = beat.get("script_version", "unknown")
     detail = Message("the script reported, version %(version)s", version=version)
@@ -145,7 +145,7 @@ def look_up_actions(site: SiteContext, channels: Mapping[str, Channel]) -> Actio
         if listed.trouble and listed.trouble.kind == "RATE_LIMIT":
             breaking.record_upload(site, listed.trouble)
         code, message = listed.refused.code, listed.refused.message
-    why = "Google does not list the conversion actions: %(code)s: %(problem)s"
+    why = "Google did not list the conversion actions (%(code)s): %(problem)s"
     raise Unavailable(Message(why, code=code, problem=Message(message)))
 
 
@@ -164,7 +164,7 @@ def check_actions(site: SiteContext, channels: Mapping[str, Channel]) -> list[Fi
         changes = changes if site.channel == "script" else look_up_actions(site, channels)
     except Problem as problem:
         return [Finding("actions", ok=False, detail=problem.message, advice=_ADVICE["scope"])]
-    found = [] if given.default_name else ["there is no default action: each row needs a name"]
+    found = [] if given.default_name else ["there is no default action: each row must name one"]
     if names := ", ".join(changes.gone):
         found.append(Message("not enabled in Google Ads: %(names)s", names=names))
     if names := ", ".join(changes.changed):

@@ -98,7 +98,7 @@ def failure_errors(status: Any) -> list[Any]:
     errors: list[Any] = []
     for detail in details:
         if not isinstance(detail, dict):
-            raise UnreadableResponse("a failure with unknown details")
+            raise UnreadableResponse("a failure with details in an unrecognised format")
         entries = detail.get("errors")
         if isinstance(entries, list):
             errors += entries
@@ -146,7 +146,7 @@ def _results(body: Mapping[str, Any], rows: Sequence[UploadRow]) -> list[Any]:
             raise UnreadableResponse("a result that is not an object")
         kind, click = row.conversion.click or ("gclid", None)
         if any(result.get(click_kind) for click_kind in CLICK_KINDS) and result.get(kind) != click:
-            raise UnreadableResponse("a result of another click")
+            raise UnreadableResponse("a result for another click")
         if result.get("orderId", row.conversion.order_id) != row.conversion.order_id:
             raise UnreadableResponse("a result of another order")
     return results

@@ -113,10 +113,10 @@ def job_actions(ctx: PageContext, history: JobDetails) -> list[JobAction]:
             continue
         if possible_moves(queue.lifecycle, job, action, queue.now()):
             retry = action == "RETRY_SELECTED"
-            hint = ctx.say("It fails again until its data is fixed.") if retry and bad_data else ""
+            why = ctx.say("It will fail until its data is fixed.") if retry and bad_data else ""
             flags = {"primary": retry and not bad_data, "destructive": action == "MARK_FAILED"}
             given, to = {"action": action, "ids": job.id}, f"{path}/preview"
-            offered.append(JobAction(label_of(ctx, action), to, fields=given, hint=hint, **flags))
+            offered.append(JobAction(label_of(ctx, action), to, fields=given, hint=why, **flags))
     return offered
 
 

@@ -128,7 +128,7 @@ def change_oci_actions(ctx: Context, site_id: str, fields: FirstFields) -> Respo
         kept = {action.name: action for action in actions.parse_actions(typed)}
         dropped = [each.name for each in site.settings.actions if each.name not in kept]
         if "confirm" not in fields and (names := script.names_in_use(site, dropped)):
-            why = "rows wait for %(names)s and would be rejected: tick the box to remove it anyway"
+            why = "waiting rows name %(names)s and would be refused: tick the box to save anyway"
             raise Invalid(why, details={"field": "confirm"}, names=", ".join(names))  # noqa: TRY301
     except Invalid as problem:
         return _page(ctx, site, problem=problem, about="actions", actions=typed, gone=gone)

@@ -188,25 +188,25 @@ def _add_operator_routes(router: APIRouter, service: OrderService) -> None:
     def approve_order(
         actor: SignedInActor, job_id: str, body: schemas.Approval | None = None
     ) -> Response:
-        """Approve a held order; with `confirm` also an order whose XML is not ready."""
+        """Approve a held order; with `confirm`, even if its XML is not ready."""
         confirmed = body is not None and body.confirm
         return moved(actor, service.approve(actor, job_id, confirmed=confirmed))
 
     @router.post("/jobs/{job_id}/retry")
     def retry_order(actor: SignedInActor, job_id: str) -> schemas.Retried:
-        """Retry a failed order, after a pause."""
+        """Retry a failed order after its backoff."""
         return schemas.Retried(retry_count=service.retry(actor, job_id).retry_count)
 
     @router.post(
         "/jobs/{job_id}/reissue",
-        **_creates(schemas.Moved, "The new revision, which already existed", "The new revision"),
+        **_creates(schemas.Moved, "The revision that already exists", "The new revision"),
     )
     def reissue_order(actor: SignedInActor, job_id: str) -> Response:
         """Create a new revision of an order that failed or must be cut again."""
         enqueued = service.reissue(actor, job_id)
         return moved(actor, enqueued.job, 201 if enqueued.new else 200)
 
-    stops = {"model": schemas.Cancelled, "description": "A worker is processing it and will stop"}
+    stops = {"model": schemas.Cancelled, "description": "A worker is processing it but will stop"}
 
     @router.post("/jobs/{job_id}/cancel", response_model=schemas.Cancelled, responses={202: stops})
     def cancel_order(actor: SignedInActor, job_id: str) -> Response:
@@ -223,7 +223,7 @@ def _add_customer_routes(router: APIRouter, service: OrderService) -> None:
     def look_up_customer(
         actor: SignedInActor, phone: Annotated[str, Query(max_length=payloads.MAX_PHONE)] = ""
     ) -> Response:
-        """The customer with this phone number, in any notation."""
+        """The customer with this phone number, which can be written in any notation."""
         normalised, customer = service.look_up_customer(actor, phone)
         return json_response(schemas.CustomerFound(phone_normalized=normalised, customer=customer))
 
@@ -237,11 +237,11 @@ def _add_customer_routes(router: APIRouter, service: OrderService) -> None:
         customers, next_cursor = service.customer_page(actor, limit=limit, cursor=cursor)
         return json_response(schemas.CustomerList(customers=customers, next_cursor=next_cursor))
 
-    renamed = "The phone number already existed; the customer has the new name"
+    renamed = "The phone number already existed; the name was updated"
 
     @router.post("/customers", **_creates(schemas.OneCustomer, renamed, "A new customer"))
     def add_customer(actor: SignedInActor, body: schemas.CustomerGiven) -> Response:
-        """Add a customer: 201, or 200 with an updated name if the phone number exists."""
+        """Add a customer (201) or, if the phone number exists, update the name (200)."""
         customer, new = service.add_customer(actor, body.name, body.phone)
         return json_response(schemas.OneCustomer(customer=customer), 201 if new else 200)
 
@@ -260,18 +260,18 @@ def _add_file_routes(router: APIRouter, service: OrderService) -> None:
         job = service.readable_job(actor, job_id)
         return artifacts.JobArtifacts(service.workshop.paths(), job, service.progress(job))
 
-    @router.get("/jobs/{job_id}/xml", **_sends("The XML, or an archive of several", XML, ZIP))
+    @router.get("/jobs/{job_id}/xml", **_sends("The XML, or an archive of XML files", XML, ZIP))
     def job_xml(actor: SignedInActor, job_id: str) -> Response:
-        """The solution as sent to the saw; an archive if there are several."""
+        """The solution XML as sent to the saw; an archive if there are several files."""
         files = artifacts_of(actor, job_id).read_xml_files()
         if len(files) > 1:
             return _file_response(pack_zip(files), f"{job_id}-xml.zip", ZIP)
         [(name, data)] = files.items()
         return _file_response(data, name, XML)
 
-    @router.get("/jobs/{job_id}/import-files", **_sends("An archive: an XLSX for each batch", ZIP))
+    @router.get("/jobs/{job_id}/import-files", **_sends("An archive with one XLSX per batch", ZIP))
     def job_import_files(actor: SignedInActor, job_id: str) -> Response:
-        """The import files for the optimiser: an XLSX for each type, colour and thickness."""
+        """Import files for the optimiser: one XLSX per batch of one type, colour and thickness."""
         files = artifacts_of(actor, job_id).read_import_files()
         return _file_response(pack_zip(files), f"{job_id}-import.zip", ZIP)
 
@@ -282,7 +282,7 @@ def _add_file_routes(router: APIRouter, service: OrderService) -> None:
         board: Annotated[int | None, Query(ge=1, le=MAX_BOARD_NUMBER)] = None,
         language: InLanguage = "en",
     ) -> Response:
-        """The cutting plan with all boards, or with one of them."""
+        """The cutting plan with all boards, or with only one board."""
         plans = artifacts_of(actor, job_id).read_plans()
         drawing = artifacts.draw_plans(plans, board, language)
         return Response(drawing, headers=dict(PRIVATE_HEADERS), media_type=SVG)
@@ -318,7 +318,7 @@ def _add_config_routes(router: APIRouter, service: OrderService) -> None:
     def put_rules(actor: SignedInActor, body: RawBody, kind: MediaType) -> Response:
         """Replace all rules.
 
-        Orders use the new rules in their next step; deadlines and retries apply at the next start.
+        Orders use new rules in their next step; deadlines and retries take effect at a restart.
         """
         service.context.commands.queue(actor, QUEUE, "operate", "rules")
         rules, changed = change_rules(service, actor, parse_json(body, kind))

@@ -79,7 +79,7 @@ class OrderJob(BaseModel):
 
     id: str
     order_id: str | None = Field(
-        description="null for a job that was not created by the API and is not an order"
+        description="null if the job was not created through the API and contains no order"
     )
     state: State
     error_code: str | None
@@ -87,13 +87,13 @@ class OrderJob(BaseModel):
     retry_count: int
     opti_mode: OptiMode | None
     revision: int
-    next_run_at: str | None = Field(description="the time of the next check; null while it rests")
+    next_run_at: str | None = Field(description="next check; null in DONE, HOLD and FAILED")
     manual_trigger_approved: Literal[0, 1]
     created_at: str
     updated_at: str
     payload: dict[str, Any] | None
-    waiting_for: WaitingFor | None = Field(description="null during processing and at the end")
-    ready_to_approve: bool = Field(description="whether its XML exists and is well-formed")
+    waiting_for: WaitingFor | None = Field(description="null while it is processed or has ended")
+    ready_to_approve: bool = Field(description="whether the order's XML exists and is well-formed")
     advice: dict[str, dict[str, str]] | None = Field(
         description="what the error means and what to do, by language"
     )
@@ -131,17 +131,15 @@ class WholeJob(BaseModel):
 
 
 class Approval(BaseModel):
-    """How an order is approved."""
+    """Options for approving an order."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
-    confirm: bool = Field(
-        default=False, description="approve the order even if its XML is not ready"
-    )
+    confirm: bool = Field(default=False, description="approve even if the XML is not ready")
 
 
 class Moved(BaseModel):
-    """The action succeeded; this is the job now."""
+    """The action succeeded; ``job`` shows the result."""
 
     success: bool = True
     job: OrderJob
@@ -192,24 +190,24 @@ class CustomerList(BaseModel):
 
 
 class RulesTold(BaseModel):
-    """The current rules, as in the file."""
+    """The current rules, in the format of rules.json."""
 
     rules: dict[str, Any]
     warnings: list[str] = Field(description="values that are allowed but probably wrong")
 
 
 class RulesChanged(RulesTold):
-    """The rules as they are now."""
+    """The rules after the change."""
 
     success: bool = True
     changed: list[str]
     from_next_start: list[str] = Field(
-        description="the changed rules that take effect at the next start"
+        description="the changed rules that take effect when Kesin next starts"
     )
 
 
 class PathsTold(BaseModel):
-    """The paths of OptiPlanning, its folders and the saw's, on the machine of this service."""
+    """The paths of OptiPlanning, its folders and the saw's, where this service runs."""
 
     paths: dict[str, str]
 

@@ -34,7 +34,7 @@ def saw_simulator(
 ) -> None:
     """Simulate the saw, which takes files from its inbox.
 
-    It acknowledges files as a real saw does. Do not run it on the folder of a real saw.
+    Acknowledges files as a real saw does. Do not run it on a real saw's folder.
     """
     folder = Workshop(read_settings()).paths().machine_drop_folder
     saw, report = SawSimulator(folder), partial(_report_moved, as_json=as_json)
@@ -58,7 +58,7 @@ def _report_moved(moved: int, *, as_json: bool) -> None:
 def doctor(*, as_json: JsonOption = False) -> None:
     """Check what cutting orders need.
 
-    Checks rules, folders, template, optimiser and the saw's share, and lists blocked orders.
+    Checks rules, folders, template, optimiser and the saw's share; lists blocked orders.
     Exits with 1 if a check fails.
     """
     report_checks([*run_checks(Workshop(read_settings())), *check_orders()], as_json=as_json)

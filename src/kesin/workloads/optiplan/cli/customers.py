@@ -19,7 +19,7 @@ from kesin.workloads.optiplan.service import QUEUE, OrderService
 
 app = typer.Typer(help="Manage the workshop's customers, by phone number.", no_args_is_help=True)
 
-Phone = Annotated[str, argument("PHONE", "The number, Turkish unless it starts with +.")]
+Phone = Annotated[str, argument("PHONE", "The phone number; Turkish unless it starts with +.")]
 
 
 @app.command("list", epilog=format_examples("kesin optiplan customers list"))
@@ -41,7 +41,7 @@ def add_customer(
     *,
     as_json: JsonOption = False,
 ) -> None:
-    """Add a customer, or rename the customer with this phone."""
+    """Add a customer, or rename the customer with this phone number."""
     with open_workload(QUEUE) as context:
         customer, new = OrderService(context).add_customer(local_operator(), name, phone)
     text = f"{customer.phone} {visible(customer.name)} {'added' if new else 'renamed'}"
@@ -50,10 +50,9 @@ def add_customer(
 
 @app.command("remove", epilog=format_examples("kesin optiplan customers remove 05321234567"))
 def remove_customer(phone: Phone, *, as_json: JsonOption = False) -> None:
-    """Delete a customer; their waiting orders will be held."""
+    """Delete a customer; the customer's waiting orders will be held."""
     with open_workload(QUEUE) as context:
         customer = OrderService(context).remove_customer(local_operator(), phone)
     if customer is None:
-        raise NotFound(f"no customer has the phone {phone}")
-    text = f"{customer.phone} {visible(customer.name)} removed"
-    answer(asdict(customer), text, as_json=as_json)
+        raise NotFound(f"no customer has the phone number {phone}")
+    answer(asdict(customer), f"{customer.phone} {visible(customer.name)} removed", as_json=as_json)

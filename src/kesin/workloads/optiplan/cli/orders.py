@@ -144,9 +144,9 @@ def _import_files(
     return write_batches(folder, name, batches, template, plate=plate, kerf_mm=rules.kerf_mm)
 
 
-ListFile = Annotated[Path, argument("FILE", "The order: a list as XLSX or CSV, or JSON.")]
-Files = Annotated[list[Path], argument("FILE", "Import files for OptiPlanning, or orders.")]
-Color = Annotated[str | None, option("NAME", "The colour of parts whose row names none.")]
+ListFile = Annotated[Path, argument("FILE", "The order: an XLSX or CSV list, or JSON.")]
+Files = Annotated[list[Path], argument("FILE", "OptiPlanning import files, or orders.")]
+Color = Annotated[str | None, option("NAME", "The colour of parts whose row has no colour.")]
 Lang = Annotated[Language, option("en|tr", "The language of drawings and advice.")]
 
 
@@ -161,7 +161,7 @@ def import_order(
 ) -> None:
     """Enqueue an order from a file.
 
-    If a row is wrong, nothing is enqueued. If the order already has a job, that job is shown.
+    If any row is wrong, nothing is enqueued. If the order already has a job, that job is shown.
     """
     with open_workload(QUEUE) as context:
         service = OrderService(context)

@@ -125,7 +125,7 @@ class _ListReader:
         ]
         color = self.heading.color or self.defaults.color
         if color is None:
-            why = "no colour is given: write RENK: and its name above the parts"
+            why = "no colour is given: write RENK: and the colour's name above the parts"
             self.problems.append(RowProblem(0, "", why))
         thicknesses = list_cells.row_thicknesses_mm([cells for _, cells in filled])
         distinct = {thickness for thickness in thicknesses if thickness is not None}
@@ -141,7 +141,7 @@ class _ListReader:
             backs = self.defaults.backs_mm
             is_back = self._part_type(cells[0]) == "ARKALIK"
             if is_back and own is None and usual and backs and usual not in backs:
-                why = "a back cannot be %(thickness)s mm: write its thickness, ARKALIK %(back)sMM"
+                why = "no back has %(thickness)s mm: write its thickness, as in ARKALIK %(back)sMM"
                 sizes = {"thickness": format_number(usual), "back": format_number(backs[-1])}
                 self.problems.append(RowProblem(number, "A", Message(why, **sizes)))
             self._read_part(number, cells, own or usual, color)
@@ -200,7 +200,7 @@ def _find_list(data: bytes) -> tuple[spreadsheet.Rows, int]:
         return sheets[name], start
     message = "no row has numbers in the columns B, C and D (length, width, quantity)"
     if matches:
-        why = "the sheets %(sheets)s both contain parts: a file can have one list"
+        why = "the sheets %(sheets)s both contain parts: a file can contain only one list"
         message = Message(why, sheets=" and ".join(list(matches)[:2]))
     raise BadOrderList([RowProblem(0, "", message)])
 

@@ -76,7 +76,7 @@ def check_xlsx(data: bytes, bounds: XlsxBounds) -> dict[str, bytes]:
         why = "the file is not an XLSX: %(problem)s"
         raise UnreadableSpreadsheet(why, problem=problem) from None
     except (RuntimeError, NotImplementedError):  # a password, or an unusual compression
-        raise UnreadableSpreadsheet("the file has a password or an unusual compression") from None
+        raise UnreadableSpreadsheet("the file has a password or unsupported compression") from None
     except UnreadableSpreadsheet:
         raise
     except Exception as problem:  # noqa: BLE001 - the library raises anything on a broken file
@@ -140,8 +140,8 @@ def _check_references(text: bytes, bounds: XlsxBounds, max_cells: int) -> None:
         row, column = int(reference[2]), _column(reference[1].upper())
         if row > bounds.max_rows or column > bounds.max_columns:
             raise UnreadableSpreadsheet(
-                "a sheet reaches to %(cell)s; at most %(rows)s rows and %(columns)s columns are "
-                "accepted: delete the cells beyond",
+                "a sheet extends to %(cell)s; at most %(rows)s rows and %(columns)s columns are "
+                "accepted: delete the cells beyond that",
                 cell=reference[0].decode(),
                 rows=bounds.max_rows,
                 columns=bounds.max_columns,
@@ -151,7 +151,7 @@ def _check_references(text: bytes, bounds: XlsxBounds, max_cells: int) -> None:
 def too_many_cells(bounds: XlsxBounds) -> UnreadableSpreadsheet:
     """The refusal of a workbook with more cells than the bounds allow."""
     return UnreadableSpreadsheet(
-        "the sheets have more than %(most)s cells: delete the unused ones", most=bounds.max_cells
+        "the sheets have more than %(most)s cells: delete the unused cells", most=bounds.max_cells
     )
 
 

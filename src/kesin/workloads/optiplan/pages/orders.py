@@ -275,7 +275,7 @@ def is_drawn(orders: OrderService, job: Job) -> bool:
 def order_dialog(ctx: Context, job_id: str, action: OrderAction) -> HTMLResponse:
     orders = readable_order_service(ctx)
     if not frame(ctx, "")["may_operate"]:
-        raise Forbidden("this needs permission 'operate'", details={"needs": "operate"})
+        raise Forbidden("this needs the permission 'operate'", details={"needs": "operate"})
     job = orders.job(ctx.actor, job_id)
     return _render_action(ctx, orders, "optiplan/part_order_dialog.html", job, action)
 

@@ -302,5 +302,5 @@ def _check_unchanged(files: tuple[DeliveryFile, ...], progress: OrderProgress) -
     hashes = (file["sha256"] for file in progress.summary.get("files", ()))
     checked = dict(zip(progress.xml, hashes, strict=True))
     if changed := [file.source.name for file in files if file.sha256 != checked[file.source.name]]:
-        why, names = "%(files)s was changed after it was checked: retry", ", ".join(changed)
+        why, names = "%(files)s changed after the check: retry", ", ".join(changed)
         raise OrderProblem(OptiCode.OPTI_RUNNER_FAILED, why, {"files": changed}, files=names)

@@ -27,7 +27,7 @@ def run_prechecks(
         details = {"phone_normalized": phone, "order_id": payload.order_id}
         if not phone:
             raise OrderProblem(OptiCode.CRM_NO_MATCH, "the order has no phone number", details)
-        why = "no customer has the phone %(phone)s"
+        why = "no customer has the phone number %(phone)s"
         raise OrderProblem(OptiCode.CRM_NO_MATCH, why, details, phone=phone)
     if (plate := payload.plate_size or rules.default_plate_size) is None:
         missing = Message("the order names no board size and rules.json has no defaultPlateSize")
@@ -85,5 +85,5 @@ def _too_large(
         trims=format_number(trims),
     )
     if fields and not too_large(longest_first):
-        why = Message("%(problem)s; turned it would fit, but its grain forbids it", problem=why)
+        why = Message("%(problem)s; it would fit if turned, but its grain forbids it", problem=why)
     return dict.fromkeys(fields, why)

@@ -28,7 +28,7 @@ log = Logger("kesin.optiplan")
 
 Awaited = Literal["runner", "slot", "program", "xml", "machine", "folder", "settings", "operator"]
 _NORMAL: Final[dict[str, tuple[Awaited, Message]]] = {
-    **dict.fromkeys(("NEW", "OPTI_DONE"), ("runner", Message("a worker that claims it"))),
+    **dict.fromkeys(("NEW", "OPTI_DONE"), ("runner", Message("a worker to claim it"))),
     "OPTI_IMPORTED": ("slot", Message("the optimiser, which processes one order at a time")),
     "OPTI_RUNNING": ("program", Message("the optimiser to finish")),
     "XML_READY": ("machine", Message("the saw to take its files")),
@@ -47,7 +47,7 @@ class WaitingFor:
 
     what: Awaited
     message: str
-    blocked: Annotated[bool, Field(description="it cannot be used now; error_code says why")]
+    blocked: Annotated[bool, Field(description="`what` is unavailable now; error_code says why")]
 
 
 def waiting_for(job: Job) -> WaitingFor | None:

@@ -52,7 +52,7 @@ def batch_router(loader: PdfServiceLoader) -> APIRouter:
     async def create_pdf_batch(
         request: Request, actor: SignedInActor, body: RawBody, query: Annotated[CsvQuery, Query()]
     ) -> Response:
-        """Render one template for many rows of JSON or CSV, as a zip or as one PDF.
+        """Render a template once for each row of JSON or CSV, into a zip or a single PDF.
 
         Returns 202 with a new batch, or 200 with the existing batch of an equal request.
         """
@@ -78,7 +78,7 @@ def batch_router(loader: PdfServiceLoader) -> APIRouter:
 
     @router.delete("/pdf/batches/{batch_id}", response_model=BatchBody)
     def cancel_pdf_batch(actor: SignedInActor, batch_id: str) -> Response:
-        """Cancel a batch: a waiting one immediately, a running one soon; you can repeat it."""
+        """Cancel a batch: immediately if waiting, soon if running; you can repeat the request."""
         require_access(context, actor, "cancel_batch", target=batch_id)
         batches = loader.services.batches
         batch = _find_owned(batches, actor, batch_id)

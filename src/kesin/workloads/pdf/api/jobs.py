@@ -47,7 +47,7 @@ _CREATE_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "model": PdfJobResponse,
         "content": _DOWNLOAD["responses"][200]["content"] | _HTML,
-        "description": "The existing job, or with `wait` its PDF (or the HTML instead)",
+        "description": "The existing job, the PDF (with `wait`), or HTML in place of the PDF",
     },
     202: {"model": PdfJobResponse, "description": "A new job, or one that was not ready in time"},
     410: {"description": "The job ended without a PDF during the wait"},
@@ -127,8 +127,7 @@ def jobs_router(loader: PdfServiceLoader) -> APIRouter:
         services = loader.services
         job = find_owned_job(services.jobs, actor, job_id)
         if job.status in store.UNFINISHED:
-            body = status_body(services.jobs, job)
-            return json_response(body, 202, retry_after="2")
+            return json_response(status_body(services.jobs, job), 202, retry_after="2")
         response = download_response(services.artifacts, job_download(job), request)
         common.note_download(context, actor, "download", job_id, response, request.method)
         return response

@@ -23,7 +23,7 @@ from kesin.workloads.pdf.services import PdfServiceLoader
 _FILE: Final = {"application/pdf": {"schema": {"type": "string", "format": "binary"}}}
 _FOLLOWED: Final[dict[int | str, dict[str, Any]]] = {
     200: {"content": _FILE, "description": "The PDF"},
-    302: {"description": "To the PDF in its bucket; the address is valid for a minute"},
+    302: {"description": "Redirect to the PDF in its bucket; the address is valid for a minute"},
     410: {"description": "The link or its PDF has expired, or the link has no downloads left"},
 }
 
@@ -35,7 +35,7 @@ class LinkRequest(Strict, frozen=True):
         links.DEFAULT_LINK_S, ge=1, le=links.MAX_LINK_S, description="seconds, at most a week"
     )
     max_downloads: int | None = Field(
-        None, ge=1, le=1_000_000, description="how often the link may be used; unlimited if omitted"
+        None, ge=1, le=1_000_000, description="how many times the link works; unlimited if omitted"
     )
 
 
@@ -43,7 +43,7 @@ class LinkBody(BaseModel):
     """A link to a PDF."""
 
     url: str = Field(description="absolute if KESIN_PUBLIC_URL is set, otherwise a path")
-    expires_at: str = Field(description="not later than the PDF itself expires")
+    expires_at: str = Field(description="never after the PDF itself expires")
     max_downloads: int | None
 
 
@@ -81,7 +81,7 @@ def links_router(loader: PdfServiceLoader) -> APIRouter:
     def follow_pdf_link(
         request: Request, job_id: str, query: Annotated[links.LinkQuery, Query()]
     ) -> Response:
-        """The PDF, without signing in; with a download limit, always the whole file."""
+        """The PDF, without signing in; if the link has a download limit, always the whole file."""
         services, only_head = loader.services, request.method == "HEAD"
         found = services.jobs.get_job(job_id) if is_id(job_id) else None
         job = services.links.require_valid(found, query)

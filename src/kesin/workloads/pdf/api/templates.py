@@ -30,7 +30,7 @@ def templates_router(loader: PdfServiceLoader) -> APIRouter:
 
     @router.get("/templates/{name}", response_model=TemplateBody)
     def show_template(actor: SignedInActor, name: TemplateName, lang: str = "") -> Response:
-        """The JSON Schema of a template's variables, and a sample of them in `lang`."""
+        """The JSON Schema of a template's variables, and sample values in the language `lang`."""
         require_access(loader.context, actor, "templates")
         template = submit.require_template(loader.services, name)
         line = _template_line(loader, name).model_dump()
@@ -45,7 +45,7 @@ def templates_router(loader: PdfServiceLoader) -> APIRouter:
     def preview_template(
         actor: SignedInActor, name: TemplateName, body: PreviewRequest
     ) -> Response:
-        """The document that would be printed, as HTML without scripts and external resources."""
+        """The document that would be printed, as HTML without scripts or external resources."""
         require_access(loader.context, actor, "preview")
         services = loader.services
         submit.require_template(services, name)
@@ -56,9 +56,9 @@ def templates_router(loader: PdfServiceLoader) -> APIRouter:
 
 
 def _template_line(loader: PdfServiceLoader, name: str) -> TemplateLine:
-    library, rejected = loader.services.library, loader.templates.rejected
-    template, problem = library.get(name), (library.find_unusable() | rejected).get(name)
+    library = loader.services.library
+    template, problem = library.get(name), {**library.find_unusable(), **library.rejected}.get(name)
     names = ("title", "description", "content_hash", "version")
     facts = {fact: getattr(template, fact) for fact in names}
-    kept = "; the version before this change is used" if name in rejected else ""
+    kept = "; the version before this change is used" if name in library.rejected else ""
     return TemplateLine(name=name, problem=problem and f"{problem.message}{kept}", **facts)

@@ -31,9 +31,9 @@ def uploads_router(loader: PdfServiceLoader) -> APIRouter:
         media_type: MediaType,
         data: Annotated[bytes, Depends(read_file)],
     ) -> Response:
-        """Upload a file that requests can name by the id in the response, until it expires.
+        """Upload a file; until it expires, requests can refer to it by the returned id.
 
-        A PDF is checked; scripts, XFA forms, attachments and external links are removed.
+        A PDF is checked, and its scripts, XFA forms, attachments and external links are removed.
         """
         return await service_of(request).imports.run(upload, actor, data, media_type)
 

@@ -35,7 +35,7 @@ def versions_router(loader: PdfServiceLoader) -> APIRouter:
     async def upload_template(
         request: Request, actor: SignedInActor, name: TemplateName, package: RawBody
     ) -> TemplateVersion:
-        """Store the zip of a template's folder as a draft, if its samples can be rendered."""
+        """Store a zipped template folder as a draft version if its samples can be rendered."""
         return await run_with_body(request, package, upload, actor, name, package)
 
     def upload(actor: Actor, name: str, package: bytes) -> TemplateVersion:
@@ -52,7 +52,7 @@ def versions_router(loader: PdfServiceLoader) -> APIRouter:
     def activate_template_version(
         actor: SignedInActor, name: TemplateName, version: VersionOrFolder
     ) -> TemplateVersionList:
-        """Activate this version, or `folder`, for all processes; you can repeat the request."""
+        """Activate a version (or `folder`, the folder's template) for all processes; idempotent."""
         with changing(loader, actor, "activate_version", name) as change:
             return loader.templates.versions.activate(change, version)
 

@@ -24,19 +24,19 @@ PAGE_SIZE: Final = 100
 class SecretBody(BaseModel):
     """The secret that signs an owner's webhooks."""
 
-    secret: str = Field(description="whsec_ and base64, as in Standard Webhooks")
+    secret: str = Field(description="`whsec_` followed by base64, as in Standard Webhooks")
 
 
 class DeliveryBody(BaseModel):
     """A webhook: waiting, delivered or failed."""
 
-    id: str = Field(description="the webhook-id that the receiver sees on every attempt")
+    id: str = Field(description="the `webhook-id` header, the same in every attempt")
     kind: str | None
-    subject: str | None = Field(description="the job or batch that it reports")
-    host: str | None = Field(description="the host of the URL, whose path may be secret")
+    subject: str | None = Field(description="the job or batch that the webhook reports")
+    host: str | None = Field(description="only the URL's host, as its path may be secret")
     state: str
     attempts: int
-    next_at: str | None = Field(description="only for a webhook that is retried")
+    next_at: str | None = Field(description="time of the next attempt; only while `pending`")
     error: str | None
     error_message: str | None
 
@@ -55,7 +55,7 @@ def webhook_router(loader: PdfServiceLoader) -> APIRouter:
 
     @router.get("/pdf/webhooks/secret", response_model=SecretBody)
     def webhook_secret(actor: SignedInActor) -> Response:
-        """The secret that signs your webhooks; every owner has a different one."""
+        """The secret that signs your webhooks; each owner has a different secret."""
         require_access(context, actor, "webhook_secret")
         secret = webhook_service.secret(actor.name)
         accounts.note(actor, "pdf.webhook_secret", queue=QUEUE)

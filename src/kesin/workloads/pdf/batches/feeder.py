@@ -181,8 +181,7 @@ def failed_row(row_job: RowJob, job: Job | None, code: str | None = None) -> Bat
     if code is None and job is not None:
         pdf_job = parse_job(job)
         if pdf_job.error_code is not None:
-            message = pdf_job.public_message
-            return failed(error_code=pdf_job.error_code.value, error_message=message)
+            return failed(error_code=pdf_job.error_code.value, error_message=pdf_job.public_message)
         code = CANCELLED if job.move == "cancel" else EXPIRED
     code = code or EXPIRED
     return failed(error_code=code, error_message=_MESSAGES[code])

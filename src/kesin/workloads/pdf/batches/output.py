@@ -173,8 +173,7 @@ class BatchFiles(NamedTuple):
                 data = path.read_bytes()
                 extension, media_type = FILE_TYPES.get(self.order.output, FILE_TYPES["zip"])
                 key = self.batches.store_file(self.batch, "out", extension, data, media_type)
-        sha256 = hashlib.sha256(data).hexdigest()
-        return {"artifact_key": key, "bytes": len(data), "sha256": sha256}
+        return {"artifact_key": key, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
     def store_results(self) -> dict[str, Any]:
         results = format_json(self._results(ids=True))

@@ -190,8 +190,7 @@ def row_file_names(
         return [safe_name(name) for name in row_names]
     if name_field is None:
         return [""] * len(rows)
-    path = name_field.split(".")
-    names = [safe_name(_value_at(row, path)) for row in rows]
+    names = [safe_name(_value_at(row, name_field.split("."))) for row in rows]
     if not any(names):
         raise Invalid(f"no row has the variable {name_field[:80]!r}", code="bad_name_field")
     return names

@@ -34,7 +34,7 @@ def store_attachments(
         entries.append({**each.model_dump(include=_KEPT), "upload": upload, "bytes": size})
     if sum(file["bytes"] for file in entries) > MAX_ATTACHED_BYTES:
         most = MAX_ATTACHED_BYTES // 1024**2
-        raise TooLarge("the attachments have more than %(most)s MiB", most=most)
+        raise TooLarge("the attachments together exceed %(most)s MiB", most=most)
     if body.einvoice is not None:
         entries.append(_store_invoice(uploads, body.einvoice, body.variables, owner))
     return entries
@@ -60,7 +60,7 @@ def _store_invoice(
         raise invalid((field, str(problem), "xml")) from None
     level, shown = TABLES["levels"].get(guideline.rpartition("#")[2], ("", ""))
     if asked.format == "factur-x" and not (level and asked.level in (None, level)):
-        why = Message("the XML has the level %(level)s", level=level or "unknown")
+        why = Message("the level of the XML is %(level)s", level=level or "unknown")
         raise invalid(("einvoice/level", why, "level"))
     # The signed XML of UBL-TR is the original; a level without lines says less than the page.
     special = {"ubl-tr": "Source", "minimum": "Data", "basicwl": "Data"}

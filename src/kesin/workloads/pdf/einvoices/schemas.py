@@ -26,7 +26,7 @@ Base64 = Annotated[
 
 
 class AttachmentRequest(Strict):
-    """A file to attach to the PDF: an upload, or its bytes."""
+    """A file to attach to the PDF, given as an upload or as base64."""
 
     name: AttachedName
     media_type: MediaType
@@ -45,14 +45,16 @@ Attachments = Annotated[list[AttachmentRequest], Field(max_length=MAX_ATTACHMENT
 
 
 class EinvoiceRequest(Strict):
-    """An e-invoice in the PDF: the given XML, or Factur-X from the variables."""
+    """An e-invoice to embed in the PDF: the given XML, or Factur-X made from the variables."""
 
     format: Literal["factur-x", "ubl", "ubl-tr", "other"]
-    level: Level | None = Field(None, description="Factur-X only; by default as in the XML")
+    level: Level | None = Field(None, description="Factur-X only; default: the XML's level")
     xml_base64: Base64 | None = None
     upload: Annotated[str, StringConstraints(pattern=FILE_ID_PATTERN)] | None = None
     source: Literal["variables"] | None = Field(None, alias="from")
-    name: AttachedName | None = Field(None, description=f"{FACTUR_X}, or by default invoice.xml")
+    name: AttachedName | None = Field(
+        None, description=f"{FACTUR_X} for Factur-X; otherwise, the default is invoice.xml"
+    )
 
     @pydantic.model_validator(mode="after")
     def _check_source(self) -> Self:
@@ -65,7 +67,7 @@ class EinvoiceRequest(Strict):
         if factur_x and self.name not in (None, FACTUR_X):
             raise ValueError("the name must be factur-x.xml")
         if self.source and self.level not in (None, "en16931"):
-            raise ValueError("made from variables, the level is en16931")
+            raise ValueError("the level of an e-invoice made from variables is en16931")
         return self
 
     @property

@@ -35,9 +35,9 @@ SIZES_MM: Final[dict[Format, tuple[float, float]]] = {
 }
 Conformance = Literal["pdf/a-3a", "pdf/a-3b", "pdf/ua-1"]
 LEVELS: Final[dict[str, str]] = {"pdf/a-3a": "A", "pdf/a-3b": "B"}
-UNMARKED_ARCHIVES: Final = "WeasyPrint makes no PDF/A with a stamp, metadata or attachments"
+UNMARKED_ARCHIVES: Final = "WeasyPrint cannot make a PDF/A with a stamp, metadata or attachments"
 ARCHIVES_ONLY: Final = (
-    "WeasyPrint makes PDF/A-3a or PDF/A-3b; Chromium makes the others, and several at once"
+    "WeasyPrint can make only PDF/A-3a or PDF/A-3b; other or several standards need Chromium"
 )
 TAGGED: Final = frozenset({"pdf/a-3a", "pdf/ua-1"})  # these need the structure of the document
 

@@ -27,8 +27,7 @@ _log: Final = Logger(__name__)
 
 
 def find_marked(mark: str) -> list[int]:
-    argument = mark.encode()
-    return [pid for pid in _pids() if argument in _command(pid)]
+    return [pid for pid in _pids() if mark.encode() in _command(pid)]
 
 
 def kill_marked(mark: str) -> None:

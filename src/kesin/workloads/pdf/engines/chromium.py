@@ -135,7 +135,7 @@ class ChromiumEngine(WarmEngine):
             return self._loop.call(work, limit_s=limit_s)
         except LoopStuck as stuck:
             self._abandon_browser()
-            why, details = "the browser's driver was silent for %(n)s s", {"reason": "stuck"}
+            why, details = "the browser's driver did not respond for %(n)s s", {"reason": "stuck"}
             code = PdfErrorCode.NAVIGATION_TIMEOUT
             raise RenderFailed(code, why, details=details, n=f"{limit_s:g}") from stuck
 
@@ -229,7 +229,7 @@ def _check_not_navigated(session: PageSession) -> None:
 
 
 def _navigation_error(url: str) -> RenderFailed:
-    why = Message("the document leads to another page, which would be printed in its place")
+    why = Message("the document navigates to another page, which would be printed in its place")
     return TemplateError(why, details={"to": url[:_MAX_NAME_LENGTH]})
 
 

@@ -82,11 +82,11 @@ def check_structure(pdf: pikepdf.Pdf, title: str) -> None:
         if tag.kind == "Figure" and not (tag.element.get("/Alt") or "/ActualText" in tag.element):
             raise _inaccessible("7.3-1", "a picture has no alternative text: give it an alt")
         if tag.kind == "H":
-            raise _inaccessible("7.4.4-3", "headings must have the levels 1 to 6")
+            raise _inaccessible("7.4.4-3", "every heading must have a level from 1 to 6")
         if tag.kind[:1] == "H" and tag.kind[1:].isdigit():
             level, before = int(tag.kind[1:]), level
             if level > before + 1:
-                raise _inaccessible("7.4.2-1", "headings must start with h1 and skip no level")
+                raise _inaccessible("7.4.2-1", "headings must start with h1 and not skip a level")
 
 
 def _check_tables_and_lists(root: Any) -> None:

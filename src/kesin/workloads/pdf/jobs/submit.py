@@ -63,7 +63,7 @@ def build_render_request(services: PdfServices, body: PdfJobRequest, owner: str)
     """
     options, pdf_only = body.options or PdfRenderOptions(), body.pdf_only
     if pdf_only and options.fail_safe is FailSafePolicy.DEGRADE:
-        why = Message("HTML cannot replace a PDF with %(fields)s", fields=", ".join(pdf_only))
+        why = Message("HTML cannot replace a PDF that has %(fields)s", fields=", ".join(pdf_only))
         raise errors.invalid_fields([("options.fail_safe", why, "fail_safe")])
     paper, given = asdict(options.paper()), options.model_fields_set
     conformance, attachments = paper.pop("conformance"), []
@@ -260,7 +260,7 @@ def _too_many(why: Message) -> refusals.TooManyRequests:
 
 
 def render_unavailable() -> Unavailable:
-    why = Message("no worker renders PDFs at the moment: try again in a few seconds")
+    why = Message("no PDF worker is running at the moment: try again in a few seconds")
     return Unavailable(why, code=PDF_RENDER_UNAVAILABLE)
 
 

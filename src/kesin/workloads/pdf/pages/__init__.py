@@ -42,7 +42,7 @@ def job_actions(ctx: PageContext, history: JobDetails) -> list[JobAction]:
         offered.append(JobAction(ctx.say("Create link…"), f"{page.PATH}/jobs/{job.id}/links"))
     if job.state in {"failed", "expired"}:
         path, fields = f"{page.PATH}/jobs/{job.id}/again", {"job": job.id}
-        offered.append(JobAction(ctx.say("Make it again"), path, fields=fields, primary=True))
+        offered.append(JobAction(ctx.say("Render again"), path, fields=fields, primary=True))
     return offered
 
 

@@ -87,7 +87,7 @@ def pdf_page(
     chosen = template or (names[0] if names else "")
     templates = [library.get(name) for name in names]
     values |= {"templates": templates, "chosen": None, "worded": localized_text, "broken": broken}
-    values["stale"] = workbench.templates.rejected.get(chosen)
+    values["stale"] = library.rejected.get(chosen)
     if chosen and chosen not in broken:
         selected = submit.require_template(workbench.services, chosen)
         value = dict(selected.sample_in(ctx.language)) if start == "sample" else {}
@@ -184,7 +184,7 @@ def preview_pdf(ctx: Context, fields: WideForm) -> HTMLResponse:
     _, problems = form.checked(fields)
     if problems:
         return _problem_list(ctx, problems)
-    stale = form.workbench.templates.rejected.get(form.template.name)
+    stale = form.workbench.services.library.rejected.get(form.template.name)
     return ctx.page("pdf/part_preview.html", path=PATH, stale=stale, oob=True)
 
 
@@ -257,8 +257,7 @@ def cancel_pdf(ctx: Context, job_id: str, sent: FirstFields) -> HTMLResponse:
 @router.post(f"{PATH}/renewal", response_class=HTMLResponse)
 def renew_pdfs(ctx: Context, sent: FirstFields) -> HTMLResponse:
     """The jobs that are shown, as they are now."""
-    values = _job_list(ctx, require_workbench(ctx, "list"), sent)
-    return ctx.page("pdf/part_jobs.html", **values)
+    return ctx.page("pdf/part_jobs.html", **_job_list(ctx, require_workbench(ctx, "list"), sent))
 
 
 @router.get(f"{PATH}/jobs/{{job_id}}/links", response_class=HTMLResponse, name="link_dialog")
@@ -281,8 +280,7 @@ def create_link(ctx: Context, job_id: str, sent: FirstFields) -> HTMLResponse:
 @router.post(f"{PATH}/jobs/{{job_id}}/again", response_class=HTMLResponse)
 def make_pdf_again(ctx: Context, job_id: str) -> HTMLResponse:
     """Submit the request of a failed or expired job once more, for its owner."""
-    workbench = require_workbench(ctx, "create")
-    services = workbench.services
+    services = require_workbench(ctx, "create").services
     job = find_owned_job(services.jobs, ctx.actor, job_id)
     if "html" in job.payload:
         require_access(ctx.workload("pdf"), ctx.actor, "html", scope="pdf:html")

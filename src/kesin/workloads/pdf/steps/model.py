@@ -45,7 +45,7 @@ class TemplatePart(Strict):
 
 
 class StampStep(Strict):
-    """A text across each page."""
+    """Text across each page."""
 
     text: StampText
     opacity: float = Field(0.15, gt=0, le=1)
@@ -62,11 +62,11 @@ class MetadataStep(Strict):
 
 
 class EncryptStep(Strict):
-    """Encryption with AES-256. The passwords are stored apart from the job until it ends."""
+    """Encryption with AES-256. Passwords are stored separately from the job until it ends."""
 
     user_password: Password | None = Field(None, description="opens the PDF")
-    owner_password: Password | None = Field(None, description="removes the restrictions of `allow`")
-    allow: list[Permission] | None = Field(None, description="everything if omitted")
+    owner_password: Password | None = Field(None, description="lifts the restrictions of `allow`")
+    allow: list[Permission] | None = Field(None, description="everything is allowed if omitted")
 
     @model_validator(mode="after")
     def _check_passwords(self) -> Self:
@@ -84,7 +84,7 @@ class EncryptStep(Strict):
 
 
 class Step(Strict):
-    """A step with exactly one of these fields."""
+    """A step; exactly one of its fields must be set."""
 
     append: UploadedPart | TemplatePart | None = None
     prepend: UploadedPart | TemplatePart | None = None

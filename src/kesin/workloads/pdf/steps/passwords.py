@@ -40,8 +40,7 @@ class JobPasswords:
         entry = self._rows.metadata_entry(WORKLOAD, "", job_id)
         if entry is not None and ring is not None:
             with suppress(SecretNotOpened):
-                text = ring.open(f"pdf job {job_id}", json.loads(entry.value))
-                return dict(json.loads(text))
+                return dict(json.loads(ring.open(f"pdf job {job_id}", json.loads(entry.value))))
         why = "the passwords of this job are gone: send the request again"
         raise RenderFailed(PdfErrorCode.PASSWORD_GONE, why)
 

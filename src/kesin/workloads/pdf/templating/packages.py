@@ -57,7 +57,7 @@ def _read_entries(package: zipfile.ZipFile) -> Iterator[tuple[str, bytes]]:
     if len(entries) > MAX_FILES:
         raise _refusal("the zip has more than %(most)s files", most=MAX_FILES)
     if sum(entry.file_size for entry in entries) > MAX_UNPACKED_BYTES:
-        raise _refusal("the files have more than %(most)s bytes", most=MAX_UNPACKED_BYTES)
+        raise _refusal("the files together exceed %(most)s bytes", most=MAX_UNPACKED_BYTES)
     seen: set[str] = set()
     for entry in entries:
         name, most = entry.filename, min(MAX_FILE_BYTES, MAX_RATIO * max(entry.compress_size, 1))

@@ -57,7 +57,7 @@ class PictureLimits(NamedTuple):
     def measure(self, data: bytes) -> int:
         """Return the pixels of a file, 0 for what is no picture; raises RenderFailed."""
         if _REFUSED.match(data):
-            raise RenderFailed(PICTURES_TOO_LARGE, "a picture must be PNG, JPEG, GIF, WebP or SVG")
+            raise RenderFailed(PICTURES_TOO_LARGE, "an image must be PNG, JPEG, GIF, WebP or SVG")
         if not _MEASURED.match(data):
             return 0
         pixels = pixel_count(data)

@@ -26,7 +26,7 @@ _REASONS: Final[dict[type[Exception], str]] = {
     SecurityError: "it uses something that templates may not access",
     TemplateNotFound: "it includes a file that does not exist",
     OverflowError: "a loop or number in it is too large",
-    RecursionError: "it includes itself without end",
+    RecursionError: "it includes itself endlessly",
 }
 
 
@@ -179,7 +179,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         source = self._sources.get(file, "")
         for part in reversed(message.split("'")[1::2]):
             if part.isidentifier() and re.search(rf"\bt\.{part}\b", source):
-                return Message("%(name)s is missing in texts.json", name=f"'{part}'")
+                return Message("%(name)s is missing from texts.json", name=f"'{part}'")
             if part.isidentifier() and re.search(rf"\b{part}\b", source):
                 return Message("%(name)s is missing", name=f"'{part}'")
         return "a variable is missing"

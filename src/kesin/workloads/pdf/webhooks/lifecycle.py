@@ -45,7 +45,7 @@ def webhook_lifecycle() -> Lifecycle:
                 "pending",
                 by=("producer",),
                 run_at="now",
-                doc="The job that it reports has ended.",
+                doc="The job that the webhook reports on has ended.",
             ),
             moves.claim(("waiting", "pending"), "sending"),
             moves.complete("sending", "delivered", name="deliver"),
@@ -55,7 +55,7 @@ def webhook_lifecycle() -> Lifecycle:
                 "sending", "pending", "input", name="later", doc="The receiver asked for a pause."
             ),
             moves.retry_spent(
-                "sending", "failed", name="later", doc="A pause was requested; no attempt is left."
+                "sending", "failed", name="later", doc="A pause was requested; no attempts remain."
             ),
             moves.fail(
                 "sending",
@@ -67,10 +67,10 @@ def webhook_lifecycle() -> Lifecycle:
             moves.recover(
                 "sending",
                 "pending",
-                doc="The worker died while sending: it may arrive twice, under the same id.",
+                doc="A worker died while sending: the webhook may arrive twice, with the same id.",
             ),
             moves.recover_spent("sending", "failed"),
-            moves.requeue("failed", "pending", name="resend", doc="Retry with all attempts."),
+            moves.requeue("failed", "pending", name="resend", doc="Retry with new attempts."),
             moves.cancel(("waiting", "pending"), "failed", by=("operator",), error=CANCELLED),
             moves.prune(("delivered", "failed"), days=KEEP_DAYS),
         ),
