@@ -79,10 +79,10 @@ def _oci(asked: argparse.Namespace) -> None:
     report = Report("oci benchmarks")
     when = datetime.now(tz=UTC).strftime("%Y-%m-%d")
     report.say(
-        f"Measured with `make bench ARGS='oci --write'` on {when}: {os.cpu_count()} cores,"
-        f" Python {platform.python_version()}, full durability; client and database share the"
-        " machine. The figures are medians of ten runs, from the bytes of a request to rows in the"
-        " store, without HTTP."
+        f"Measured with `make bench ARGS='oci --write'` on {when}: {os.cpu_count()} cores, Python"
+        f" {platform.python_version()}, full durability; the client and the database share the"
+        " machine. Figures are medians of ten runs, measured from the bytes of a request to rows"
+        " in the store, without HTTP."
     )
     with tempfile.TemporaryDirectory(prefix="kesin-bench-") as name:
         if "sqlite" in asked.stores:
@@ -104,10 +104,10 @@ def _pdf(asked: argparse.Namespace) -> None:
     when = datetime.now(tz=UTC).strftime("%Y-%m-%d")
     browser = pdf.find_chromium()
     report.say(
-        f"Measured with `make bench ARGS='pdf --write'` on {when}: {os.cpu_count()} cores,"
-        f" Python {platform.python_version()}, SQLite and a folder on the same disk, full"
-        f" durability. The shipped invoice, one {browser and browser.name}, {pdf.ROUNDS}"
-        f" interleaved rounds of {pdf.A_ROUND} documents; the best round of each method counts."
+        f"Measured with `make bench ARGS='pdf --write'` on {when}: {os.cpu_count()} cores, Python"
+        f" {platform.python_version()}, SQLite and a folder on the same disk, full durability. The"
+        f" shipped invoice template, one {browser and browser.name}, {pdf.ROUNDS} interleaved"
+        f" rounds of {pdf.A_ROUND} documents; the best round of each method counts."
     )
     pdf.run(report, asked.rows or pdf.ROWS)
     text = report.text()
@@ -121,10 +121,11 @@ def _redis(asked: argparse.Namespace) -> None:
     when = datetime.now(tz=UTC).strftime("%Y-%m-%d")
     report.say(
         f"Measured with `make bench ARGS='redis --write'` on {when}: {os.cpu_count()} cores,"
-        f" Python {platform.python_version()}; workers and Redis share the machine. One process"
-        f" runs no-op jobs; the best of {redis.ROUNDS} interleaved rounds on one server counts."
-        " For each job, Kesin writes three events and updates its counters, and every run is"
-        " replayed afterwards. RQ keeps no history and, in this test, no results."
+        f" Python {platform.python_version()}; the workers and Redis share the machine. Each drain"
+        f" runs no-op jobs in one process; figures are the best of {redis.ROUNDS} interleaved"
+        " rounds on a single server. Kesin writes three events and updates its counters for each"
+        " job, and every run is replayed afterwards. RQ keeps no history and, in this test,"
+        " stores no results."
     )
     redis.run(report)
     text = report.text()
@@ -197,19 +198,22 @@ def _arguments() -> argparse.Namespace:
 WHY = """
 ## Why some targets are missed
 
-- **Huey.** It commits once for every job, which is cheap when disk flushes are as fast as here. Not
-  even the floor reaches ten times its speed, as *F0 / Huey* shows. With a slower disk, Kesin's
-  lead is larger, because it commits twice for five hundred jobs.
-- **Procrastinate, tuned, two processes.** It also commits for every job. The floor, which checks
-  and counts nothing, is just above the target; the guard and the worker take the rest.
-- **Three quarters of the floor on SQLite.** SQLite runs triggers row by row. The most expensive is
-  the guard on events, which looks up job and event before each insert, so that a SQL prompt cannot
-  add or replace events. Then come the check of the declared move and the worker's own Python code.
-- **PgQueuer, twice its speed.** F0 / PgQueuer shows how much the floor leaves for the guard and the
-  worker. The floor has one connection per process; with one process, the engine has two.
-- **PgQueuer's WAL.** The floor has nearly the same ratio, from two updates of a job, three events
-  and their index entries. The engine adds locks, which it takes in id order, so that moves of many
-  jobs never deadlock.
+- **Huey.** Huey commits once per job, which is cheap when disk flushes are as fast as they are on
+  this machine. Not even the floor reaches ten times Huey's speed, as *F0 / Huey* shows. On a slower
+  disk Kesin's lead grows, because Kesin commits only twice for every 500 jobs.
+- **Procrastinate, tuned, two processes.** Procrastinate also commits once per job. The floor, which
+  checks and counts nothing, lands just above the target; the cost of the guard and the worker puts
+  the engine below it.
+- **Three quarters of the floor on SQLite.** SQLite runs triggers row by row. The most expensive one
+  is the guard on events: it looks up the job and the event before each insert, so that events
+  cannot be added or replaced from a SQL prompt. Next come the check that the move is declared and
+  the worker's own Python code.
+- **PgQueuer, twice its speed.** F0 / PgQueuer shows how much headroom the floor leaves for the
+  guard and the worker. The floor uses one connection per process; with one process, the engine uses
+  two.
+- **PgQueuer's WAL.** The floor's ratio is nearly the same: the floor updates each job twice and
+  writes three events with their index entries. The engine also takes locks, in id order, so that
+  moves of many jobs never deadlock.
 """
 
 
@@ -217,24 +221,25 @@ def _preamble(asked: argparse.Namespace) -> str:
     when = datetime.now(tz=UTC).strftime("%Y-%m-%d")
     return (
         f"Measured with `make bench ARGS='engine --write'` on {when}: {os.cpu_count()} cores,"
-        f" Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}; client and database"
-        f" share the machine. Each drain runs {asked.jobs:,} no-op jobs in batches of"
-        f" {lanes.BATCH}, with full durability. The figures are medians of {asked.rounds} rounds in"
-        " which every queue runs; ratios are computed within a round. **F0** is the floor: the same"
-        " tables without triggers, and two hand-written fenced statements that write the events"
-        f" themselves (SQL `{floors.fingerprint()}`). **F1** runs the store's own generated"
-        " statements in a bare loop, with all triggers on. The ratio F1 / F0 is the median of pairs"
-        " of batches, one of each in turn. **Engine** is a worker with a handler that does nothing."
-        f" On PostgreSQL it has {lanes.LANES} threads in total, both in one process or one in each"
-        " of two; on SQLite, which has one writer, it has one in each process."
-        " Each peer has its fastest durable settings (see `bench/peers`), except in rows *with"
-        " defaults*. Every run is checked: each job has three events, the counters equal"
-        " `count(*)`, and the replay is exact. Costs are per job, enqueued and drained. On"
-        " PostgreSQL, they are the processor time of all server processes and the WAL; on SQLite,"
-        " the processor time of the calling processes, including Python, and everything that they"
-        " write, to the WAL and from there to the file. Disk space is that of all tables and"
-        " indexes after the last job. Kesin keeps jobs and events until they are pruned, PgQueuer"
-        " keeps its log, and Huey keeps nothing."
+        f" Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}; the client and the"
+        f" database share the machine. Each drain runs {asked.jobs:,} no-op jobs in batches of"
+        f" {lanes.BATCH} with full durability. Figures are medians of {asked.rounds} rounds in"
+        " which every queue runs; ratios are computed within each round. **F0** is the floor: the"
+        " same tables without triggers, and two hand-written fenced statements that write the"
+        f" events themselves (SQL `{floors.fingerprint()}`). **F1** runs the store's own generated"
+        " statements in a bare loop with all triggers on. The F1 / F0 ratio is the median over"
+        " pairs of batches, one of each, run back to back. **Engine** is a worker whose handler"
+        f" does nothing. On PostgreSQL it uses {lanes.LANES} threads in total, either both in one"
+        " process or one in each of two processes. SQLite allows only one writer, so there it"
+        " uses one thread per process. Each peer runs with its fastest durable settings (see"
+        " `bench/peers`), except in the rows marked *with defaults*. Every run is verified: each"
+        " job has three events, the counters equal `count(*)`, and the replay is exact. Costs are"
+        " per job and cover both enqueueing and draining. On PostgreSQL, CPU time covers all"
+        " server processes, and the bytes written are WAL. On SQLite, CPU time covers the calling"
+        " processes, including Python, and the bytes are everything those processes write to the"
+        " WAL and from there to the database file. Disk space covers all tables and indexes after"
+        " the last job. Kesin keeps jobs and events until they are pruned, PgQueuer keeps its"
+        " log, and Huey keeps nothing."
     )
 
 
@@ -327,7 +332,7 @@ def _table(report: Report, speeds: Speeds, written: str) -> None:
         figures = (spent.cpu * 1e6, spent.written, spent.disk) if spent else ()
         cells = [f"{figure:,.0f}" for figure in (median(speeds[name]), *figures)]
         rows.append((name, *cells, *[""] * (4 - len(cells))))
-    report.table(("drain", "jobs/s", "µs of processor", written, "bytes on disk"), rows)
+    report.table(("drain", "jobs/s", "CPU µs", written, "bytes on disk"), rows)
 
 
 def _grow(report: Report, store: str, asked: argparse.Namespace, address: Address) -> None:
@@ -416,7 +421,7 @@ def _postgres(report: Report, asked: argparse.Namespace, server: PostgresServer)
             floor = speeds.ratio(_named("F0", processes), peer.shown(processes))
             what = _named(f"PostgreSQL: F0 / {peer.name}, for comparison", processes)
             report.aim(what, floor)
-    _table(report, speeds, "bytes of WAL")
+    _table(report, speeds, "WAL bytes")
     if not asked.no_growth:
         _grow(report, "PostgreSQL", asked, server.create_database)
 

@@ -259,7 +259,7 @@ WITHIN = Concept(
 )
 ONE_BY_ONE = Concept("one by one", fills=_one_by_one)
 SQL_FUNCTION = Concept(
-    "the SQL function, one job each, compared with calls with one job each",
+    "the SQL function, one job each, compared with one-job calls",
     fills=_by_function(1),
     beside=ONE_BY_ONE,
     part=FEW,
@@ -272,10 +272,10 @@ IN_TRANSACTION = Concept(
     part=FEW,
 )
 KEY = Concept("a key: `key`", fills=_many(_keyed))
-SCHEDULES = Concept("schedules, 1,000 ticks together", fills=_scheduled)
+SCHEDULES = Concept("schedules, 1,000 ticks at once", fills=_scheduled)
 PRIORITY = Concept("four priorities: `priority`", fills=_many(_ranked))
 SLOTTED = Concept(f"slots: `concurrency={SLOTS}`", lambda: kesin.task_lifecycle(concurrency=SLOTS))
-RATED = Concept(f"a rate: `rate={RATE}`", lambda: kesin.task_lifecycle(rate=RATE))
+RATED = Concept(f"a rate limit: `rate={RATE}`", lambda: kesin.task_lifecycle(rate=RATE))
 PARENTS = Concept("parents declared: `parents=True`", lambda: kesin.task_lifecycle(parents=True))
 ASYNC = Concept("an async handler, 500 concurrently", drains=_serves(500))
 ONE_A_TENANT = Concept(
@@ -287,7 +287,7 @@ ONE_A_TENANT = Concept(
 CONCEPTS = (
     WITHIN,
     Concept(
-        "caller's transaction, one job each, compared with calls with one job each",
+        "caller's transaction, one job each, compared with one-job calls",
         fills=_within(1),
         beside=ONE_BY_ONE,
         part=FEW,
@@ -296,7 +296,7 @@ CONCEPTS = (
     SQL_FUNCTION,
     IN_TRANSACTION,
     KEY,
-    Concept("a key that stays taken: `once`", fills=_many(_once)),
+    Concept("a key that persists: `once`", fills=_many(_once)),
     SCHEDULES,
     PRIORITY,
     Concept(
@@ -305,7 +305,7 @@ CONCEPTS = (
     ),
     SLOTTED,
     Concept(
-        f"slots of {TENANTS} tenants: `concurrency={SLOTS // TENANTS}, per='tenant'`",
+        f"slots for {TENANTS} tenants: `concurrency={SLOTS // TENANTS}, per='tenant'`",
         lambda: kesin.task_lifecycle(concurrency=SLOTS // TENANTS, per="tenant"),
         fills=_many(_of_tenants),
         beside=Concept(f"{TENANTS} tenants", fills=_many(_of_tenants)),
@@ -313,14 +313,14 @@ CONCEPTS = (
     RATED,
     PARENTS,
     Concept(
-        "parents used: half the jobs `after` the other half",
+        "parents used: half the jobs run `after` the other half",
         lambda: kesin.task_lifecycle(parents=True),
         fills=_after_another,
     ),
     Concept("an async handler, 100 concurrently", drains=_serves(100)),
     ASYNC,
     Concept(
-        "typed payloads, which the handler reads: `payload`",
+        "typed payloads, read by the handler: `payload`",
         fills=_many(_typed),
         drains=_handler(_reads),
         payload=Order,

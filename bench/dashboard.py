@@ -101,16 +101,16 @@ VISITS: dict[str, Visit] = {
     "queue, by state": _opens(FAILED),
     "queue, by state and code": _opens(f"{FAILED}&code=VALIDATION_FAILED"),
     "queue, by site": _opens(f"{QUEUE}?site={{site}}"),
-    "queue, one key searched": _opens(f"{QUEUE}?text=key-42"),
-    "queue, a code that no row has": _opens(f"{QUEUE}?code=UNHEARD_OF"),
+    "queue, search for one key": _opens(f"{QUEUE}?text=key-42"),
+    "queue, by a code no job has": _opens(f"{QUEUE}?code=UNHEARD_OF"),
     # The newest are in other states: without the state the larger one would list rows.
-    "queue, created within an hour: no row": _opens(f"{QUEUE}?age=within-1h&state=COMPLETED"),
+    "queue, created in the last hour (no jobs)": _opens(f"{QUEUE}?age=within-1h&state=COMPLETED"),
     "queue, 50 more rows": _appends,
     "job": _opens("/dashboard/jobs/{job}"),
     "OCI control": _opens("/dashboard/site/{site}/oci-control"),
     "PDFs": _opens("/dashboard/pdf?everybody=1"),
     "orders": _opens("/dashboard/optiplan"),
-    "dialog: what 50 chosen jobs will do": _sheet,
+    "dialog: preview of 50 selected jobs": _sheet,
     "dialog: preview of all matching jobs": _sheet_of_all,
 }
 
@@ -118,12 +118,12 @@ VISITS: dict[str, Visit] = {
 WHY = """
 ## What grows
 
-Pages read their rows through an index, and numbers come from counters. A filter by error category
-or by words in an error has no index: rows are read from the newest until enough match. This is fast
-if many rows match. If hardly any match, every row of the chosen states is read, so filter by state
-as well. A dialog for all matching jobs uses counters and the error index if states and codes
-determine what an action does; otherwise it checks each job. The table of all sites first shows a
-hundred sites, worst first.
+Pages read their rows through an index, and counts come from counters. Filters on error category or
+on words in an error message have no index: Kesin reads jobs from the newest until enough match.
+This is fast when many jobs match. When hardly any do, Kesin reads every job in the chosen states,
+so filter by state as well. A dialog for all matching jobs uses the counters and the error index
+when states and codes alone determine what an action does; otherwise it checks each job. The table
+of all sites shows a hundred sites at first, worst first.
 """
 
 
@@ -140,7 +140,7 @@ def run(report: Report, folder: Path) -> None:
     report.say("## Milliseconds to load, median")
     report.table(("page", *(f"{size:,} jobs" for size in SIZES), "ratio"), rows)
     report.say(
-        f"The page with {SITES:,} sites and {SIZES[-1]:,} jobs in one table takes"
+        f"The page that lists {SITES:,} sites in one table, with {SIZES[-1]:,} jobs, loads in"
         f" {sites_ms:.0f} ms."
     )
     report.aim("all sites, ms", sites_ms, most=SITES_MOST_MS)
@@ -220,11 +220,11 @@ def main(*, write: bool) -> None:
     when = datetime.now(tz=UTC).strftime("%Y-%m-%d")
     report.say(
         f"Measured with `make bench ARGS='dashboard --write'` on {when}: {os.cpu_count()} cores,"
-        f" Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}; browser, service"
-        " and database share the machine. Four queues have jobs in every state. An admin views the"
-        f" pages in Chromium at 1440 px. The figures are medians of {REPEATS} loads, with the two"
-        " sizes in turn. The time ends when the browser reports the page as loaded, or shows the"
-        " dialog."
+        f" Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}; the browser,"
+        " service and database share the machine. Four queues hold jobs in every state. An admin"
+        f" opens the pages in Chromium at 1440 px. Figures are medians of {REPEATS} loads,"
+        " alternating between stores with 10,000 and 1,000,000 jobs. Timing stops when the"
+        " browser reports that the page has loaded or when the dialog appears."
     )
     with tempfile.TemporaryDirectory(prefix="kesin-bench-") as name:
         run(report, Path(name))

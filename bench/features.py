@@ -74,13 +74,14 @@ def _preamble(rounds: int) -> str:
     return (
         f"Measured with `make bench ARGS='features --write'` on {when}: {os.cpu_count()} cores,"
         f" Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}; full durability;"
-        f" client and database share the machine{_others()} A round has {JOBS:,} no-op jobs"
-        f" ({round(JOBS * concepts.FEW):,} where each job has its own commit), in one process with"
-        f" {drained.THREADS} threads on PostgreSQL and one thread on the other stores. Compare the"
-        " ratios, not the rates: compared queues take turns, each in its own empty store, and a"
-        f" ratio is the median of {rounds} rounds, with the lowest and the highest. *CPU* is"
-        " the ratio of processor time, of the client and its server processes; lower is better. It"
-        " depends less on other work on the machine."
+        f" the client and the database share the machine{_others()} Each round runs {JOBS:,} no-op"
+        f" jobs ({round(JOBS * concepts.FEW):,} where each job has its own commit) in one process,"
+        f" with {drained.THREADS} threads on PostgreSQL and one thread on the other stores."
+        " Compare the ratios, not the rates: the queues being compared take turns, each in its"
+        f" own empty store, and a ratio is the median of {rounds} rounds, followed by the lowest"
+        " and the highest. *CPU* is the ratio of the CPU time used by the client and its server"
+        " processes; lower is better. CPU time depends less on other work on the machine than"
+        " speed does."
     )
 
 
@@ -88,7 +89,7 @@ def _others() -> str:
     load = os.getloadavg()[0]
     if load <= 1:
         return "."
-    return f" with other work (load {load:.0f} at the start)."
+    return f" with other work (load average {load:.0f} at the start)."
 
 
 # Where the stores are
@@ -269,13 +270,14 @@ def _unused(report: Report, places: dict[str, Address], revision: str) -> None:
         report.say(f"Not measured: {problem.stderr.decode().strip()}")
         return
     report.say(
-        f"The table compares this commit with `{revision}`, with all changes in between, as % more"
-        " time. To show the noise of the machine, it also compares this commit with itself in the"
-        f" same turns. There were {SESSIONS} sessions of {TURNS} rounds of {TURN_JOBS:,} jobs, each"
-        " session in new processes and stores. *Time* is the median of the rounds, its uncertainty,"
-        " and the range of their middle half. *CPU* is the mean of the cheapest quarter of the"
-        " rounds, because other work on the machine makes a round more expensive and never cheaper;"
-        f" the range contains 95 % of {RESAMPLES} resamplings of the rounds."
+        f"The table shows how much more time (in %) this commit takes than `{revision}`, including"
+        " all changes in between. To show how noisy the machine is, it also compares this commit"
+        f" with itself in the same turns. There were {SESSIONS} sessions of {TURNS} rounds of"
+        f" {TURN_JOBS:,} jobs, and every session used new processes and stores. *Time* is the"
+        " median of the rounds, followed by its uncertainty and the range of the middle half."
+        " *CPU* is the mean of the cheapest quarter of the rounds, because other work on the"
+        f" machine can only make a round more expensive; the range covers 95% of {RESAMPLES}"
+        " resamplings of the rounds."
     )
     rows: list[tuple[str, ...]] = []
     for store, (changed, same) in found.items():
@@ -322,14 +324,14 @@ def _noise(itself: list[Compared]) -> str:
     differs = max(abs(one.percent) for one in figures)
     unsure = max((one.high - one.low) / 2 for one in figures)
     found = (
-        f"In processor time, this commit differs from itself by up to {differs:.1f} %, and the"
-        f" uncertainty of a figure is up to ±{unsure:.1f}."
+        f"Measured in CPU time, this commit differs from itself by up to {differs:.1f}%, and the"
+        f" uncertainty of a figure is up to ±{unsure:.1f} percentage points."
     )
     if max(differs, unsure) <= AT_MOST_PERCENT:
         return found
     return (
-        f"{found} So this run could show that the target of {AT_MOST_PERCENT:g} % is clearly"
-        " missed, but cannot show that it is met."
+        f"{found} This run can therefore show that the {AT_MOST_PERCENT:g}% target is clearly"
+        " missed, but not that it is met."
     )
 
 
@@ -388,11 +390,12 @@ BESIDE = (
     Beside(concepts.ASYNC, "always, see plain", "always, see plain"),
 )
 ONLY_OURS = (
-    "Neither peer has keys that stay taken after the job (a `dedupe_key` is free when the job is"
-    " done, a `queueing_lock` when it starts), rates, dependencies, typed payloads or progress."
-    " PgQueuer limits concurrency per entrypoint, so ten tenants need ten entrypoints."
-    " Procrastinate's batches share their options: jobs with a `queueing_lock` each are deferred"
-    " one by one; priorities and locks need a batch for each value."
+    "Neither peer offers keys that persist after the job finishes (a `dedupe_key` is released"
+    " when the job is done, a `queueing_lock` when it starts), rate limits, dependencies, typed"
+    " payloads or progress. PgQueuer limits concurrency per entrypoint, so ten tenants need ten"
+    " entrypoints. All jobs in a Procrastinate batch share their options: jobs with a"
+    " `queueing_lock` of their own are enqueued one by one, and each priority or lock value needs"
+    " its own batch."
 )
 
 
@@ -400,12 +403,12 @@ def _beside_peers(report: Report, address: Address) -> None:
     names = [f"{shown} {version(shown.lower())}" for shown in ("PgQueuer", "Procrastinate")]
     report.say("## PostgreSQL: compared with peers, with the same feature")
     report.say(
-        f"The figures are jobs per second, enqueued → drained, as medians of {PEER_ROUNDS} rounds"
-        f" in which every queue runs. Kesin and PgQueuer have {JOBS:,} jobs, Procrastinate"
-        f" {PEER_JOBS['procrastinate']}, each in one process with its fastest settings"
-        " (`bench/peers`). Kesin's process is warm, and each peer starts in a new process: with so"
-        " few jobs this favours Kesin. Compare speeds in [the longer drains](../benchmarks.md);"
-        " this table shows the effect of a feature."
+        f"Figures are jobs per second, enqueued → drained: the medians of {PEER_ROUNDS} rounds in"
+        f" which every queue runs. Kesin and PgQueuer process {JOBS:,} jobs each and Procrastinate"
+        f" processes {PEER_JOBS['procrastinate']}; each queue runs in a single process with its"
+        " fastest settings (`bench/peers`). Kesin's process is warm, whereas each peer starts in"
+        " a new process; with so few jobs, this favours Kesin. To compare speeds, see [the longer"
+        " drains](../benchmarks.md); this table shows the effect of a feature."
     )
     rows: list[tuple[str, ...]] = []
     for one in BESIDE:

@@ -280,17 +280,16 @@ def page() -> str:
     report = Report("Growth benchmarks")
     huge = all(measured[-1][0] == HUGE for *_, measured in last.values())
     runs = " and ".join(
-        f"{when} ({TITLES[store]}, a load of {load:.0f} before it began)"
+        f"{when} ({TITLES[store]}, load average {load:.0f} before the run)"
         for store, (when, load, _) in sorted(last.items())
     )
     report.say(
         f"Measured with `make bench ARGS='growth{' --huge' if huge else ''} --write'`, or with"
-        f" `--stores` for one store after the other, on {runs}:"
-        f" {os.cpu_count()} cores, Python {platform.python_version()}, SQLite"
-        f" {sqlite3.sqlite_version}, PostgreSQL with `jit = off` and otherwise default"
-        " settings, full durability; client and database share the machine with"
-        f" other work. The figures are medians of {REPEATS} rounds, each with every size."
-        " **Processor** is the processor time of the client and its server sessions; the targets"
+        f" `--stores` to run one store at a time, on {runs}: {os.cpu_count()} cores, Python"
+        f" {platform.python_version()}, SQLite {sqlite3.sqlite_version}, PostgreSQL with `jit ="
+        " off` and otherwise default settings, full durability; the client and the database share"
+        f" the machine with other work. Figures are medians of {REPEATS} rounds, each covering"
+        " every size. **CPU** is the CPU time of the client and its server sessions; the targets"
         " apply to its ratio. *Wall* is elapsed time, for comparison."
     )
     report.say(FILLED)
@@ -304,7 +303,7 @@ def part(report: Report, store: str, sizes: Sequence[int], address: Callable[[st
     places = {rows: address(f"grow_{rows}") for rows in sizes}
     _fill_all(places, Path(tempfile.gettempdir()))
     grown = measure(places)
-    report.say(f"### {store}: cost as the table grows (processor milliseconds, median)")
+    report.say(f"### {store}: cost as the table grows (CPU milliseconds, median)")
     names = [name for name in CALLS if name.startswith(("claim", "finish", "stats", "list"))]
     costs = {one.rows: [_median(one, name).cpu for name in names] for one in grown}
     report.table(
@@ -324,7 +323,7 @@ def _median(one: Measured, name: str) -> Cost:
 
 def _show(report: Report, store: str, grown: list[Measured]) -> None:
     report.say(f"## {store} (milliseconds, median)")
-    head = [f"processor, {one.rows:,}" for one in grown] + [f"wall, {one.rows:,}" for one in grown]
+    head = [f"CPU, {one.rows:,}" for one in grown] + [f"wall, {one.rows:,}" for one in grown]
     rows = []
     for name in CALLS:
         cpu, wall = zip(*(_median(one, name) for one in grown), strict=True)
@@ -332,27 +331,27 @@ def _show(report: Report, store: str, grown: list[Measured]) -> None:
         rows.append((name, *(f"{ms:.2f}" for ms in (*cpu, *wall)), f"{ratio:.2f}"))
         what = f"{store}: {name}, {grown[-1].rows:,} / {grown[0].rows:,}"
         report.aim(what, ratio, most=MOST)
-    report.table(("call", *head, "processor, largest / smallest"), rows)
+    report.table(("call", *head, "CPU, largest / smallest"), rows)
 
 
 FILLED = """\
-One job ran through the engine. Its rows (job, body, three events, search term) were then copied in
-the database with other ids, times and order numbers, over 60 days. Half of them are older than 30
-days and can be pruned (`bench/filling.py`). The counters were increased to match. Before measuring,
-the counters are compared with the requested number, and 200 jobs spread over the table are found by
-their order number and replayed from their events."""
+One job ran through the engine. Its rows (job, body, three events, search term) were then copied
+inside the database, with new ids and order numbers and with times spread over 60 days. Half of the
+copies are more than 30 days old and can be pruned (`bench/filling.py`). The counters were increased
+to match. Before the measurement, the counters were checked against the requested number, and 200
+jobs from across the table were looked up by order number and replayed from their events."""
 
 WHY = """
 ## What this bench found
 
-- **prune: none old enough** read the jobs created up to a day after the limit, because the clock
-  that creates ids may be ahead of the database's by a day. A prune now stops at the limit: a job
-  whose id is ahead is pruned that much later.
-- **preview: the whole queue** read every job. It now counts jobs in states that no move starts
-  from.
-- **search: a prefix all jobs share** was stopped after 60 s on PostgreSQL in the first run with
-  ten million jobs. If the statistics contain only one state, the plan may use the primary key and
-  search all jobs for those of a rare state; with a million jobs, the costs of both plans differed
-  by 0.2 %. The plan of the stopped call was not recorded. The state is now always read through its
-  index, and the call takes the time in the table above.
+- **prune: none old enough** used to read jobs created up to a day after the cutoff, because the
+  clock used for ids may run up to a day ahead of the database's clock. A prune now stops at the
+  limit, and a job whose id is ahead is pruned that much later.
+- **preview: the whole queue** used to read every job. For states that no move leaves, it now
+  uses the counters.
+- **search: a prefix all jobs share** was cancelled after 60 s on PostgreSQL in the first run with
+  ten million jobs. If its statistics contain only one state, PostgreSQL may choose a plan that
+  scans all jobs by primary key to find the few in a rare state; with a million jobs, the costs of
+  the two plans differed by only 0.2%. The plan of the cancelled call was not recorded. The state is
+  now always read through its index, and the call takes the time shown in the table above.
 """

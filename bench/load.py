@@ -79,17 +79,16 @@ def main() -> int:
             more = " --folder DIR" if asked.folder else ""
             more += " --old SRC'" if asked.old else "'"
             other = (
-                f" (SRC is the `src` of commit {_commit(asked.old)}, with the libraries that it"
+                f" (SRC is the `src` folder of commit {_commit(asked.old)}, with the libraries it"
                 " required)"
                 if asked.old
                 else ""
             )
             report.say(
                 f"Measured with `make load ARGS='--beside --seconds {asked.seconds:g} --clients"
-                f" {asked.clients} --write{more}` on {when}{other}: {os.cpu_count()} cores with a"
-                f" load of {load:.0f} from other work, Python {platform.python_version()}, SQLite"
-                f" {sqlite3.sqlite_version}. Compare only ratios within a run, and"
-                " processor times."
+                f" {asked.clients} --write{more}` on {when}{other}: {os.cpu_count()} cores, load"
+                f" average {load:.0f} before the run, Python {platform.python_version()}, SQLite"
+                f" {sqlite3.sqlite_version}. Compare only CPU times and the ratios within a run."
             )
         requests.run(report, asked.clients, asked.seconds, asked.folder, asked.old)
         requests.posted(report, asked.folder)

@@ -88,12 +88,12 @@ def mapping(report: Report) -> None:
                 timed(partial(read_upload, body, rows))[1] for _ in range(REPEATS)
             )
         report.table(
-            (f"{what} = errors", "mapped in (ms)", "µs a row"),
+            (f"{what} = errors", "mapped in (ms)", "µs per row"),
             [(f"{n:,}", f"{ms:.1f}", f"{1_000 * ms / n:.1f}") for n, ms in costs.items()],
         )
         least, most = MAPPED[0], MAPPED[-1]
         slower = (costs[most] / most) / (costs[least] / least)
-        report.aim(f"mapping of {what}: a row of {most:,} / a row of {least}", slower, most=1.5)
+        report.aim(f"mapping of {what}, per row: {most:,} rows / {least} rows", slower, most=1.5)
 
 
 def identifiers(report: Report, address: Callable[[str], str]) -> None:
@@ -123,7 +123,7 @@ def identifiers(report: Report, address: Callable[[str], str]) -> None:
     plain, hashed = (statistics.median(spent[kind]) for kind in ("without", "with"))
     report.say("## Identifiers and consent")
     report.table(
-        ("10,000 rows", "processor time (s)"),
+        ("10,000 rows", "CPU time (s)"),
         [("without", f"{plain:.2f}"), ("with consent, e-mail and phone", f"{hashed:.2f}")],
     )
     report.aim("ingest with hashing / without", hashed / plain, most=1.2)

@@ -35,11 +35,11 @@ def run(report: Report) -> None:
     report.say(
         f"Measured with `make bench ARGS='optiplan --write'` on {when}: {os.cpu_count()} cores,"
         f" Python {platform.python_version()}, rectpack {version('rectpack')}, HiGHS"
-        f" {version('highspy')}. The kerf is 4 mm and the trims are 10 mm on all sides, except for"
+        f" {version('highspy')}. The kerf is 4 mm and the trims are 10 mm on every side, except in"
         " the published orders (`beng`, `gcut`), which have neither. For rectpack, pieces and"
         " boards are enlarged by the kerf. rectpack rotates either all pieces or none, so it"
-        " rotates none in orders with grain. The checker verifies every plan of Kesin. The plans"
-        " of rectpack have no cuts and are not checked."
+        " rotates none in orders with grain. The checker verifies every Kesin plan. rectpack's"
+        " plans contain no cuts and are not checked."
     )
     quality(report)
     times(report)
@@ -85,20 +85,20 @@ def quality(report: Report) -> None:
             "best of rectpack",
             "its yield %",
             "worst of rectpack",
-            "by",
+            "strategy",
         ),
         rows,
     )
     report.say(
-        "The number of boards for all orders. For each order, each packer uses its best sequence of"
-        " pieces."
+        "The table shows how many boards each packer needs for all orders combined. For each"
+        " order, the packer gets the sequence of pieces that suits it best."
     )
     report.table(
         ("packer", "boards"),
-        [("**Kesin**", f"**{ours}**"), ("best of all for each order", str(theirs))]
+        [("**Kesin**", f"**{ours}**"), ("best rectpack packer for each order", str(theirs))]
         + [(name, str(boards)) for name, boards in sorted(packers.items(), key=lambda p: p[1])],
     )
-    report.aim("orders on which rectpack needs fewer boards", worse, most=1)
+    report.aim("orders for which rectpack needs fewer boards", worse, most=1)
     report.aim("most boards above the area bound", over, most=1.5)
     report.aim("boards of rectpack's best / Kesin's", theirs / ours, least=1)
 
@@ -122,9 +122,9 @@ def times(report: Report) -> None:
             )
             say(" ".join(rows[-1]))
             if pieces == 100:
-                report.aim(f"100 pieces, order {seed}: seconds (processor)", cpu, most=2)
+                report.aim(f"100 pieces, order {seed}: CPU seconds", cpu, most=2)
     report.say("## Time for a plan")
-    report.table(("pieces", "order", "seconds", "processor", "boards", "area bound"), rows)
+    report.table(("pieces", "order", "seconds", "CPU seconds", "boards", "area bound"), rows)
 
 
 def strategies(report: Report) -> None:

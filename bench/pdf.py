@@ -165,12 +165,12 @@ def _speed(report: Report, bench: Bench) -> None:
         for per_second in [f"{1 / min(each):.1f}"]
     ]
     report.say(
-        "## Speed\n\n`make bench ARGS='pdf --rows speed'`: the same document in three ways, in"
-        " turns."
+        "## Speed\n\n`make bench ARGS='pdf --rows speed'`: the same document, rendered in three"
+        " ways by turns."
     )
-    report.table(("way", "best round, ms", "median, ms", "a second, best"), rows)
-    report.aim("worker / bare loop, documents a second", min(bare) / min(worker), least=0.90)
-    report.aim("worker / a launch for each", min(launched) / min(worker), least=8)
+    report.table(("method", "best round, ms", "median, ms", "per second, best"), rows)
+    report.aim("worker / bare loop, documents per second", min(bare) / min(worker), least=0.90)
+    report.aim("worker / one launch per document", min(launched) / min(worker), least=8)
 
 
 def _bare(page: Page, html: str, options: dict[str, Any], count: int) -> None:
@@ -191,10 +191,10 @@ def _drained(report: Report, bench: Bench) -> None:
     seconds = bench.drain()
     failed = sum(one.status != "succeeded" for one in map(bench.jobs.get_job, ids))
     report.say(
-        f"## A burst\n\n`make bench ARGS='pdf --rows burst'`: {DRAINED} jobs were drained by one"
-        f" worker in {seconds:.1f} s; {failed} of them failed."
+        f"## A burst\n\n`make bench ARGS='pdf --rows burst'`: one worker drained {DRAINED} jobs in"
+        f" {seconds:.1f} s; {failed} of them failed."
     )
-    report.aim(f"failures of {DRAINED} jobs", failed, most=1)
+    report.aim(f"failures in {DRAINED} jobs", failed, most=1)
 
 
 def _killed(report: Report, bench: Bench) -> None:
@@ -218,11 +218,11 @@ def _killed(report: Report, bench: Bench) -> None:
     retried = sum(one.retry_count for one in jobs)
     assert bench.engine.browser_pid != pid
     report.say(
-        f"The browser was killed with SIGKILL in the middle of {A_ROUND} jobs: all were drained in "
-        f"{seconds:.1f} s, {failed} failed, {retried} went back into the queue (the engine itself "
-        "prints a document again if its browser died)."
+        f"The browser was killed with SIGKILL partway through {A_ROUND} jobs: all were drained in"
+        f" {seconds:.1f} s; {failed} failed, and {retried} returned to the queue (the engine"
+        " itself renders a document again if its browser dies)."
     )
-    report.aim(f"failures of {A_ROUND} jobs under a killed browser", failed, most=1)
+    report.aim(f"failures in {A_ROUND} jobs when the browser is killed", failed, most=1)
 
 
 def _over_http(report: Report) -> None:
@@ -254,11 +254,11 @@ def _over_http(report: Report) -> None:
         page.context.browser.close()
     bare_ms, served_ms = (1_000 * statistics.median(each[WARM:]) for each in (bare, served))
     report.say(
-        "## One invoice over HTTP\n\n`make bench ARGS='pdf --rows http'`:"
-        f" `POST /pdf/jobs?wait=30` on an idle `kesin serve`, one"
-        f" request at a time, beside the bare page in turns, {ASKED - WARM} times each, medians:"
-        f" {served_ms:.0f} ms from the request to the PDF, {bare_ms:.0f} ms for the bare page."
-        " `POST /pdf/jobs` alone is measured with the [other requests](request-benchmarks.md)."
+        "## One invoice over HTTP\n\n`make bench ARGS='pdf --rows http'`: `POST"
+        " /pdf/jobs?wait=30` on an idle `kesin serve`, one request at a time, alternating with"
+        f" the bare page, {ASKED - WARM} times each. The medians are {served_ms:.0f} ms from the"
+        f" request to the PDF and {bare_ms:.0f} ms for the bare page. `POST /pdf/jobs` on its own"
+        " is measured with the [other requests](request-benchmarks.md)."
     )
     report.aim("one invoice over HTTP / bare page", served_ms / bare_ms, most=1.4)
 
@@ -292,9 +292,9 @@ def _memory(report: Report) -> None:
     (_, start), (_, end) = looks[0], looks[-1]
     report.say(
         "## Memory of the worker and its browser\n\n`make bench ARGS='pdf --rows memory'`:"
-        f" {start:.0f} MiB after {looks[0][0]} renders, {end:.0f} MiB after {looks[-1][0]}: a"
-        f" growth of {end - start:.0f} MiB. The browser is replaced now and then, so single samples"
-        " differ."
+        f" {start:.0f} MiB after {looks[0][0]} renders and {end:.0f} MiB after {looks[-1][0]}, an"
+        f" increase of {end - start:.0f} MiB. The browser is replaced from time to time, so"
+        " individual samples vary."
     )
     report.table(
         ("renders", *(str(done) for done, _ in looks)),
@@ -302,9 +302,7 @@ def _memory(report: Report) -> None:
     )
     first = statistics.median(mib for _, mib in looks[1:4])  # the browser is warm
     last = statistics.median(mib for _, mib in looks[-3:])
-    report.aim(
-        f"memory, last three samples / those from {A_LOOK} renders on", last / first, most=1.2
-    )
+    report.aim("memory, last three samples / first three after warm-up", last / first, most=1.2)
 
 
 def house_over(settings: Settings, store: Store) -> WorkloadContext:

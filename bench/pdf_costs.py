@@ -100,10 +100,11 @@ def steps(report: Report, bench: Bench) -> None:
         for kind, each in spent.items()
     ]
     report.say(
-        "## Steps and standards\n\n`make bench ARGS='pdf --rows steps'`: the bare page, then a job"
-        f" of each kind, {A_ROUND} of each in a round, {ROUNDS} rounds. A job takes the whole way"
-        " through the queue and the storage. The upload that is appended has one page; parts are"
-        " merged in a process with limits, whose start is most of the cost."
+        "## Steps and standards\n\n`make bench ARGS='pdf --rows steps'`: the bare page, then a"
+        f" job of each kind; {ROUNDS} rounds with {A_ROUND} of each. Every job goes through the"
+        " queue and storage end to end. The appended upload has one page. Parts are merged in a"
+        " separate process with resource limits, and starting this process accounts for most of"
+        " the cost."
     )
     head = ("kind", "best round, ms", "median, ms", "ratio to the bare page", "kB")
     report.table(head, rows)
@@ -152,14 +153,14 @@ def merges(report: Report, bench: Bench) -> None:
     child_s = time.perf_counter() - began
     assert alike == whole
     report.say(
-        f"## Merging\n\n`make bench ARGS='pdf --rows merges'`: {MERGED} invoices of different"
-        " buyers as one file with a bookmark each."
+        f"## Merging\n\n`make bench ARGS='pdf --rows merges'`: {MERGED} invoices for different"
+        " buyers, merged into one file with a bookmark for each."
     )
     rows = [
-        ("the files, together", sum(map(len, parts)), 0.0),
+        ("all files together", sum(map(len, parts)), 0.0),
         ("merged, each with its fonts", len(plain), plain_s),
-        ("merged, each font once", len(whole), whole_s),
-        ("the same in a process with limits", len(alike), child_s),
+        ("merged, each font embedded once", len(whole), whole_s),
+        ("the same, in a process with resource limits", len(alike), child_s),
     ]
     report.table(
         ("file", "kB", "ms"),
@@ -199,15 +200,15 @@ def two_workers(report: Report) -> None:
                 spent[count].append(_drained_by(count, Path(name)))
             say(f"round {number}: {count} workers, {spent[count][-1]:.1f} s")
     report.say(
-        f"## Two workers\n\n`make bench ARGS='pdf --rows workers'`: {SHARED} jobs by one"
-        f" `kesin worker pdf` and by two, in turns, {WORKER_ROUNDS} rounds, their browsers warm, on"
-        f" {os.cpu_count()} cores."
+        f"## Two workers\n\n`make bench ARGS='pdf --rows workers'`: {SHARED} jobs, drained"
+        f" alternately by one `kesin worker pdf` and by two, in {WORKER_ROUNDS} rounds with warm"
+        f" browsers on {os.cpu_count()} cores."
     )
     report.table(
-        ("workers", "best round, s", "jobs a second"),
+        ("workers", "best round, s", "jobs per second"),
         [(str(n), f"{min(each):.1f}", f"{SHARED / min(each):.1f}") for n, each in spent.items()],
     )
-    report.aim("two workers / one, jobs a second", min(spent[1]) / min(spent[2]), least=1)
+    report.aim("two workers / one, jobs per second", min(spent[1]) / min(spent[2]), least=1)
 
 
 def _drained_by(workers: int, folder: Path) -> float:

@@ -350,11 +350,11 @@ def _tell(report: Report, lanes: list[Lane]) -> None:
     kesins = [lane for lane in lanes if not lane.who.package]
     peers = [lane for lane in lanes if lane.who.package]
     same = [(one, [peer for peer in peers if peer.who.store == one.who.store]) for one in kesins]
-    report.say(f"Kesin's p50 / that of the fastest peer on the same store: {_ratios(same)}.")
+    report.say(f"Kesin's p50 / the fastest peer's p50 on the same store: {_ratios(same)}.")
     every = [(one, peers) for one in kesins]
-    report.say(f"Kesin's p50 / that of the fastest peer on any store: {_ratios(every)}.")
+    report.say(f"Kesin's p50 / the fastest peer's p50 on any store: {_ratios(every)}.")
     for lane, beside in same:
-        what = f"{lane.who.store}: p50 / that of the fastest peer on it"
+        what = f"{lane.who.store}: p50 / fastest peer on the same store"
         report.aim(what, lane.p50 / _fastest(beside).p50, most=1)
     for lane in kesins:
         report.aim(f"{lane.who.store}: p50, ms", lane.p50, most=P50_MS)
@@ -377,16 +377,16 @@ def _fastest(lanes: list[Lane]) -> Lane:
 def _tell_memory(report: Report, peaks: dict[str, waiting.Peak]) -> None:
     report.say("## Handlers that wait")
     report.say(
-        f"A worker process runs {waiting.HANDLERS:,} `async def` handlers concurrently. All of them"
-        f" wait for {waiting.HELD_S:g} s while their leases are renewed. The table shows the peak"
-        " resident size (`VmHWM`) and the size before the first job."
+        f"One worker process runs {waiting.HANDLERS:,} `async def` handlers concurrently, and all"
+        f" of them wait for {waiting.HELD_S:g} s while their leases are renewed. The table shows"
+        " the peak resident set size (`VmHWM`) and the size before the first job."
     )
     rows = [
         (store, f"{peak.idle_mb:.0f}", f"{peak.waiting_mb:.0f}") for store, peak in peaks.items()
     ]
-    report.table(("store", "no job, MB", "all wait, MB"), rows)
+    report.table(("store", "before the first job, MB", "all waiting, MB"), rows)
     for store, peak in peaks.items():
-        what = f"{store}: {waiting.HANDLERS:,} handlers that wait, MB"
+        what = f"{store}: {waiting.HANDLERS:,} waiting handlers, MB"
         report.aim(what, peak.waiting_mb, most=waiting.MOST_MB)
 
 
@@ -396,16 +396,16 @@ def main(*, rounds: int, write: bool) -> None:
     when = datetime.now(tz=UTC).strftime("%Y-%m-%d")
     report.say(
         f"Measured with `make bench ARGS='pickup --write'` on {when}: {os.cpu_count()} cores,"
-        f" Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}; producer, workers"
-        " and servers share the machine with other work (a load of"
-        f" {os.getloadavg()[0]:.1f} before it began), full durability. The figures are milliseconds"
-        " from the return of the call that enqueues one job to the first line of its handler, in an"
-        " idle worker in another process. A handler that starts before the call returns counts as"
-        " 0. Every queue has one worker with default settings, and all workers are idle at the same"
-        f" time. Each of {rounds} rounds has one job for each queue, in random order,"
-        f" {1_000 * GAP_S[0]:.0f} to {1_000 * GAP_S[1]:.0f} ms apart. *Idle* is the"
-        f" processor time of the worker process over {IDLE_S:g} s without a job, after the last"
-        " round, without the server's share."
+        f" Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}; the producer,"
+        " workers and servers share the machine with other work (load average"
+        f" {os.getloadavg()[0]:.1f} before the run), full durability. Figures are milliseconds"
+        " from the return of the call that enqueues a job to the first line of its handler, which"
+        " runs in an idle worker in another process. A handler that starts before the call"
+        " returns counts as 0. Every queue has one worker with default settings, and all workers"
+        f" are idle at the same time. Each of the {rounds} rounds enqueues one job per queue, in"
+        f" random order, {1_000 * GAP_S[0]:.0f} to {1_000 * GAP_S[1]:.0f} ms apart. *Idle* is the"
+        f" CPU time of the worker process over {IDLE_S:g} s without jobs, after the last round; it"
+        " excludes the server's share."
     )
     run(report, rounds)
     text = report.text()

@@ -109,9 +109,9 @@ def _pdfs(report: Report) -> None:
         speeds.append(PDFS / seconds)
         say(f"{count} workers: {speeds[-1]:.1f} PDFs/s")
     report.say(
-        f"## PDFs\n\nThe time for {PDFS} invoices, from the first request to the last stored PDF,"
-        " with 1 to 3 `kesin worker pdf --rq` processes. Each has its own browser; all share the"
-        " cores with Redis and the client."
+        f"## PDFs\n\nThroughput for {PDFS} invoices, measured from the first request to the last"
+        " stored PDF, with one to three `kesin worker pdf --rq` processes. Each process has its"
+        " own browser, and all of them share the cores with Redis and the client."
     )
     report.table(("workers", *map(str, WORKERS)), [("PDFs/s", *(f"{one:.1f}" for one in speeds))])
     report.aim("two workers / one", speeds[1] / speeds[0], least=1.3)

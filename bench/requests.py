@@ -23,7 +23,7 @@ from bench import load
 from bench.beside import own_environment
 from bench.report import Report
 
-KESIN, BARE, OLD = "Kesin", "bare FastAPI handler", "Kesin of another folder"
+KESIN, BARE, OLD = "Kesin", "bare FastAPI handler", "Kesin from another folder"
 ROUNDS = 5
 WARM_UP_S = 1.0
 
@@ -90,9 +90,9 @@ def run(report: Report, clients: int, seconds: float, folder: str | None, old: s
         for which, taken in turns.items()
     }
     report.say(
-        f"## Single enqueues\n\n{clients} clients send requests for {seconds:g} s. The figures are"
-        f" medians of {ROUNDS} interleaved rounds on {os.cpu_count()} cores, which servers and"
-        " clients share."
+        f"## Single enqueues\n\n{clients} clients send requests for {seconds:g} s. Figures are"
+        f" medians of {ROUNDS} interleaved rounds on {os.cpu_count()} cores, shared by servers and"
+        " clients."
     )
     rows, slowest = [], {}
     for which, taken in turns.items():
@@ -133,10 +133,10 @@ def posted(report: Report, folder: str | None) -> None:
     times = [line["ms"] for line in lines if line.get("route") == "/pdf/jobs"][10:]
     p99 = load._quantile(times, 0.99)
     report.say(
-        f"## `POST /pdf/jobs`\n\nOne client requests {len(times)} new jobs. Each is checked against"
-        " its template's schema and written to disk before the response. This takes"
-        f" {median(times):.1f} ms in the server (median) or {p99:.1f} ms (99th percentile), and"
-        f" {spent:.2f} ms of processor time."
+        f"## `POST /pdf/jobs`\n\nOne client requests {len(times)} new jobs. Kesin validates each"
+        " against its template's schema and writes it to disk before it responds. In the server,"
+        f" this takes {median(times):.1f} ms (median) or {p99:.1f} ms (99th percentile), and"
+        f" {spent:.2f} ms of CPU time."
     )
     report.aim("POST /pdf/jobs, milliseconds in the server, median", median(times), most=4)
 

@@ -31,7 +31,7 @@ COMMANDS = {
     "kesin --help": [KESIN, "--help"],
     "kesin lifecycle list": [KESIN, "lifecycle", "list"],
 }
-SERVE, WORKER = "kesin serve, first answer", "kesin worker, first claim"
+SERVE, WORKER = "kesin serve, first response", "kesin worker, first claim"
 HANDLER = "def handle(job):\n    print('claimed', flush=True)\n"
 
 
@@ -110,8 +110,8 @@ def tell(report: Report, runs: int) -> None:
     taken = measure(runs)
     wall, processor = taken[NOTHING]
     report.say(
-        f"## Start\n\nThe figures are medians of {runs} runs; services and workers have half as"
-        " many."
+        f"## Start\n\nFigures are medians of {runs} runs, or of {runs // 2} runs for `kesin serve`"
+        " and `kesin worker`."
     )
     rows = [
         (name, f"{a:,.0f}", f"{b:,.0f}", f"{a / wall:.1f}", f"{b / processor:.1f}")
@@ -120,7 +120,7 @@ def tell(report: Report, runs: int) -> None:
     beside = "/ Python itself"
     report.table(("command", "ms", "CPU ms", beside, f"{beside}, CPU"), rows)
     report.aim("kesin --help / bare interpreter, CPU", taken["kesin --help"][1] / processor, most=6)
-    report.aim("kesin serve, seconds to the first answer", taken[SERVE][0] / 1_000, most=1)
+    report.aim("kesin serve, seconds to the first response", taken[SERVE][0] / 1_000, most=1)
     report.aim("kesin worker, seconds to the first claim", taken[WORKER][0] / 1_000, most=0.7)
 
 

@@ -49,7 +49,7 @@ TITLES = {
     "outage": "server killed and restarted",
     "stopped": "SIGSTOP beyond the lease",
 }
-HEAD = ("fault", "queue", "jobs", "lost", "doubled", "stuck", "ran again", "s", "workers lived")
+HEAD = ("fault", "queue", "jobs", "lost", "doubled", "stuck", "ran again", "s", "workers survived")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Row:
         stuck = f"{one.stuck}, and {one.failed} failed" if one.failed else one.stuck
         counts = (one.jobs, one.lost, one.doubled, stuck, one.ran_again)
         recovery = "never" if one.recovery_s is None else f"{one.recovery_s:.1f}"
-        lived = "yes" if not one.gone else f"no, {one.gone} ended"
+        lived = "yes" if not one.gone else f"no, {one.gone} exited"
         return (TITLES[self.fault], self.queue, *map(str, counts), recovery, lived)
 
     def line(self) -> dict[str, Any]:
@@ -147,8 +147,8 @@ def _report(rows: list[Row], load: float) -> str:
     versions = ", ".join(f"{package} {version(package)}" for package in packages)
     when = datetime.now(tz=UTC).strftime("%Y-%m-%d")
     report.say(
-        f"Measured with `make chaos ARGS=--write` on {when}: {os.cpu_count()} cores with a load of"
-        f" {load:.0f} before it began, Python {platform.python_version()}, SQLite"
+        f"Measured with `make chaos ARGS=--write` on {when}: {os.cpu_count()} cores, load average"
+        f" {load:.0f} before the run, Python {platform.python_version()}, SQLite"
         f" {sqlite3.sqlite_version}; {versions}."
     )
     report.table(HEAD, [row.cells() for row in rows])

@@ -483,7 +483,7 @@ class QuantumClient {
   describe(method, path, answer) {
     const problem = (answer.body && answer.body.error) || {};
     const why = answer.reason || [problem.code, problem.message].filter(Boolean).join(': ');
-    const what = answer.status === 0 ? 'no answer' : `answered ${answer.status}`;
+    const what = answer.status === 0 ? 'no response' : `HTTP ${answer.status}`;
     const line = `${method.toUpperCase()} ${path.split('?')[0]} ${what}${why ? ` (${why})` : ''}`;
     return this.hide(line).slice(0, MESSAGE_CHARS);
   }

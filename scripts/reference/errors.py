@@ -24,6 +24,7 @@ from kesin.workloads.oci.lifecycle import ADVICE as OCI
 from kesin.workloads.optiplan.errors import ADVICE as OPTIPLAN
 from kesin.workloads.optiplan.errors import OptiCode
 from kesin.workloads.pdf.errors import ADVICE as PDF
+from kesin.workloads.pdf.lifecycle import INTERRUPTED, RETRYABLE
 
 from .text import ROOT, page, table
 
@@ -32,6 +33,7 @@ Describe = Callable[[str], Mapping[str, Any]]
 Words = Mapping[str, Any]
 
 _HOME: Final = Path(__file__).parent
+_REQUEUED: Final = {*RETRYABLE, INTERRUPTED.code}  # a PDF's verdict is *fail*; *requeue* follows
 _BY_HAND: Final = {(405, "method_not_allowed"), (500, "internal")}  # no kind has this status
 
 
@@ -102,8 +104,9 @@ def _kinds(words: Words, code: str, rules: Sequence[Taxonomy]) -> list[str]:
             continue
         channels: dict[str, list[str]] = {}
         for channel in taxonomy.channels:
-            verdict = words["verdicts"][taxonomy.resolve(stored, channel=channel).verdict]
-            channels.setdefault(verdict, []).append(channel)
+            verdict = taxonomy.resolve(stored, channel=channel).verdict
+            end = words["verdicts"]["retry" if stored in _REQUEUED else verdict]
+            channels.setdefault(end, []).append(channel)
         category = taxonomy.resolve(stored).category
         ends = [
             _end(kinds, verdict, where) if len(channels) > 1 else verdict

@@ -51,7 +51,7 @@ _GROUPS: Final = {
 _CONSTANTS: Final = {
     "GONE": "The source of an `enqueue`, and the target of a `prune`.",
     "STAY": "The target of a move that leaves the job in its state.",
-    "due": "`run_at` has come.",
+    "due": "The time `run_at` has been reached.",
     "unclaimed": "No worker holds the job.",
     "holds_claim": "The caller holds the claim: its token is the job's `claim_seq`.",
     "lease_over": "The job is claimed, and its lease has ended.",
@@ -60,9 +60,9 @@ _CONSTANTS: Final = {
     "budget_left": "The job has attempts left.",
     "budget_spent": "The job has no attempts left.",
     "returns_left": "`return_count` is below the lifecycle's `max_returns`.",
-    "was_claimed": "The job was claimed since its payload was last replaced.",
+    "was_claimed": "The job has been claimed since its payload was last replaced.",
     "parents_done": "Every parent of the job has succeeded.",
-    "parents_failed": "A parent of the job is at rest without success.",
+    "parents_failed": "A parent of the job has stopped without succeeding.",
     "MAX_KEY": "The longest key of a job, in characters.",
     "MAX_TENANT": "The longest name of a tenant, in characters.",
 }
