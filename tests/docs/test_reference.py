@@ -3,6 +3,7 @@
 import re
 import typing
 from dataclasses import fields
+from difflib import unified_diff
 
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.proof.rules import RULES
@@ -29,8 +30,11 @@ STATES = (DOCS / "states.md").read_text("utf-8")
 def test_the_generated_pages_are_up_to_date():
     generated = pages()
     assert {name for name, line in SAMPLES.items() if line in generated[name]} == set(generated)
-    stale = [name for name, text in generated.items() if (ROOT / name).read_text("utf-8") != text]
-    assert stale == [], "run python scripts/make-reference.py"
+    stale = "".join(
+        "\n".join(unified_diff((ROOT / name).read_text("utf-8").splitlines(), text.splitlines(), name))
+        for name, text in generated.items()
+    )
+    assert stale == "", f"run python scripts/make-reference.py\n{stale}"
 
 
 def test_a_limit_is_shown_with_its_value_unit_and_place():
