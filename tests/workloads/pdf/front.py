@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import wraps
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -35,6 +36,7 @@ _SHELVES: dict[str, Shelf] = {}  # of the open fronts: several are, and not the 
 _load, _open = services.load_pdf_templates, services._open_storage_once
 
 
+@wraps(_load)  # the reference of the public names is written in the same process
 def _load_templates(settings: Settings) -> TemplateLibrary:
     return BOOK if services.artifacts_address(settings) in _SHELVES else _load(settings)
 
