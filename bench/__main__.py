@@ -206,9 +206,9 @@ WHY = """
   the engine below it.
 - **Three quarters of the floor on SQLite.** SQLite runs triggers row by row. The most expensive one
   is the guard on events: it looks up the job and the event before each insert, so that events
-  cannot be added or replaced from a SQL prompt. Next come the check that the move is declared and
-  the worker's own Python code.
-- **PgQueuer, twice its speed.** F0 / PgQueuer shows how much headroom the floor leaves for the
+  cannot be added or replaced from a SQL prompt. Next come two costs: the check that the move is
+  declared, and the worker's own Python code.
+- **Twice PgQueuer's speed.** F0 / PgQueuer shows how much headroom the floor leaves for the
   guard and the worker. The floor uses one connection per process; with one process, the engine uses
   two.
 - **PgQueuer's WAL.** The floor's ratio is nearly the same: the floor updates each job twice and

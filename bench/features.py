@@ -272,7 +272,7 @@ def _unused(report: Report, places: dict[str, Address], revision: str) -> None:
     report.say(
         f"The table shows how much more time (in %) this commit takes than `{revision}`, including"
         " all changes in between. To show how noisy the machine is, it also compares this commit"
-        f" with itself in the same turns. There were {SESSIONS} sessions of {TURNS} rounds of"
+        f" with itself in the same rounds. There were {SESSIONS} sessions of {TURNS} rounds of"
         f" {TURN_JOBS:,} jobs, and every session used new processes and stores. *Time* is the"
         " median of the rounds, followed by its uncertainty and the range of the middle half."
         " *CPU* is the mean of the cheapest quarter of the rounds, because other work on the"

@@ -91,7 +91,7 @@ def quality(report: Report) -> None:
     )
     report.say(
         "The table shows how many boards each packer needs for all orders combined. For each"
-        " order, the packer gets the sequence of pieces that suits it best."
+        " order, each packer gets the sequence of pieces that suits it best."
     )
     report.table(
         ("packer", "boards"),
@@ -100,7 +100,7 @@ def quality(report: Report) -> None:
     )
     report.aim("orders for which rectpack needs fewer boards", worse, most=1)
     report.aim("most boards above the area bound", over, most=1.5)
-    report.aim("boards of rectpack's best / Kesin's", theirs / ours, least=1)
+    report.aim("boards: best of rectpack / Kesin", theirs / ours, least=1)
 
 
 def times(report: Report) -> None:
@@ -123,7 +123,7 @@ def times(report: Report) -> None:
             say(" ".join(rows[-1]))
             if pieces == 100:
                 report.aim(f"100 pieces, order {seed}: CPU seconds", cpu, most=2)
-    report.say("## Time for a plan")
+    report.say("## Time per plan")
     report.table(("pieces", "order", "seconds", "CPU seconds", "boards", "area bound"), rows)
 
 

@@ -166,7 +166,7 @@ def _speed(report: Report, bench: Bench) -> None:
     ]
     report.say(
         "## Speed\n\n`make bench ARGS='pdf --rows speed'`: the same document, rendered in three"
-        " ways by turns."
+        " ways in rotation."
     )
     report.table(("method", "best round, ms", "median, ms", "per second, best"), rows)
     report.aim("worker / bare loop, documents per second", min(bare) / min(worker), least=0.90)

@@ -50,7 +50,7 @@ def run(report: Report) -> None:
     """Everything, one after the other."""
     set_up_logs(level="error")
     for durable, title in (
-        (True, "Flushed before every response (`appendfsync always`)"),
+        (True, "Flushed to disk before every response (`appendfsync always`)"),
         (False, "In memory only"),
     ):
         report.say(f"## {title}, jobs per second")
@@ -70,7 +70,7 @@ def _drains(report: Report, *, durable: bool) -> None:
             _keep(best, f"RQ {line['version']}, SimpleWorker", line["drain_per_second"])
     report.table(("drain, 1 process", "jobs/s"), [(way, f"{n:,.0f}") for way, n in best.items()])
     engine, one, rq = best.values()
-    kind = "flushed" if durable else "in memory"
+    kind = "flushed to disk" if durable else "in memory"
     report.aim(f"engine / RQ, {kind}", engine / rq, least=10)
     report.aim(f"one job per claim / RQ, {kind}", one / rq, least=1)
 

@@ -12,7 +12,7 @@ forgetful = replace(sound, moves=tuple(move for move in sound.moves if move.name
 for broken in prove(forgetful).broken:
     print(broken, end="\n\n")  # the rule, and the shortest path that breaks it
 
-# If a claim counts no attempt, a failing job is retried for ever.
+# If a claim counts no attempt, a failing job is retried forever.
 endless = replace(
     sound,
     moves=tuple(

@@ -45,9 +45,9 @@ just as systemd would do.
 ## What is counted
 
 - **lost**: the queue accepted the job, but the job is neither done nor still in the queue.
-- **doubled**: the job was recorded as done more than once, or was recorded as done by a worker that
-  had already lost it to another worker that was still running it. The other worker's result is then
-  dropped (PgQueuer) or raises an error (Procrastinate).
+- **doubled**: the job was recorded as done more than once, or a worker that had already lost it to
+  another worker recorded it as done while that other worker was still running it. The other
+  worker's result is then dropped (PgQueuer) or raises an error (Procrastinate).
 - **stuck**: the job was still waiting or running {PATIENCE_S:.0f} s after the last fault.
 - **ran again**: the handler started more than once. Every queue except Huey delivers at least once,
   Kesin included, so handlers must be idempotent.
@@ -85,7 +85,7 @@ worker takes it.
   Procrastinate, because it claims short jobs in batches and writes their results together, within
   half a second. With `batch=1`, only the jobs that the killed worker had claimed run again, but
   every job needs its own write.
-- **When a suspended worker resumes**, the main difference shows. Procrastinate and PgQueuer let any
+- The main difference shows **when a suspended worker resumes**. Procrastinate and PgQueuer let any
   worker finish a job by its id; Kesin checks the claim and rejects the late result. If the handler
   is idempotent and nothing uses its result, accepting a late result is harmless.
 - **With Procrastinate and PgQueuer, no job is lost or stuck** as long as they are set up as their

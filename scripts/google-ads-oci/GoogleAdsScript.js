@@ -16,7 +16,7 @@
 const CONFIG = {
   baseUrl: '', // https://kesin.example.com
   siteId: '', // the site's id in Kesin
-  apiKey: '', // a key with the scope oci:script, of this site
+  apiKey: '', // a key for this site with the oci:script scope
   reconcile: '', // 'yes' sends Google's own figures once a day; untested with Google
 };
 

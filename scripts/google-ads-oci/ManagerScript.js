@@ -16,7 +16,7 @@
 
 const CONFIG = {
   baseUrl: '', // https://kesin.example.com
-  apiKey: '', // a key with the scope oci:script, of all sites
+  apiKey: '', // a key for all sites with the oci:script scope
   reconcile: '', // 'yes' sends Google's own figures once a day; untested with Google
 };
 

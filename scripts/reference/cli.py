@@ -12,7 +12,7 @@ import typer
 
 from kesin.cli import app
 
-from .text import page, plain, table
+from .text import number, page, plain, table
 
 _SHARED = ("--help", "--install-completion", "--show-completion")
 _KINDS = {int: "N", float: "N", str: "TEXT"}
@@ -106,12 +106,12 @@ def _default(option: Any) -> str:
     value = option.default
     if option.is_flag or value in (None, (), []) or callable(value):
         return ""
-    return f"`{value}`" if isinstance(value, str | int | float) else ""
+    return f"`{number(value)}`" if isinstance(value, str | int | float) else ""
 
 
 def _help(parameter: Any) -> str:
     told = plain(parameter.help or "")
     least, most = parameter.min, parameter.max
     if most is not None:
-        return f"{told} ({least}…{most})"
-    return f"{told} (at least {least})" if least else told
+        return f"{told} ({number(least)}…{number(most)})"
+    return f"{told} (at least {number(least)})" if least else told

@@ -38,7 +38,7 @@ def _speeds() -> list[tuple[str, str, str, str]]:
         ]
         found.append((title, rows[f"engine, {processes}"], "; ".join(peers), by))
     peers = [f"{name}: {speed}" for name, speed in redis.items() if not name.startswith("Kesin")]
-    title = "Redis, flushed before every response"
+    title = "Redis, flushed to disk before every response"
     found.append((title, redis["Kesin, engine"], "; ".join(peers), _REDIS))
     return found
 
@@ -51,8 +51,8 @@ def _faults() -> list[tuple[str, str, str, str]]:
     found = []
     for title, fault, count in (
         ("1,500 jobs, workers killed three times: lost", "kill -9", "lost"),
-        ("the same fault: jobs that run again", "kill -9", "ran again"),
-        ("12 jobs, a worker resumed after its lease: completed twice", "SIGSTOP", "doubled"),
+        ("the same fault: jobs run again", "kill -9", "ran again"),
+        ("12 jobs, a worker resumed after its lease ended: completed twice", "SIGSTOP", "doubled"),
     ):
         told = {one["queue"]: one[count] for one in faults if one["fault"].startswith(fault)}
         ours = [told[f"Kesin, {store}"] for store in ("SQLite", "PostgreSQL", "Redis")]

@@ -17,7 +17,7 @@ from kesin.web.app import create_app
 from kesin.web.service import Service
 from kesin.workloads import workloads
 
-from .text import ROOT, anchor, page, plain, table
+from .text import ROOT, anchor, number, page, plain, table
 
 _MATRIX: Final = ROOT / "tests" / "web" / "matrix.py"
 _GROUPS: Final = {
@@ -167,7 +167,7 @@ def _needed(parameter: Mapping[str, Any]) -> str:
     if parameter.get("required"):
         return "required"
     default = parameter["schema"].get("default")
-    return "" if default is None else f"`{default}`"
+    return "" if default is None else f"`{number(default)}`"
 
 
 def _shapes(api: Mapping[str, Any]) -> list[str]:
@@ -195,7 +195,7 @@ def _shapes(api: Mapping[str, Any]) -> list[str]:
 
 def _default(schema: Mapping[str, Any]) -> str:
     default = schema.get("default")
-    return "" if default is None else f"`{default}`"
+    return "" if default is None else f"`{number(default)}`"
 
 
 def _named(reference: str) -> str:
@@ -247,8 +247,8 @@ def _limits(schema: Mapping[str, Any]) -> str:
     if least is None and most is None:
         return ""
     if most is None:
-        return f", at least {least}"
-    return f", at most {most}" if least is None else f" {least}…{most}"
+        return f", at least {number(least)}"
+    return f", at most {number(most)}" if least is None else f" {number(least)}…{number(most)}"
 
 
 _SPELLED: Final[dict[str, Callable[[Mapping[str, Any]], str]]] = {

@@ -23,7 +23,7 @@ def manager_script() -> str:
     )
     assert n, "the time of the last list"  # noqa: S101
     assert body.count(MAIN) == 1  # noqa: S101
-    key = "oci:script, of this site"
+    key = "a key for this site with"
     assert body.count(key) == 1  # noqa: S101
-    body = body.replace(key, "oci:script, of all sites").replace(MAIN, f"{part.strip()}\n")
+    body = body.replace(key, "a key for all sites with").replace(MAIN, f"{part.strip()}\n")
     return f"{head} */\n{body}"

@@ -55,16 +55,16 @@ _CONSTANTS: Final = {
     "unclaimed": "No worker holds the job.",
     "holds_claim": "The caller holds the claim: its token is the job's `claim_seq`.",
     "lease_over": "The job is claimed, and its lease has ended.",
-    "timer_over": "The timer is armed, and its time has come.",
-    "timer_not_over": "No timer is armed, or its time has not come.",
+    "timer_over": "The timer is armed and has expired.",
+    "timer_not_over": "No timer is armed, or it has not expired yet.",
     "budget_left": "The job has attempts left.",
     "budget_spent": "The job has no attempts left.",
     "returns_left": "`return_count` is below the lifecycle's `max_returns`.",
     "was_claimed": "The job has been claimed since its payload was last replaced.",
     "parents_done": "Every parent of the job has succeeded.",
     "parents_failed": "A parent of the job has stopped without succeeding.",
-    "MAX_KEY": "The longest key of a job, in characters.",
-    "MAX_TENANT": "The longest name of a tenant, in characters.",
+    "MAX_KEY": "The maximum length of a job's key, in characters.",
+    "MAX_TENANT": "The maximum length of a tenant's name, in characters.",
 }
 _REST: Final = "Workloads, pages and settings"
 _OPENING: Final = """# Python

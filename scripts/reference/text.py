@@ -30,6 +30,11 @@ def plain(words: str) -> str:
     return re.sub(r"``(.+?)``", r"`\1`", words).strip()
 
 
+def number(value: object) -> str:
+    """A default or limit; a whole number has no ".0"."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
 def anchor(heading: str) -> str:
     """The name GitHub gives a heading."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")

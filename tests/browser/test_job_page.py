@@ -67,7 +67,7 @@ def test_a_task_is_requeued_and_its_page_shows_the_new_state_at_once(size, signe
     is_seen_before_the_timeline(page, "#job-outcome")
     sized(page, size)
     expect(page.locator("#job-outcome")).to_contain_text("BROKEN")
-    expect(page.locator("#job-next")).to_contain_text("Waits for an operator")
+    expect(page.locator("#job-next")).to_contain_text("Waiting for an operator")
     take(page, "Retry")
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Reason").fill("the printer is back")

@@ -83,14 +83,14 @@ def test_selected_jobs_without_an_action_lead_to_the_page_that_has_it(
     page.goto("/dashboard/queues/optiplan?state=HOLD")
     page.locator("input[data-pick]").first.check()
     bar = page.get_by_role("toolbar", name="With the selected jobs")
-    expect(bar).to_contain_text("No action moves these jobs together. Open them one by one.")
+    expect(bar).to_contain_text("No single action applies to all these jobs. Open them one by one.")
     assert too_wide_at_any_size(page) == []
     bar.get_by_role("link", name="Cutting orders").click()
     expect(page).to_have_url(re.compile(r"/dashboard/optiplan$"))
     page.goto("/dashboard/queues/oci?state=FAILED")
     page.locator("input[data-pick]").first.check()
     expect(bar.get_by_role("button", name="Retry")).to_be_visible()
-    expect(bar.get_by_text("No action moves these jobs together.")).to_be_hidden()
+    expect(bar.get_by_text("No single action applies to all these jobs.")).to_be_hidden()
 
 
 def test_rows_that_failed_fit_a_phone_in_turkish_too(busy: World, signed_in: NewPage) -> None:

@@ -65,7 +65,7 @@ def test_the_checklist_of_a_new_site_says_what_is_next_and_goes_when_all_is_done
     days = {"2026-11-02": {"Phone sale": figures | {"attributed": 1}}}
     site.put_metadata("reconciliation:2026-11", days)
     page.reload()
-    expect(page.locator("#oci-summary")).to_contain_text("Set up: the site delivers")
+    expect(page.locator("#oci-summary")).to_contain_text("Set up: the site is delivering")
     expect(panel).to_have_count(0)
 
 

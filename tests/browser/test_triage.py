@@ -77,7 +77,7 @@ def test_overview_and_queue_lead_to_the_right_action_for_every_failure(signed_in
     expect(page.get_by_role("textbox", name="to", exact=True)).to_have_count(13)
     assert too_wide_at_any_size(page) == []
     page.get_by_role("button", name="Cannot be corrected: dismiss…").click()
-    expect(dialog).to_contain_text("A dismissed job stays in the list and needs no more action.")
+    expect(dialog).to_contain_text("A dismissed job stays in the list and needs no further action.")
     dialog.get_by_role("button", name="Dismiss 38 jobs").click()
     expect(dialog).to_have_count(0)
     expect(page.locator("main")).to_contain_text("Nothing to correct")

@@ -78,7 +78,7 @@ def test_without_a_terminal_the_demo_ends_and_can_be_served(programs, temporary,
     output = out.read()
     assert program.end() == 0, output
     for part in (
-        "4. A cutting order that waits for you",
+        "4. A cutting order that is waiting for you",
         "kill -9",
         "500 phone sales: 500 queued, 40 of them sent twice; 6 others rejected",
         "conversions: ",

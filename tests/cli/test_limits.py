@@ -76,7 +76,7 @@ def test_a_job_is_enqueued_after_others_and_shown_with_them(kesin, enqueue):
     [below] = kesin("jobs", "show", first, "--json").json["children"]
     assert below == {"id": child, "queue": "steps", "state": "blocked"}
     text = kesin("jobs", "show", child).out
-    assert "blocked (waits for other jobs)" in text
+    assert "blocked (waiting for other jobs)" in text
     assert "depends on" in text
     assert first in text
     assert "needed by" not in text
@@ -99,7 +99,7 @@ def test_lines_of_standard_input_come_after_the_same_jobs(kesin, enqueue, rules)
     [
         ("steps", NO_JOB, f"after names a job that is not in this store: {NO_JOB}"),
         ("steps", "no id", "after names a job that is not in this store: no id"),
-        ("task", NO_JOB, "jobs of 'task' cannot depend on others"),
+        ("task", NO_JOB, "jobs in 'task' cannot depend on others"),
     ],
 )
 def test_a_job_after_one_that_is_not_there_is_refused(kesin, either_database, rules, case):

@@ -141,7 +141,7 @@ def test_a_larger_result_is_refused_with_its_size_and_the_limit(small: Queue, re
 def test_a_large_result_is_refused_whichever_way_it_comes(small: Queue):
     fill(small, 1)
     [job] = small.claim("w")
-    with pytest.raises(BadInput, match="the result has 101 bytes; the limit is 100"):
+    with pytest.raises(BadInput, match="the result is 101 bytes; the limit is 100"):
         small.move(job, "complete", result="x" * 99)
     with pytest.raises(BadInput) as refused:
         apply_changes(

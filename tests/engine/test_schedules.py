@@ -190,7 +190,7 @@ def test_what_cannot_be_meant_is_refused(change, why):
 
 def test_a_schedule_whose_jobs_the_queue_would_refuse_is_refused_at_once(store, clock):
     small = Schedule("big", "0 * * * *", {"text": "x" * 300_000})
-    with pytest.raises(BadInput, match="the payload has"):
+    with pytest.raises(BadInput, match="the payload is"):
         Queue("reports", task_lifecycle(), store, clock=clock, schedules=[small])
     with pytest.raises(BadInput, match="a list of schedules"):
         Queue("reports", task_lifecycle(), store, clock=clock, schedules=NIGHTLY)  # type: ignore[arg-type]

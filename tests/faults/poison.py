@@ -62,7 +62,7 @@ POISONS: dict[str, tuple[Callable[[Job], Any], str]] = {
     "answers what is no JSON": (lambda _job: Done({1, 2}), "BAD_ANSWER"),
     "answers too deep": (lambda _job: Done(deep()), "BAD_ANSWER"),
     "fails without a code": (lambda _job: Failed(None), "BAD_ANSWER"),  # type: ignore[arg-type]
-    "waits for ever": (lambda _job: Wait(float("inf"), action="retry"), "BAD_ANSWER"),
+    "waits forever": (lambda _job: Wait(float("inf"), action="retry"), "BAD_ANSWER"),
     "waits too long": (lambda _job: Wait(1e13, action="retry"), "BAD_ANSWER"),
     "moves where none is": (lambda _job: Act("fly"), "BAD_ANSWER"),
 }

@@ -107,7 +107,7 @@ def test_what_is_no_sealed_text_has_no_key():
 
 def test_a_secret_that_is_too_large_is_refused_by_its_size():
     assert A.open("x", A.seal("x", "y" * MAX_SECRET_BYTES)) == "y" * MAX_SECRET_BYTES
-    with pytest.raises(TooLarge, match=r"at most 65536 bytes; this one has 65538"):
+    with pytest.raises(TooLarge, match=r"at most 65536 bytes; this one is 65538"):
         A.seal("x", "ş" * (MAX_SECRET_BYTES // 2 + 1))
 
 

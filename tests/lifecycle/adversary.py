@@ -105,7 +105,7 @@ class History:
         named = {
             "stuck": self.stuck,
             "rests claimed": self.rests_claimed,
-            "waits for ever": self.waits_for_ever,
+            "waits forever": self.waits_forever,
             "overdrawn": self.overdrawn,
             "claimed twice": self.claimed_twice,
             "unfenced": self.unfenced,
@@ -119,7 +119,7 @@ class History:
         return {node.job.state for node in self.edges}
 
     @property
-    def waits_for_ever(self) -> set[str]:
+    def waits_forever(self) -> set[str]:
         """States in which a job wakes up again and again while time passes, and not for a slot.
 
         A timer that cuts the wake-ups runs down meanwhile, so no such circle closes.
@@ -149,8 +149,8 @@ class History:
     def longest(self) -> int | None:
         """Moves on the longest automatic history, enqueue included; None when one is endless.
 
-        Nodes on a common circle hang together: if going round it made a move, it could be made for
-        ever. Otherwise each has a level, and the circle is left from whichever node is best.
+        Nodes on a common circle hang together: if going round it made a move, it could be made
+        forever. Otherwise each has a level, and the circle is left from whichever node is best.
         """
         onward: dict[Node, int] = {}
         for circle in self.circles:

@@ -176,7 +176,7 @@ MUTANTS = {
         remove("attempt_cap"),
         {"R4"},
         shows=("QUEUED", "PROCESSING", "RETRY (unclaimed, 5 used"),
-        says="waits in RETRY for ever",
+        says="waits in RETRY forever",
         meets="stuck",
     ),
     "a requeue without budget and without a cap": Mutant(
@@ -184,7 +184,7 @@ MUTANTS = {
         edit("requeue", without=("budget_left", "retries_left")),
         {"R4"},
         shows=("queued", "running", "fail + requeue → queued", "queued (unclaimed, 3 used"),
-        says="waits in queued for ever",
+        says="waits in queued forever",
         meets="stuck",
     ),
     "no timeout behind a timer": Mutant(
@@ -192,7 +192,7 @@ MUTANTS = {
         remove("xml_timeout"),
         {"R4"},
         shows=("NEW", "OPTI_RUNNING (unclaimed, 1 used, timer armed"),
-        says="waits in OPTI_RUNNING for ever",
+        says="waits in OPTI_RUNNING forever",
         meets="stuck",
     ),
     "a last step nobody takes": Mutant(
@@ -200,7 +200,7 @@ MUTANTS = {
         remove("done", where=lambda m: m.stage is not None),
         {"R4"},
         shows=("XML_READY", "DELIVERED (claimed", "DELIVERED (unclaimed"),
-        says="waits in DELIVERED for ever",
+        says="waits in DELIVERED forever",
         meets="stuck",
     ),
     "an expiry as the only way out of a working state": Mutant(
@@ -213,7 +213,7 @@ MUTANTS = {
         ),
         {"R4"},
         shows=("QUEUED", "PROCESSING", "RETRY (unclaimed, 5 used"),
-        says="waits in RETRY for ever",
+        says="waits in RETRY forever",
         meets="stuck",
     ),
     # R5
@@ -230,28 +230,28 @@ MUTANTS = {
         edit("wait", timer=After(1_200)),
         {"R5"},
         shows=("timer armed", "and again:", "wait → "),
-        meets="waits for ever",
+        meets="waits forever",
     ),
     "a wait that clears its timer": Mutant(
         "optiplan",
         edit("wait", timer="clear"),
         {"R5", "R6"},
         shows=("timer armed", "wait → ", "and again:"),
-        meets="waits for ever",
+        meets="waits forever",
     ),
     "a wake-up not cut by the timer": Mutant(
         "optiplan",
         edit("claim", where=cut_by_timer, without=("timer_not_over",)),
         {"R5"},
         shows=("timer armed", "and again:", "wait → "),
-        meets="waits for ever",
+        meets="waits forever",
     ),
     "a wait without a timer": Mutant(
         "optiplan",
         edit("run", timer="clear"),
         {"R5", "R6"},
         shows=("OPTI_RUNNING (claimed, 1 used)", "and again:", "OPTI_RUNNING"),
-        meets="waits for ever",
+        meets="waits forever",
     ),
     "a release that returns the attempt without bound": Mutant(
         "oci",
@@ -311,7 +311,7 @@ MUTANTS = {
         "task",
         mark("ready", holds_key=False),
         {"R4"},
-        says="a job waits in ready for ever",
+        says="a job waits in ready forever",
     ),
     "a circle that a rate only slows": Mutant(
         "task", lambda task: edit("claim", attempt="keep")(rated(task)), {"R5"}, ("running",)
@@ -409,11 +409,11 @@ MUTANTS = {
         says="UNKNOWN is declared twice",
     ),
     # R9
-    "a job that waits for ever once a parent has failed": Mutant(
+    "a job that waits forever once a parent has failed": Mutant(
         "after others",
         remove("parent_failed"),
         {"R9"},
-        says="a job waits in blocked for ever: parents_done leaves it and parents_failed does not",
+        says="a job waits in blocked forever: parents_done leaves it and parents_failed does not",
     ),
     "a parent's success that only an operator sees": Mutant(
         "after others",

@@ -66,7 +66,7 @@ def test_a_payload_is_measured_in_bytes_and_refused_if_too_large(store):
 
 def test_the_limit_is_256_kib_by_default(queue):
     assert queue.enqueue("x" * (256 * 1024 - 2)).result == "inserted"
-    with pytest.raises(BadInput, match="payload has 262145 bytes"):
+    with pytest.raises(BadInput, match="payload is 262145 bytes"):
         queue.enqueue("x" * (256 * 1024 - 1))
 
 

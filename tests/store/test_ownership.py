@@ -28,7 +28,7 @@ def number_of_jobs(task: Scene) -> int:
 
 
 def run(coroutine):
-    """Run a test's coroutine; a call that waits for its own thread would hang here for ever."""
+    """Run a test's coroutine; a call that waits for its own thread would hang here forever."""
     return asyncio.run(asyncio.wait_for(coroutine, 20))
 
 

@@ -214,7 +214,7 @@ def test_a_queue_names_what_is_no_priority_and_where_none_is_set(store):
         with pytest.raises(BadInput, match="priority must be -1, 0, 1 or 2") as refused:
             queue.act("prioritize", actor="op", ids=[job_id], priority=priority)
         assert (refused.value.code, refused.value.field) == ("bad_priority", "priority")
-    with pytest.raises(BadInput, match="cancel sets no priority"):
+    with pytest.raises(BadInput, match="cancel cannot set priority"):
         queue.act("cancel", actor="op", ids=[job_id], priority=1)
     assert queue.act("prioritize", actor="op", ids=[job_id], priority=2).moved == 1
     assert queue.job(job_id).priority == 2

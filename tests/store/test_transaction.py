@@ -229,7 +229,7 @@ def test_of_two_producers_who_find_the_artifact_gone_one_makes_the_new_job(pdf):
 
 
 def test_a_store_that_was_closed_is_not_taken_for_one_that_comes_back():
-    """A worker would ask it again for ever."""
+    """A worker would ask it again forever."""
     store = SqliteStore(":memory:")
     store.close()
     with pytest.raises(sqlite3.ProgrammingError), store.transaction():

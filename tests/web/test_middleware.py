@@ -221,7 +221,7 @@ def test_an_unreachable_store_is_reported_as_such(world, monkeypatch):
     assert answer.status_code == 503
     assert error_of(answer) == {
         "code": "store_away",
-        "message": "the store does not respond: try again",
+        "message": "the store is not responding: try again",
     }
 
 

@@ -411,4 +411,4 @@ def test_an_action_that_sets_the_priority_takes_it_from_the_request(world, admin
     answer = act(world, admin, "prior", action="prioritize", ids=[job], priority=2)
     assert (answer.json()["moved"], queue.job(job).priority) == (1, 2)
     answer = act(world, admin, "prior", action="cancel", ids=[job], priority=2)
-    assert error_of(answer)["message"] == "cancel sets no priority"
+    assert error_of(answer)["message"] == "cancel cannot set priority"

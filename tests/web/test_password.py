@@ -86,7 +86,7 @@ def test_a_key_has_no_password_even_beside_a_session(ayse):
     for headers in (ayse.key("admin"), ayse.key("admin") | by_cookie(ayse.token("ayse"))):
         response = ayse.client.post("/dashboard/password", data=data, headers=headers)
         assert response.status_code == 401
-        assert "sign in with your name" in response.text
+        assert "sign in with a user name" in response.text
     ayse.accounts.sign_in("ayse", PASSWORD, ADDRESS)
 
 

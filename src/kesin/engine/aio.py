@@ -53,7 +53,7 @@ class AioQueue:
             row.payload,
             "payload",
             MAX_SQL_PAYLOAD_BYTES,
-            "the payload has %(n)s bytes; within an asynchronous connection the limit is %(most)s,"
+            "the payload is %(n)s bytes; within an asynchronous connection the limit is %(most)s,"
             " whatever the queue's is: use queue.enqueue(…, within=…) with a synchronous"
             " connection, or store the data elsewhere and enqueue a reference",
         )

@@ -50,7 +50,7 @@ class NewJob:
                 raise BadInput(
                     "unknown_stamp",
                     "stamps",
-                    "enqueue on %(queue)s accepts no stamp %(stamp)s: it accepts %(takes)s",
+                    "enqueue on %(queue)s does not accept stamp %(stamp)s: it accepts %(takes)s",
                     queue=repr(queue.name),
                     stamp=repr(name),
                     takes=", ".join(lifecycle.enqueue_move.stamp_input) or "none",
@@ -88,15 +88,15 @@ class NewJob:
             raise BadInput(
                 "bad_after",
                 "after",
-                "jobs of %(queue)s cannot depend on others: its lifecycle has no move"
+                "jobs in %(queue)s cannot depend on others: its lifecycle has no move"
                 " enqueue_after (task_lifecycle(parents=True) has one)",
                 queue=repr(queue.name),
             )
         if len(parents) > MAX_PARENTS:
-            why = Message("after names at most %(most)s jobs", most=MAX_PARENTS)
+            why = Message("after can name at most %(most)s jobs", most=MAX_PARENTS)
             raise BadInput("bad_after", "after", why)
         if self.delay_s or self.run_at is not None:
-            both = "with after, a job runs when the named jobs are done: give no delay_s or run_at"
+            both = "with after, a job runs when the named jobs are done: omit delay_s and run_at"
             raise BadInput("bad_after", "after", both)
         unknown = {str(parent) for parent in parents if not is_id(parent)}
         if unknown:

@@ -53,7 +53,7 @@ class Queue(QueueReader):
 
     ``title`` names jobs in lists. It is a format string of payload fields, such as ``"{to}"`` or,
     for nested fields, ``"{order.number} · {order.city}"``. ``search`` lists up to 8 payload fields
-    whose words a search finds. Both are stored with the queue until a program declares other
+    whose words can be searched. Both are stored with the queue until a program declares other
     values. New values apply immediately: in lists to all jobs, in searches to new jobs and the
     newest 10,000 existing jobs. A masked field, such as an email address, is refused in ``search``
     and masked in titles.
@@ -220,7 +220,7 @@ class Queue(QueueReader):
         return self._typed(jobs)
 
     def rate_opens_at(self, tenants: Sequence[str] | None = None) -> int | None:
-        """When a used-up rate first allows a claim again, in µs; None if no tenant waits."""
+        """When a used-up rate first allows a claim again, in µs; None if no tenant is waiting."""
         meter = meter_of(self.lifecycle.claims[0])
         if meter is None:
             return None
@@ -295,7 +295,7 @@ class Queue(QueueReader):
         ``in_transaction`` runs in each batch's transaction: both take effect, or neither does.
         """
         if (ids is None) == (where is None):
-            raise BadInput("bad_selection", "ids", "name the jobs by ids or by a filter, not both")
+            raise BadInput("bad_selection", "ids", "specify the jobs by id or by filter, not both")
         if not self.lifecycle.allows(action, role):
             raise BadInput(
                 "unknown_call",
@@ -309,7 +309,7 @@ class Queue(QueueReader):
             )
         sets_priority = self.lifecycle.sets_priority(action)
         if priority is not None and not sets_priority:
-            raise BadInput("bad_priority", "priority", "%(call)s sets no priority", call=action)
+            raise BadInput("bad_priority", "priority", "%(call)s cannot set priority", call=action)
         default_error = self.lifecycle.default_error(action)
         if default_error is not None:
             code, category = code or default_error.code, category or default_error.category
@@ -345,7 +345,7 @@ class Queue(QueueReader):
         return self.store.preview(self.name, action, where, **how, now=self.clock.now())
 
     def pause(self, *, actor: str, tenant: str = "", reason: str | None = None) -> None:
-        """Stop claims from the queue, or of one tenant's jobs, until ``resume`` is called."""
+        """Stop claims of all jobs, or of one tenant's jobs, until ``resume`` is called."""
         who, now = storable(actor), self.clock.now()
         why = None if reason is None else storable(reason)
         self.store.pause(self.name, tenant=storable(tenant), actor=who, reason=why, now=now)

@@ -85,7 +85,7 @@ class QueueReader:
         return self.store.totals(self.name, now=self.clock.now(), oldest=oldest)
 
     def waiting(self, tenant: str, aged: tuple[str, int] | None = None) -> Backlog:
-        """What a tenant's jobs wait for; ``aged`` is the first stamp and the time to count to."""
+        """What a tenant's jobs wait for; also counts first stamps before the time in ``aged``."""
         return self.store.backlog(self.name, storable(tenant), aged=aged, now=self.clock.now())
 
     def parents(self, job_id: str) -> list[Job]:
@@ -106,7 +106,7 @@ class QueueReader:
         return self.store.progress(self.name, ids)
 
     def now(self) -> int:
-        """The time to calculate with; the store's clock decides which time is written."""
+        """The current time, for calculations; the store's clock decides which time is written."""
         now = self.clock.now()
         return wall_clock_us() if now is None else now
 

@@ -309,7 +309,7 @@ class RunContext:
 
     @contextmanager
     def transaction(self, action: str = "complete") -> Iterator[Transaction]:
-        """Commit your writes, jobs enqueued inside and this job's end together, or none of them.
+        """Commit your writes, jobs enqueued in the block and the job's end: all of them or none.
 
         If the claim was lost, raises StaleClaim at the end of the block and rolls everything back.
         """

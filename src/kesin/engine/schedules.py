@@ -35,8 +35,8 @@ _INSTANT = timedelta(microseconds=1)
 class Schedule:
     """A job for each tick of ``cron`` in ``timezone``, and for up to ``catch_up`` missed ticks.
 
-    If daylight saving time repeats a fixed hour, only the first occurrence has a tick. If it skips
-    a fixed hour, the tick comes as soon as the clock has jumped over that hour.
+    If daylight saving time repeats a fixed hour of ``cron``, only the first occurrence has a tick.
+    If it skips a fixed hour, the tick comes as soon as the clock has jumped over that hour.
     """
 
     name: str

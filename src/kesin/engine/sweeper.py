@@ -129,7 +129,7 @@ class Sweeper(ForkAware):
                 log.exception(failed, queue=queue.name)
 
     def _tick(self, queue: Queue) -> None:
-        """What is due each second: schedules, and jobs that waited for others."""
+        """What is due every second: schedules, and jobs that waited for others."""
         queue.tick()
         if queue.lifecycle.waiting_states:
             queue.settle(limit=self.batch)
@@ -201,7 +201,7 @@ class Sweeper(ForkAware):
             self._after_sweep_thread.join(AFTER_SWEEP_GRACE_S)
 
     def due_in_s(self) -> dict[Stage, float]:
-        """The seconds until each stage is due; a stage that never ran is absent."""
+        """The seconds until each stage is due; a stage that has never run is absent."""
         now = self._monotonic()
         return {stage: at - now for stage, at in dict(self._due).items()}
 

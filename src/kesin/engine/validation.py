@@ -12,9 +12,9 @@ from kesin.lifecycle.vocabulary import PRIORITIES
 
 MAX_ATTEMPTS = 1_000
 _TOO_LARGE = {
-    "payload": "the payload has %(n)s bytes; the limit is %(most)s:"
+    "payload": "the payload is %(n)s bytes; the limit is %(most)s:"
     " store the data elsewhere and enqueue a reference",
-    "result": "the result has %(n)s bytes; the limit is %(most)s:"
+    "result": "the result is %(n)s bytes; the limit is %(most)s:"
     " store the data elsewhere and return a reference",
 }
 

@@ -34,7 +34,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves only by ``advance``: for tests and the simulator."""
+    """A clock that moves only when ``advance`` is called, for tests and the simulator."""
 
     def __init__(self, start: Time = 1_700_000_000_000_000) -> None:
         self.time_us = time_us(start, "start")

@@ -99,7 +99,7 @@ class KeyRing:
         plain = text.encode("utf-8", "surrogatepass")
         if len(plain) > MAX_SECRET_BYTES:
             raise TooLarge(
-                "a secret can have at most %(most)s bytes; this one has %(n)s",
+                "a secret can be at most %(most)s bytes; this one is %(n)s",
                 most=MAX_SECRET_BYTES,
                 n=len(plain),
             )

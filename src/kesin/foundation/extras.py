@@ -32,7 +32,7 @@ PURPOSES: Final[Mapping[str, str]] = {  # extra → what it is for
     "einvoice": "e-invoices are made from the variables of an invoice",
     "s3": "PDFs are kept in a bucket",
     "optiplan": "cutting orders are processed",
-    "solver": "large cutting plans should use fewer different boards",
+    "solver": "large cutting plans should use fewer different board layouts",
 }
 _WORKLOADS: Final = "kesin.workloads."
 

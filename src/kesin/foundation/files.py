@@ -50,7 +50,7 @@ def write_atomically(path: Path, data: bytes, *, prefix: str = "", mode: int = 0
 
 
 def sync_folder(folder: Path) -> None:
-    """Sync a folder's entries to disk, where the file system supports it."""
+    """Sync a folder's entries to disk, where the filesystem supports it."""
     try:
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:

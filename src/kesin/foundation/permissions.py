@@ -15,8 +15,8 @@ UserRole = Literal["viewer", "operator", "admin"]
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
 ROLES: Final[tuple[UserRole, ...]] = get_args(UserRole)
 SCOPE_PURPOSES: Final[dict[Scope, str]] = {
-    "oci:ingest": "post conversions of its site",
-    "oci:script": "export and acknowledge conversions of its site",
+    "oci:ingest": "post conversions for its site",
+    "oci:script": "export and acknowledge conversions for its site",
     "pdf": "request PDFs and download its own",
     "pdf:html": "in addition to pdf: request PDFs from any HTML",
     "optiplan": "send orders and customers",

@@ -53,11 +53,11 @@ class NotSignedIn(Problem, status=401, code="not_signed_in"):
 
 
 class Forbidden(Problem, status=403, code="forbidden"):
-    """The caller does not have the permission."""
+    """The caller does not have permission."""
 
 
 class RequestConflict(Problem, status=409, code="conflict"):
-    """The object exists already, or has changed meanwhile."""
+    """The object exists already, or has changed in the meantime."""
 
 
 class TooLarge(Problem, status=413, code="too_large"):

@@ -58,7 +58,7 @@ class Settings(BaseSettings):
     )
     public_url: str = _env(
         "",
-        "the address under which others reach this service, such as https://kesin.example.com",
+        "the address at which others reach this service, such as https://kesin.example.com",
         pattern=r"^(https?://[^\s/?#@]+(/[^\s?#]*)?)?$",
     )
     trusted_proxies: str = _env(
@@ -79,7 +79,7 @@ class Settings(BaseSettings):
     request_timeout_s: float = _env(30, "0…600 seconds", gt=0, le=600)
     rate_per_s: float = _env(100, "0…1000000 requests per second for each key", gt=0, le=1e6)
     sign_in_per_min: int = _env(10, "1…10000 attempts per minute", ge=1, le=10_000)
-    sweep_s: float = _env(60, "1…3600 seconds between sweeps (cap, recover, …)", ge=1, le=3_600)
+    sweep_s: float = _env(60, "1…3600 seconds between sweeps (recover, revive, …)", ge=1, le=3_600)
     tidy_s: float = _env(3_600, "1…86400 seconds between expire and prune passes", ge=1, le=86_400)
     audit_days: int = _env(400, "1…36500 days", ge=1, le=36_500)
     min_free_mb: int = _env(100, "0…10000000 megabytes of free disk space", ge=0, le=10**7)
@@ -92,7 +92,7 @@ class Settings(BaseSettings):
     oci_token_url: str = _env("https://oauth2.googleapis.com/token", "an https address")
     oci_timeout_s: float = _env(30, "0…600 seconds for a response from Google", gt=0, le=600)
     oci_upload_every_s: float = _env(
-        60, "0…86400 seconds between uploads of a site", ge=0, le=86_400
+        60, "0…86400 seconds between uploads for a site", ge=0, le=86_400
     )
     oci_silent_hours: int = _env(
         24, "1…720 hours without a script report before a warning", ge=1, le=720
@@ -120,7 +120,7 @@ class Settings(BaseSettings):
         "", "a folder or s3://bucket/prefix; artifacts in the data folder if unset"
     )
     pdf_fail_safe: Literal["strict", "degrade"] = _env(
-        "strict", "strict or degrade: 503 or the HTML while no worker renders"
+        "strict", "strict or degrade: 503 or the HTML while no worker is running"
     )
     pdf_upload_mb: int = _env(20, "1…1000 megabytes for each upload", ge=1, le=1_000)
     pdf_upload_hours: int = _env(
@@ -179,7 +179,7 @@ class Settings(BaseSettings):
 
     @property
     def largest_body(self) -> int:
-        """Bytes of the largest body that any route accepts."""
+        """The size in bytes of the largest body that any route accepts."""
         return max(self.body_limit, self.pdf_upload_mb * 1_000_000)
 
     @property

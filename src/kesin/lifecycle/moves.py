@@ -97,7 +97,7 @@ def retry_spent(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move
 
 
 def release(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move:
-    """A worker that stops returns the job and its attempt."""
+    """A worker that is stopping returns the job and its attempt."""
     when = (guards.holds_claim, guards.returns_left)
     return _by_worker("release", sources, to, fields, when=when, attempt="return", run_at="now")
 

@@ -93,7 +93,7 @@ def task_lifecycle(
             moves.retry_spent(
                 "running", "failed", name="wait_spent", action="wait", error=moves.OUT_OF_ATTEMPTS
             ),
-            moves.release("running", "ready", doc="A graceful stop returns the attempt."),
+            moves.release("running", "ready", doc="A graceful stop gives the attempt back."),
             moves.attempt_cap("ready", "failed"),
             moves.recover("running", "ready", doc="The worker died or lost its lease."),
             moves.recover_spent("running", "failed"),

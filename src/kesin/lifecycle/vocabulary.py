@@ -138,7 +138,7 @@ def slot_free(state: str) -> Guard:
 
 
 def rate(claims: int, per_s: int) -> Guard:
-    """The tenant has claims left: ``claims`` in ``per_s`` seconds, after a burst of as many."""
+    """The tenant has claims left: ``claims`` per ``per_s`` seconds, after a burst of that size."""
     return Guard("rate", number=claims, per_s=per_s)
 
 

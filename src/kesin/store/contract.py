@@ -57,7 +57,7 @@ class Store(Notified, ABC):
 
     @abstractmethod
     def declared(self, queue: str) -> DeclaredMoves:
-        """Every move that was ever declared for the queue, with its effects."""
+        """Every move that has ever been declared for the queue, with its effects."""
 
     @abstractmethod
     def rules(self, queue: str) -> list[RulesVersion]:
@@ -95,7 +95,7 @@ class Store(Notified, ABC):
     ) -> Outcome:
         """Like ``joining`` with ``enqueue``, for an asynchronous connection.
 
-        The payload may have at most ``MAX_SQL_PAYLOAD_BYTES`` bytes.
+        The payload may be at most ``MAX_SQL_PAYLOAD_BYTES`` bytes long.
         """
         del queue, job, connection, actor, now  # they are for PostgreSQL
         raise StoreError("within: only a queue in PostgreSQL takes an asynchronous connection")
@@ -216,7 +216,7 @@ class Store(Notified, ABC):
 
     @abstractmethod
     def meters(self, queue: str) -> dict[str, int]:
-        """When each rate-limited tenant has its full rate again; if very many, only the latest."""
+        """When each rate-limited tenant has its full rate again; of very many, only the latest."""
 
     @abstractmethod
     def children(self, queue: str, job_id: str, *, limit: int) -> list[Job]:
@@ -339,20 +339,20 @@ class Store(Notified, ABC):
         states: Sequence[str] | None = None,
         recent_from: int = 0,
     ) -> list[FailureCount]:
-        """Count the jobs with an error code that stopped without success or wait for a retry.
+        """Count jobs that have an error code and stopped without success or wait for a retry.
 
         Jobs that entered their state since ``recent_from`` are also counted by half hour. Counts up
         to ``MAX_FAILURES_READ`` resting jobs and as many waiting jobs; the cost grows with the
-        number of jobs that have an error, not of all jobs.
+        number of jobs that have an error, not with the number of all jobs.
         """
 
     @abstractmethod
     def backlog(
         self, queue: str, tenant: str, *, aged: AgedSince | None = None, now: int | None = None
     ) -> Backlog:
-        """What a tenant's jobs wait for; ``aged`` is the first stamp and the time to count to.
+        """What a tenant's jobs wait for; also counts jobs stamped before the time in ``aged``.
 
-        Reads through indexes: the cost grows with claimed or aged jobs, not with all jobs.
+        The cost grows with claimed or aged jobs only; ``aged`` is the first stamp and a time.
         """
 
     def aging(self, queue: str, aged: AgedSince) -> dict[str, int]:
@@ -385,7 +385,7 @@ class Store(Notified, ABC):
         reason: str | None = None,
         now: int | None = None,
     ) -> None:
-        """Stop claims from the queue, or of one tenant's jobs."""
+        """Stop claims of all jobs, or of one tenant's jobs."""
         row = {"tenant": tenant, "now": now, "actor": actor, "reason": reason}
         self._write(queue, "pause", row)
 
@@ -401,14 +401,14 @@ class Store(Notified, ABC):
     def schedules(self, queue: str, *, lock: Sequence[str] = ()) -> list[ScheduleRow]:
         """The queue's schedules, ordered by name.
 
-        With ``lock``, locks and returns the named ones that no other transaction has locked.
+        With ``lock``, locks and returns those named, except those locked by another transaction.
         """
 
     @abstractmethod
     def write_schedules(
         self, queue: str, rows: Sequence[ScheduleRow], *, gone: Sequence[str] = ()
     ) -> None:
-        """Store schedules and their next ticks; delete those that are ``gone``."""
+        """Store schedules and their next ticks; delete those in ``gone``."""
 
     @abstractmethod
     def listing(self, queue: str) -> Listing:
@@ -432,7 +432,7 @@ class Store(Notified, ABC):
 
     @abstractmethod
     def queues(self) -> list[str]:
-        """The queues that were ever opened on this store."""
+        """The queues that have ever been opened on this store."""
 
     @abstractmethod
     def health(self) -> dict[str, str | int]:

@@ -53,7 +53,7 @@ def open_store(
     """Open the store at a path, ``:memory:``, ``sqlite:///path``, ``postgresql://…`` or ``redis://…``.
 
     A SQLite store always updates its schema; a PostgreSQL store only with ``migrate``. While
-    PostgreSQL is unreachable, opening is retried each second for ``wait_s``; Redis connects at its
+    PostgreSQL is unreachable, opening is retried every second for ``wait_s``; Redis connects on its
     first call. In Redis, keys of the queues in ``keys_name_tenant`` are unique across tenants.
     """
     text = str(address)

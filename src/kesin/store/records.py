@@ -208,7 +208,7 @@ class Pause(NamedTuple):
 class Filter:
     """Which jobs to list. An empty filter matches all jobs; every given condition must hold.
 
-    Texts are normalised as they are in the stores, and times are in microseconds.
+    Text is normalised as it is in the stores, and times are in microseconds.
     """
 
     states: tuple[str, ...] = ()

@@ -151,10 +151,10 @@ def check_origin(request: Request, *, required: bool) -> None:
     origin = request.headers.get("origin")
     if site is not None:
         if site != "same-origin":
-            raise Forbidden("the request came from a page of another website", code="cross_site")
+            raise Forbidden("the request came from a page on another website", code="cross_site")
     elif origin is not None:
         if not _is_same_origin(request, origin):
-            raise Forbidden("the request came from a page of another website", code="cross_site")
+            raise Forbidden("the request came from a page on another website", code="cross_site")
     elif required:
         raise Forbidden(
             "a request with a session cookie needs the header Sec-Fetch-Site or Origin",
@@ -178,7 +178,7 @@ async def change_own_password(
     """Change the password of a signed-in user: a new session's token, and how many ended."""
     service, token = service_of(request), session_token(request)
     if token is None:
-        raise NotSignedIn("sign in with your name to change your password", code="no_session")
+        raise NotSignedIn("sign in with a user name to change your password", code="no_session")
     service.limit_sign_in(actor.name, address_of(request))
     change = service.accounts.change_own_password
     return await service.sign_ins.run(change, actor, token, current, new)

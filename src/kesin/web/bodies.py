@@ -143,7 +143,7 @@ async def read_form(request: Request, *, max_bytes: int, max_fields: int) -> dic
     """The fields with all their values; raises TooLarge."""
     body = await request.body()
     if len(body) > max_bytes:
-        raise TooLarge("a form may have at most %(most)s bytes", most=max_bytes)
+        raise TooLarge("a form may be at most %(most)s bytes", most=max_bytes)
     if is_large(body):
         return await run_in_threadpool(_parse_fields, body, max_fields)
     return _parse_fields(body, max_fields)

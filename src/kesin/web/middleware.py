@@ -275,13 +275,13 @@ class _Exchange:
 def store_unavailable(problem: Exception) -> Unavailable:
     """The answer while a store does not work; only the log says where the store is."""
     if not isinstance(problem, StoreTrouble):
-        return Unavailable("the store does not respond: try again", code="store_away")
+        return Unavailable("the store is not responding: try again", code="store_away")
     if problem.code == "disk_full":
         return Unavailable(
-            "the disk is full and nothing was written: free disk space", code=problem.code
+            "the disk is full and nothing was written: free up disk space", code=problem.code
         )
     return Unavailable("the store's disk is failing: run `kesin doctor`", code=problem.code)
 
 
 def _too_large(limit: int) -> TooLarge:
-    return TooLarge("a request may have at most %(most)s bytes", most=limit)
+    return TooLarge("a request may be at most %(most)s bytes", most=limit)

@@ -156,7 +156,7 @@ class SlotsBody(BaseModel):
     slots: int
     per: Literal["queue", "tenant"]
     used: int
-    fullest: list[SiteSlotsBody] = Field(description="if per tenant: sites that use the most slots")
+    fullest: list[SiteSlotsBody] = Field(description="if `per` is tenant: sites with the most jobs")
     more_sites: int = Field(description="how many more sites use slots but are not listed")
 
 
@@ -268,7 +268,7 @@ class JobWhole(BaseModel):
         description="jobs that must succeed before this one; unfinished jobs are listed first"
     )
     more_parents: bool
-    hidden_parents: int = Field(description="how many of the first 100 parents you may not see")
+    hidden_parents: int = Field(description="how many of the first 100 parents you cannot see")
     children: list[RelativeBody] = Field(description="jobs that wait for this job")
     more_children: bool
     hidden_children: int

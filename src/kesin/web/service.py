@@ -305,11 +305,11 @@ class Service:
     def checks(self) -> dict[str, HealthCheck]:
         _, full = next(find_disk_problems(self.settings, self._installed), (None, ""))
         disk = HealthCheck(ok=not full, detail=full or "has room")
-        answers = self._store_ping.check(self.store.ping, "the store does not respond")
+        answers = self._store_ping.check(self.store.ping, "the store is not responding")
         checks = {"store": answers, "disk": disk}
         if isinstance(self.store, RoutedStore):  # only the queues that live in Redis need it
-            away, ping = "does not respond: PDFs wait for it", self.store.ping_secondary_stores
-            checks["redis"] = self._redis_ping.check(ping, away, needed=False)
+            why, ping = "is not responding: PDFs will wait for it", self.store.ping_secondary_stores
+            checks["redis"] = self._redis_ping.check(ping, why, needed=False)
         if all(check.ok for name, check in checks.items() if name != "disk"):
             for name, workload in self.workloads.items():  # they read the stores
                 if check := check_workload(workload, self.workload_context(name)):
@@ -341,7 +341,7 @@ class Service:
     def _sweeper_check(self) -> HealthCheck:
         last = self.sweeper.last_success if self.sweeper else None
         if self.clock.monotonic() - (last or self._started) > SWEEPS_MISSED * self.settings.sweep_s:
-            return HealthCheck(ok=False, detail="has missed its last sweeps")
+            return HealthCheck(ok=False, detail="has missed its most recent sweeps")
         return HealthCheck(ok=True, detail="sweeps")
 
 

@@ -106,7 +106,7 @@ def test_failures_of_the_data_are_dismissed_by_choice_and_need_no_one_any_more(w
     assert "Nothing needs you." in words(page)
     page = world.client.get(f"/dashboard/jobs/{bad[0]}", headers=world.cookie("ayse")).text
     assert "This was a decision, not a failure: no action is needed." in words(page)
-    assert "Waits for an operator" not in words(page)
+    assert "Waiting for an operator" not in words(page)
     assert not re.search(r'class="button first"', page)  # nothing is urged
     form = {"call": "requeue", "ids": ",".join(bad)}
     path = "/dashboard/queues/mail/act"
@@ -225,7 +225,7 @@ def test_a_store_that_does_not_answer_is_named_too(world, mail, monkeypatch):
 
     monkeypatch.setattr("kesin.web.dashboard.overview.take_action", away)
     text = words(retry(world, groups).text)
-    assert "Not retried: Its store does not respond. MAILBOX_FULL" in text
+    assert "Not retried: Its store is not responding. MAILBOX_FULL" in text
     assert "1 retried SMTP_DOWN" in text
 
 

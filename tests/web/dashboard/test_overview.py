@@ -215,8 +215,8 @@ def test_silent_workers_and_a_late_sweeper_are_reported(world, monkeypatch):
     world.service.workers.append(Worker(world.task, lambda _job: None))
     world.clock.advance(1_000)
     text = overview(world)
-    assert "Workers of this process do not respond." in text
-    assert "The sweeper of this process has missed its last sweeps." in text
+    assert "Workers in this process are not responding." in text
+    assert "The sweeper in this process has missed its most recent sweeps." in text
     assert "Nothing needs you" not in text
     world.service.workers.clear()
 

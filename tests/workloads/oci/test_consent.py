@@ -228,7 +228,7 @@ def test_no_operator_sends_a_refused_row_or_makes_a_failure_of_it(site: OwnSite)
             done = site.act(action, [row["id"]], clearErrors=clear)
             assert (done["affected"], done["already"]) == (0, action == "MARK_FAILED")
             assert all(
-                "a retry does not send it" in refused["reason"] for refused in done["refused"]
+                "a retry will not send it" in refused["reason"] for refused in done["refused"]
             )
     site.wait(91 * 86_400)
     site.sweep()
@@ -241,7 +241,7 @@ def test_a_refusal_counts_though_its_row_is_rejected_for_something_else(site: Ow
     refusal = site.row(1, consent=DENIED, conversionValue="much", externalId=" sale-1\t")
     [result] = site.post([refusal])
     assert (result["result"], result["code"]) == ("rejected", "INVALID_CONVERSION_VALUE")
-    assert "the sale with this externalId is not sent" in result["message"]
+    assert "the sale with this externalId cannot be sent" in result["message"]
     assert site.export() == []
     assert site.job(row["id"]).error_code == "CONSENT_DENIED"
 
@@ -252,7 +252,7 @@ def test_a_refusal_in_a_file_counts_though_its_amount_reads_two_ways(site: OwnSi
     line = f"sale-1;Cj0KCQiA_click-000001;Phone sale;{site.oci.ago(60)};1.500;Denied"
     [result] = ok(site.ingest(f"{head}\n{line}\n", "text/csv"))["results"]
     assert (result["externalId"], result["result"]) == ("sale-1", "rejected")
-    assert "the sale with this externalId is not sent" in result["message"]
+    assert "the sale with this externalId cannot be sent" in result["message"]
     assert site.job(row["id"]).error_code == "CONSENT_DENIED"
 
 

@@ -167,7 +167,7 @@ def test_on_an_api_channel_a_site_without_a_name_takes_no_row_and_sends_those_it
     named, unnamed = api.post([api.row(2), api.row(3, conversionName=None)])
     assert (named["result"], named["code"]) == ("rejected", "UNKNOWN_CONVERSION_NAME")
     assert (unnamed["result"], unnamed["code"]) == ("rejected", "MISSING_CONVERSION_NAME")
-    assert all("in the settings of the site" in row["message"] for row in (named, unnamed))
+    assert all("in the site's settings" in row["message"] for row in (named, unnamed))
     assert api.turn() == {"COMPLETED": 1}
     assert api.state(stored) == "COMPLETED"
 

@@ -229,14 +229,14 @@ def test_the_doctor_counts_workers_and_waiting_jobs(tmp_path: Path):
         assert [check.ok for check in checked(settings)] == [True]
         queue.enqueue({})
         (check,) = checked(settings)
-        assert (check.ok, "0 alive, 1 jobs wait" in check.found) == (False, True)
+        assert (check.ok, "0 alive, 1 jobs waiting" in check.found) == (False, True)
         Heartbeat(store, "w1").beat()
-        assert checked(settings) == [DoctorCheck("workers", "ok", "1 alive, 1 jobs wait")]
+        assert checked(settings) == [DoctorCheck("workers", "ok", "1 alive, 1 jobs waiting")]
         Heartbeat(store, "frozen", now=lambda: queue.now() - 60 * SECOND_US).beat()
         assert queue.claim("frozen", limit=1)
         stuck, workers = checked(settings)
         assert (stuck.ok, stuck.found.split()[0]) == (False, "frozen")
-        assert workers == DoctorCheck("workers", "ok", "1 alive, 0 jobs wait")
+        assert workers == DoctorCheck("workers", "ok", "1 alive, 0 jobs waiting")
         Heartbeat(store, "w1").stop()
         assert [check.ok for check in checked(settings)] == [False, False]
     finally:

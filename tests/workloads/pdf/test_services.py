@@ -92,7 +92,7 @@ def test_the_pictures_that_a_document_fetches_are_measured_together(monkeypatch)
         fetch("svg 9000")
     for name in ("5000", "4999", "5000"):
         assert fetch(name).body
-    with pytest.raises(FetchRefused, match="the pictures of the document have more than"):
+    with pytest.raises(FetchRefused, match="the pictures in the document have more than"):
         fetch("4998")
     assert fetch("100").body  # what was refused is not shown, and does not count
     assert chromium_settings(settings).new_fetch()("4998").body

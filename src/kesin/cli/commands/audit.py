@@ -46,9 +46,9 @@ def verify_audit(
 ) -> None:
     """Verify the audit log, and all jobs by replaying their events.
 
-    Rebuilds every job from its events, compares it with the stored job, and compares the counters
-    with the jobs unless jobs moved meanwhile. If no queue is named, also verifies the audit log's
-    chain: no line was changed, and only pruned lines are missing. Exits with 1 on a difference.
+    Rebuilds every job from its events and compares it with the stored job, and the counters with
+    the jobs unless jobs moved in the meantime. If no queue is named, also verifies the audit log's
+    chain: that no line changed and only pruned lines are missing. Exits with 1 if anything differs.
     """
     if queues and backup:
         raise UsageError("--backup checks the audit log: do not name a queue")
@@ -179,9 +179,9 @@ def show_log(
         str | None, option("ACTOR", "Only lines by this actor, e.g. user:ayse, key:ID or cli:root.")
     ] = None,
     action: Annotated[str | None, option("ACTION", "Only this action, such as user.add.")] = None,
-    queue: Annotated[str | None, option("QUEUE", "Only lines on this queue.")] = None,
-    site: Annotated[str | None, option("SITE", "Only lines on this site.")] = None,
-    target: Annotated[str | None, option("TARGET", "Only lines on this job, user or key.")] = None,
+    queue: Annotated[str | None, option("QUEUE", "Only lines about this queue.")] = None,
+    site: Annotated[str | None, option("SITE", "Only lines about this site.")] = None,
+    target: Annotated[str | None, option("TARGET", "Only lines about a job, user or key.")] = None,
     limit: Annotated[int, option("N", "Maximum number of lines.", min=1, max=MAX_LINES)] = 50,
     as_json: AsJson = False,
 ) -> None:

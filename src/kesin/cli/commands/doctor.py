@@ -146,12 +146,12 @@ def _disks(settings: Settings, data_folder: Path) -> Iterator[DoctorCheck]:
     """The disks as `/health/ready` checks them, by name."""
     problems = list(find_disk_problems(settings, workloads().values()))
     for location, problem in problems:
-        remedy = "free disk space, or let this user write there: writes fail, or will soon"
+        remedy = "free up disk space, or let this user write there: writes fail, or will soon"
         yield DoctorCheck("disk space", "failure", f"{location} {problem}", remedy)
     free = shutil.disk_usage(data_folder).free
     if not problems:
         enough, room = free >= LITTLE_SPACE, f"{free // MEBIBYTE} MiB free"
-        yield _warned("disk space", ok=enough, found=room, remedy="free disk space soon")
+        yield _warned("disk space", ok=enough, found=room, remedy="free up disk space soon")
 
 
 def _database(settings: Settings) -> Iterator[DoctorCheck]:

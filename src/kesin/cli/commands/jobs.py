@@ -122,7 +122,7 @@ def show_job(
     """Show one job with its payload, history and notes.
 
     Also shows the progress of a running job, the jobs it waits for and the jobs that wait for it.
-    Repeated checks without a change are one line with their count; --json prints every event.
+    Repeated checks without a change are shown as one line with a count; --json prints every event.
     """
     if not is_id(job_id):
         raise UsageError(f"{job_id!r} is not a job id: copy all of it from `kesin jobs list`")
@@ -152,8 +152,8 @@ def show_job(
         }
         say_json(records.job_record(job, names) | history)
         return
-    waits = rules is not None and job.state in rules.waiting_states
-    print_job(job, names, "waits for other jobs" if waits else records.PHASES[job.phase], progress)
+    held = rules is not None and job.state in rules.waiting_states
+    print_job(job, names, "waiting for other jobs" if held else records.PHASES[job.phase], progress)
     print_relatives("depends on", parents)
     print_relatives("needed by", children)
     print_history(events, names)

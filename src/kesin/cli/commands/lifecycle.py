@@ -234,7 +234,7 @@ def check_upgrade(
         Path | None, option("FILE", "Compare with a file of rules instead of a store, for CI.")
     ] = None,
     update: Annotated[
-        bool, flag("--update", "Write the rules into the file if they pass the check.")
+        bool, flag("--update", "Write the rules to the file if they pass the check.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -298,7 +298,7 @@ def retire_state(
 ) -> None:
     """Retire an empty state permanently.
 
-    No job can enter it again, not even from a process of an older version.
+    No job can enter it again, even through a process that runs an older version.
     """
     with open_context() as context:
         opened = context.open_queue(queue, lifecycle)

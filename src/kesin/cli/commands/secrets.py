@@ -51,6 +51,6 @@ def rotate_secrets(as_json: AsJson = False) -> None:
             why = whys.get(secret.code, secret.code)
             terminal.warn(f"{terminal.visible(secret.name)} was left as it is: {why}")
         if done.busy:
-            terminal.warn(f"{done.busy} changed meanwhile: run the command again")
+            terminal.warn(f"{done.busy} changed in the meantime: run the command again")
     if not done.complete:
         raise typer.Exit(FAILED)

@@ -36,7 +36,7 @@ SiteId = Annotated[str, argument("SITE", "The site's id; `siteId` over HTTP.")]
 Called = Annotated[str | None, option("NAME", "The display name; default the id.", "--name")]
 CHANNEL = option("script|api|data_manager", "How the site's conversions reach Google Ads.")
 TIMEZONE = option("ZONE", "The time zone of the site's Google Ads account.")
-CURRENCY = option("CODE", "The currency of the site's values, in three letters.")
+CURRENCY = option("CODE", "The currency of the site's values, as a three-letter code.")
 
 
 @app.command("add")
@@ -109,11 +109,11 @@ def remove_site(site: SiteId, *, yes: Yes = False, as_json: AsJson = False) -> N
 
 @app.command("import")
 def import_sites(
-    file: Annotated[Path, argument("FILE", "A CSV file with a column id.")],
+    file: Annotated[Path, argument("FILE", "A CSV file with an id column.")],
     *,
     like: Annotated[str | None, option("SITE", "New sites get the settings of this site.")] = None,
     dry_run: Annotated[bool, flag("--dry-run", "Only show what would change.")] = False,
-    keys: Annotated[Path | None, option("FILE", "Write a key for each new site here.")] = None,
+    keys: Annotated[Path | None, option("FILE", "Write each new site's key to this file.")] = None,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
@@ -130,7 +130,7 @@ def import_sites(
         with suppress(typer.Abort), accounts.directory.transaction():
             lines = store_rows(accounts, rows, like)
             raise typer.Abort  # it was a preview
-        print_records(lines, SHOWN, {}, as_json=as_json, empty="the file names no site")
+        print_records(lines, SHOWN, {}, as_json=as_json, empty="the file does not name a site")
         results = [line["result"] for line in lines]
         if "refused" in results:
             raise typer.Exit(FAILED)
@@ -140,7 +140,7 @@ def import_sites(
             confirm("Store these sites?", "this changes sites")
         with accounts.directory.transaction():
             if store_rows(accounts, rows, like) != lines:
-                raise Problem("the sites changed meanwhile and nothing was stored: try again")
+                raise Problem("the sites have since changed and nothing was stored: try again")
             if keys:
                 new = [line["site"] for line in lines if line["result"] == "new"]
                 made = "".join(f"{site},{_make_key(accounts, site)}\n" for site in new)

@@ -22,7 +22,7 @@ def stats(
     queues: QueueNames = None,
     *,
     watch: Annotated[bool, flag("--watch", "Update the display until Ctrl-C.")] = False,
-    interval: Annotated[float, option("SECONDS", "Seconds between two updates.", min=0.01)] = 2.0,
+    interval: Annotated[float, option("SECONDS", "Seconds between updates.", min=0.01)] = 2.0,
     count: Annotated[int | None, option("N", "With --watch: stop after N updates.", min=1)] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -86,7 +86,7 @@ def queue_record(store: Store, name: str) -> dict[str, Any]:
 def _snapshots(
     context: CommandContext, queues: list[str] | None, interval: float, count: int
 ) -> Iterator[list[dict[str, Any]]]:
-    """Records of the queues, ``count`` times; 0 is for ever."""
+    """Records of the queues, ``count`` times; 0 is forever."""
     pause = threading.Event()
     for done in itertools.count(1):
         yield [queue_record(context.store, name) for name in context.readable_queues(queues)]

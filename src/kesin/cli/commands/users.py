@@ -95,7 +95,7 @@ def set_user(
     all_sites: AllSites = False,
     no_sites: Annotated[bool, flag("--no-sites", "Remove all sites.")] = False,
     queue: Queues = None,
-    no_queues: Annotated[bool, flag("--no-queues", "Remove the restriction to queues.")] = False,
+    no_queues: Annotated[bool, flag("--no-queues", "Remove the queue restriction.")] = False,
     disabled: Annotated[
         bool | None, flag("--disable/--enable", "Disable or enable the account.")
     ] = None,

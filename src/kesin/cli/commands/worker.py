@@ -61,7 +61,7 @@ def worker(
     tenant: Annotated[Several, option("TENANT", "Only jobs of this tenant; repeatable.")] = None,
     grace: Annotated[
         float | None,
-        option("SECONDS", "Time for jobs to finish on a stop; default KESIN_GRACE_S.", min=0),
+        option("SECONDS", "Time for jobs to finish when stopping; default KESIN_GRACE_S.", min=0),
     ] = None,
     until_idle: Annotated[bool, flag("--until-idle", "Stop when no job is due.")] = False,
     rq: Annotated[bool, flag("--rq", "Wait for RQ to push jobs; for PDFs in Redis.")] = False,

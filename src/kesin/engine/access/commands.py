@@ -252,7 +252,7 @@ class Commands:
         actions = queue.lifecycle.actions_of("operator")
         if action in actions and action not in queue.lifecycle.plain_actions_of("operator"):
             raise Invalid(
-                "%(call)s needs new data: use the page, API or command of its workload",
+                "%(call)s needs new data: use its workload's page, API or command",
                 code="needs_payload",
                 call=repr(action),
             )
@@ -311,10 +311,10 @@ class Commands:
         """What ``act`` would do now with all matching jobs; the states in lifecycle order."""
         queue = self.queue(actor, name, "operate", action)
         if (ids is None) == (where is None):
-            raise Invalid("name the jobs by ids or by a filter, not both", code="bad_selection")
+            raise Invalid("specify the jobs by id or by filter, not both", code="bad_selection")
         if not queue.lifecycle.allows(action, "operator"):
             raise Invalid(
-                "%(call)s is not an operator action of %(queue)s",
+                "%(call)s is not an operator action for %(queue)s",
                 code="unknown_call",
                 call=repr(action),
                 queue=name,
@@ -337,7 +337,7 @@ class Commands:
         needed = queue.lifecycle.enqueue_move.stamp_input
         if any(set(needed) - set(new.stamps) for new in news):
             raise RequestConflict(
-                "a job of %(queue)s needs %(needed)s: use the API or command of its workload",
+                "a job in %(queue)s needs %(needed)s: use its workload's API or command",
                 code="needs_stamps",
                 queue=repr(name),
                 needed=", ".join(needed),

@@ -64,7 +64,7 @@ def enqueue_corrected(
         for job_id, copy_id in enqueued.items():
             text = " · ".join(filter(None, (f"→ {copy_id}", reason)))
             if not queue.act(DISMISS, actor=actor.name, ids=[job_id], reason=text).moved:
-                raise RequestConflict("%(job)s changed meanwhile: reload it", job=job_id)
+                raise RequestConflict("%(job)s has changed in the meantime: reload it", job=job_id)
         details = {"enqueued": len(enqueued), **why}
         commands.accounts.note(actor, "queue.correct", queue=name, details=details)
     return results

@@ -102,7 +102,7 @@ class UserSessions(Sites):
         session = self.directory.session(passwords.hash_token(token))
         user = self.directory.user(session.person) if session else None
         if session is None or user is None or actor.name != f"user:{user.name}":
-            raise NotSignedIn("sign in with your name to change your password", code="no_session")
+            raise NotSignedIn("sign in with a user name to change your password", code="no_session")
         if not passwords.password_matches(user.password_hash, current):
             self.note(actor, "user.passwd", target=user.name, allowed=False)
             wrong = {"field": "current"}
@@ -115,7 +115,7 @@ class UserSessions(Sites):
         with self.directory.transaction():
             locked = self.directory.lock_user(user.name)
             if locked is None or locked.disabled_at or locked.password_hash != user.password_hash:
-                raise RequestConflict("the account was changed meanwhile: sign in again")
+                raise RequestConflict("the account was changed in the meantime: sign in again")
             self.directory.update_user(locked._replace(password_hash=new_hash, changed_at=now))
             ended = self.directory.end_sessions_of(user.name) - 1
             token_hash = passwords.hash_token(new_token)

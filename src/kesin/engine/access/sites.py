@@ -150,7 +150,7 @@ class Sites:
         target: str | None = None,
         details: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write to the audit log; after a refusal, those of the next minute are one line."""
+        """Write to the audit log; after a refusal, those of the next minute become one line."""
         now = self.now()
         if not allowed and action not in _NOT_COUNTED:
             name, what = actor.name, storable(action)[:128]

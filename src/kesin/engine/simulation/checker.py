@@ -253,7 +253,7 @@ class StoreChecker:
 
 
 class _JobProgress:
-    """A job succeeds at most once, and within the proved bound unless an operator moved it."""
+    """A job succeeds at most once, and within the proven bound unless an operator moved it."""
 
     def __init__(self, lifecycle: Lifecycle, bound: int | None) -> None:
         self._lifecycle = lifecycle
@@ -288,7 +288,7 @@ class _JobProgress:
             self._woken = None
         made, bound = self._automatic, self._bound
         if not self._unbounded and bound and made > bound:
-            break_promise("bound", f"{event.job_id} made {made} moves, the proved bound is {bound}")
+            break_promise("bound", f"{event.job_id} made {made} moves, the proven bound is {bound}")
 
 
 _SIGNATURE_KEY: Final = "of"  # in a handler's result: the id of its job

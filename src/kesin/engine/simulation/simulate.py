@@ -19,7 +19,7 @@ from kesin.store.sqlite.store import SqliteStore
 
 ERA_CALLS: Final = 500  # calls to the store in an era before it is brought to rest
 MAX_SHRINK_ATTEMPTS: Final = 200  # shorter histories tried for a failure
-SPARE_ROUNDS: Final = 50  # beyond the proved bound, for jobs that wait for a slot
+SPARE_ROUNDS: Final = 50  # beyond the proven bound, for jobs that wait for a slot
 
 MakeStore = Callable[[], Store]
 

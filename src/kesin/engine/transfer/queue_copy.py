@@ -42,7 +42,7 @@ class _TargetChanged(Exception):
 
 @dataclass(slots=True)
 class CopyResult:
-    """The counts and the digest of a proved copy."""
+    """The counts and the digest of a proven copy."""
 
     queue: str
     jobs: int = 0
@@ -186,15 +186,15 @@ class QueueCopy:
                 metadata_for(target).lock_metadata(ACTOR, "", self.queue, 0)
                 if pause_of(target, self.queue) != self._target_pause:
                     raise CopyRefused(
-                        f"another copy into {self.queue} on {self.target.name} began meanwhile, or"
-                        " it was resumed there: this copy stops"
+                        f"another copy into {self.queue} on {self.target.name} has begun in the"
+                        " meantime, or it was resumed there: this copy stops"
                     )
                 yield
                 self._require_counters()
         except _TargetChanged:
             self._refuse_foreign_jobs()
             raise CopyRefused(
-                f"jobs of {self.queue} were moved on {self.target.name} meanwhile: stop the "
+                f"jobs of {self.queue} were moved on {self.target.name} in the meantime: stop the "
                 "workers there, and run this again"
             ) from None
 
@@ -223,7 +223,7 @@ class QueueCopy:
                 self.refuse_claims()
                 return
         raise CopyRefused(
-            f"the queue {self.queue} keeps changing after {MAX_PASSES} passes:"
+            f"the queue {self.queue} is still changing after {MAX_PASSES} passes:"
             " stop the programs that enqueue into it, and run this again"
         )
 
@@ -395,7 +395,7 @@ def _moved_reason(name: str) -> str:
 
 
 def _replace_pause(store: Store, queue: str, reason: str) -> None:
-    """Change the reason of a pause in one transaction: the queue never runs in between."""
+    """Change the reason for a pause in one transaction: the queue never runs in between."""
     with store.store_for(queue).transaction():
         store.resume(queue)
         store.pause(queue, actor=ACTOR, reason=reason)

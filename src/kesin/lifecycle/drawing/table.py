@@ -151,7 +151,7 @@ def page(lifecycle: Lifecycle) -> str:
         f"# The lifecycle `{name}`",
         lifecycle.doc,
         limits,
-        f"![Diagram of the lifecycle {name}]({name}.svg)",
+        f"![Diagram of the {name} lifecycle]({name}.svg)",
         markdown(lifecycle).rstrip("\n"),
         "The same diagram in Mermaid:",
         f"```mermaid\n{mermaid(lifecycle)}```",
@@ -192,7 +192,7 @@ def _conditions(lifecycle: Lifecycle, move: Move) -> Iterator[str]:
 
 
 def _guard(guard: Guard) -> str:
-    template = GUARDS.get(guard.kind, guard.kind.replace("_", " "))
+    template = GUARDS.get(guard.kind, guard.kind.replace("_", " ").replace(" over", " expired"))
     if not guard.number and guard.kind in ("option", "age_over"):
         template = "without {names}" if guard.kind == "option" else "{names} reached"
     names = " or ".join(guard.names)

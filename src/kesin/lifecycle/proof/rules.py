@@ -65,7 +65,7 @@ RULES: dict[str, str] = {
     "R3": "a dead worker's job is always recovered by a scheduled move",
     "R4": "an unclaimed working job can always be claimed or moved by a scheduled move",
     "R5": "automatic moves never form a cycle",
-    "R6": "a state with slots is left in bounded time and never under a live claim",
+    "R6": "jobs leave a state with slots in bounded time; no scheduled move ends live claims there",
     "R7": "at most one move of an action applies to a job",
     "R8": "every failure gets exactly one verdict",
     "R9": "a job that waits for others is moved automatically, however they end",
@@ -204,7 +204,7 @@ def _check_progress(walk: Walk) -> Iterator[BrokenRule]:
         return waits and not any(opens(edge, job.state, job.timer) for edge, _ in steps)
 
     for state, path in _first_per_state(walk, is_stuck):
-        why = f"a job waits in {state} for ever: neither a claim nor a scheduled move is possible"
+        why = f"a job waits in {state} forever: neither a claim nor a scheduled move is possible"
         yield BrokenRule("R4", why, path)
 
 
@@ -229,7 +229,7 @@ def _check_cycles(walk: Walk, cycle: tuple[Node, list[Step]] | None) -> Iterator
         start, round_trip = cycle
         lines = (*walk.path(start), "and again:", *(walk.format_step(step) for step in round_trip))
         state = walk.configurations[start].state
-        yield BrokenRule("R5", f"a job can loop through {state} for ever", lines)
+        yield BrokenRule("R5", f"a job can loop through {state} forever", lines)
         return  # one cycle is enough: the others are mostly variations of it
     for node, steps in walk.graph.items():
         for edge, _ in steps:
@@ -328,7 +328,7 @@ def check_parents(lifecycle: Lifecycle) -> Iterator[BrokenRule]:
     for ours, left in sources.items():
         for other, also_left in sources.items():
             for state in sorted(left - also_left):
-                why = f"a job waits in {state} for ever: {ours} leaves it and {other} does not"
+                why = f"a job waits in {state} forever: {ours} leaves it and {other} does not"
                 yield BrokenRule("R9", why)
 
 

@@ -45,7 +45,7 @@ class PostgresPool(ForkAware):
         self.watch_forks()
 
     def wait(self, wait_s: float) -> None:
-        """Reach the server, asked each second (a pool pauses for longer), or raise StoreError."""
+        """Reach the server, asked every second (a pool pauses for longer), or raise StoreError."""
         why = lasting_failure(self._url, wait_s)
         if why is None:
             with suppress(PoolTimeout):

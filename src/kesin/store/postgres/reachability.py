@@ -31,7 +31,7 @@ def check_reachable(settings: Settings, *, wait_s: float = 0) -> None:
 
 
 def lasting_failure(url: str, wait_s: float, *, source: str = "the address") -> str | None:
-    """Connect each second for this long; return the last failure, and a lasting one at once."""
+    """Connect every second for this long; return the last failure, and a lasting one at once."""
     deadline, pause = _CLOCK.monotonic() + wait_s, threading.Event()
     while True:
         why = connection_failure(url, source=source)

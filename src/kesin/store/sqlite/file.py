@@ -17,7 +17,7 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _SENTENCES: Final = {
     "disk_full": (
         "the disk under {path} is full and nothing was written",
-        "free disk space, and work continues",
+        "free up disk space, and work continues",
     ),
     "disk_failing": (
         "the disk under {path} is failing ({problem}) and nothing was written",

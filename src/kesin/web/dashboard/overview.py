@@ -135,16 +135,16 @@ def _card(ctx: PageContext, queue: Queue) -> QueueCard:
     try:
         _fill(ctx, queue, card)
     except StoreUnreachable:
-        card.troubles = [ctx.say("Its store does not respond.")]
+        card.troubles = [ctx.say("Its store is not responding.")]
     return card
 
 
 def _process_troubles(ctx: PageContext) -> list[str]:
     troubles, checks = [], ctx.service.checks()
     if "workers" in checks and not checks["workers"].ok:
-        troubles.append(ctx.say("Workers of this process do not respond."))
+        troubles.append(ctx.say("Workers in this process are not responding."))
     if "sweeper" in checks and not checks["sweeper"].ok:
-        troubles.append(ctx.say("The sweeper of this process has missed its last sweeps."))
+        troubles.append(ctx.say("The sweeper in this process has missed its most recent sweeps."))
     return troubles
 
 

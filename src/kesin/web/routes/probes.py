@@ -75,7 +75,7 @@ async def ready(request: Request, response: Response) -> Ready:
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
 def metrics(request: Request, actor: SignedInActor) -> Response:
-    """Prometheus metrics; needs the scope ``metrics``."""
+    """Prometheus metrics; needs the ``metrics`` scope."""
     service = service_of(request)
     service.accounts.require(actor, "metrics", "metrics.read")
     return Response(service.metrics.page(), media_type=CONTENT_TYPE)

@@ -147,7 +147,7 @@ def answer_moves(limits: OciLimits) -> tuple[Move, ...]:
             name="ack_duplicate",
             error="record",
             stamp=SENT,
-            doc="Google has the row, or had it before; its error code is kept.",
+            doc="Google has the row, or already had it; its error code is kept.",
         ),
         moves.retry("PROCESSING", "RETRY", limits.backoff, name="retry_later", when=(holds_claim,)),
         moves.release("PROCESSING", "RETRY"),
@@ -173,7 +173,7 @@ def cap_moves(sources: tuple[str, ...]) -> tuple[Move, ...]:
             claim="drop",
             error=MAX_ATTEMPTS,
             stamp=ENDED,
-            doc="Only after the lease has expired: a last running attempt may finish.",
+            doc="Only after the lease has expired, so that a last running attempt can finish.",
         ),
         moves.recover("PROCESSING", "RETRY"),
         moves.recover_spent("PROCESSING", "FAILED", error=MAX_ATTEMPTS, stamp=ENDED),
@@ -235,7 +235,8 @@ def _worker_moves(limits: OciLimits) -> tuple[Move, ...]:
             claim="drop",
             error=MAX_ATTEMPTS,
             stamp=ENDED,
-            doc="A caller's limit also ends running attempts; a late acknowledgement still counts.",
+            doc="A limit set by the caller also ends running attempts; a late acknowledgement"
+            " still counts.",
         ),
         *answer_moves(limits),
     )

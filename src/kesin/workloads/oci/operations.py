@@ -187,13 +187,12 @@ def _warnings(site: SiteContext, stats: SiteStats) -> Iterable[tuple[str, str]]:
     now = site.queue.now()
     if stats.fails_often:
         share = round(100 * stats.failed_share)
-        yield "FAILED_SHARE_HIGH", Message("%(share)s%% of the finished rows failed", share=share)
+        yield "FAILED_SHARE_HIGH", Message("%(share)s%% of finished rows have failed", share=share)
     if stats.stuck:
         yield "STUCK_PROCESSING", Message("rows past their lease: %(n)s", n=stats.stuck)
     if stats.expiring_soon:
-        n, days = stats.expiring_soon, EXPIRES_SOON_DAYS
-        sentence = "rows that become too old for Google within %(days)s days: %(n)s"
-        yield "EXPIRING_SOON", Message(sentence, n=n, days=days)
+        why = "rows that will become too old for Google within %(days)s days: %(n)s"
+        yield "EXPIRING_SOON", Message(why, n=stats.expiring_soon, days=EXPIRES_SOON_DAYS)
     if site.is_paused:
         yield "PAUSED", "the site or the whole queue is paused"
     if (breaker := stats.breaker).kind:
@@ -222,7 +221,8 @@ def _script_warnings(site: SiteContext, stats: SiteStats, now: int) -> Iterable[
         beat, hours = site.read_metadata(HEARTBEAT) or {}, site.silent_hours
         last = max(int(beat.get("at", 0)), stats.last_ack_at or 0, site.record.created_at)
         if now - last > hours * HOUR_S * SECOND_US:
-            yield "SCRIPT_SILENT", Message("rows wait; no script report for %(n)s hours", n=hours)
+            why = "rows are waiting; no script has reported for %(n)s hours"
+            yield "SCRIPT_SILENT", Message(why, n=hours)
     adjustments = site.context.commands.queues[ADJUSTMENTS].waiting(site.id)
     if "READY" in adjustments.first_created_at:
         yield "ADJUSTMENTS_READY", "adjustments are ready: upload their file to Google Ads"
@@ -322,7 +322,7 @@ def run_action(
 ) -> ActionResult:
     """Act on rows by ids or by filter, on terms of `action_arguments`; ``dry_run`` only counts."""
     if (ids is None) == (where is None):
-        raise Invalid("name the rows by ids or by a filter, not both", code="bad_selection")
+        raise Invalid("specify the rows by id or by filter, not both", code="bad_selection")
     given = action_arguments(site, action, **terms)
     ids = None if ids is None else strip_seals(ids)
     commands, queue = site.context.commands, site.queue.name

@@ -45,7 +45,7 @@ _REFUSALS: Final = {
     "unknown": "this site has no such row",
     "was_claimed": "it has not been exported since its data last changed",
     "state": "it is already %(state)s",
-    "code_not_in": "consent is denied, or the sale was retracted: a retry does not send it",
+    "code_not_in": "consent is denied, or the sale was retracted: a retry will not send it",
 }
 
 
@@ -92,7 +92,7 @@ def require_channel(site: SiteContext) -> None:
     """Raise RequestConflict unless the site is left to a script."""
     if site.channel != "script":
         raise RequestConflict(
-            f"the site {site.id} is on the channel {site.channel!r}: Kesin's worker uploads its "
+            f"the site {site.id} uses the channel {site.channel!r}: Kesin's worker uploads its "
             "rows; stop the script, or move the site back with `kesin site set --channel script`",
             code="wrong_channel",
         )
@@ -128,13 +128,13 @@ def preview_export(site: SiteContext, *, limit: int) -> ExportPreview:
     if site.is_paused:
         warnings.append({"code": "PAUSED", "message": "paused: exports are empty for now"})
     elif is_full:
-        message = Message("%(n)s more rows wait for later exports", n=others)
+        message = Message("%(n)s more rows are waiting for later exports", n=others)
         warnings.append({"code": "MORE_WAIT", "message": message})
     elif others > 0:
-        message = Message("%(n)s more rows wait until their next attempt", n=others)
+        message = Message("%(n)s more rows are waiting for their next attempt", n=others)
         warnings.append({"code": "NOT_DUE", "message": message})
     if site.channel != "script":
-        why = "the site is on the channel %(channel)s: a script receives no rows"
+        why = "the site uses the channel %(channel)s: a script receives no rows"
         message = Message(why, channel=site.channel)
         warnings.append({"code": "WRONG_CHANNEL", "message": message})
     return ExportPreview(_items(site, sendable), skipped, warnings, is_full)

@@ -132,7 +132,7 @@ def _find_problem(name: str, value: Any) -> Message | None:
         why = "%(field)s must be one line of 1…%(most)s characters"
         problem = Message(why, field=name, most=MAX_NAME)
     else:
-        fits, problem = False, Message("%(field)s is not a setting of a site", field=repr(name))
+        fits, problem = False, Message("%(field)s is not a site setting", field=repr(name))
     return None if fits else problem
 
 

@@ -52,7 +52,7 @@ LEASE_S: Final = 120  # renewed during an upload
 POLL_S: Final = 2.0
 _COPYING: Final = ""  # no site: reserved by the thread that copies figures
 _SITE_CHANGED: Final = RowRefused(
-    CIRCUIT_OPEN, "not sent: the site changed meanwhile", Category.TRANSIENT
+    CIRCUIT_OPEN, "not sent: the site has changed in the meantime", Category.TRANSIENT
 )
 _FREE_WAITS: Final = ("too_recent", "quota_wait")  # they cost no attempt, a number of times
 MAX_TWINS: Final = 100  # rows of one click to compare with
@@ -265,7 +265,7 @@ class Uploader:
         result = {name: text for name, text in sent.items() if text}
         if isinstance(outcome, RowAccepted):
             if self._is_twin(site, outcome, job, conversion):
-                why = "another conversion has the same click and the same second: %(problem)s"
+                why = "another conversion has the same click and time, to the second: %(problem)s"
                 message = Message(why, problem=outcome.message)
                 return act("ack_failed", message=message, category=Category.VALIDATION)
             if outcome.code is None:  # Google has it

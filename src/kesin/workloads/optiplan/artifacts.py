@@ -67,7 +67,7 @@ class JobArtifacts:
         for name in names:
             files[name] = _read_file(folder, name)
             if sum(map(len, files.values())) > MAX_DOWNLOAD_BYTES:
-                message = "the files have more than %(most)s bytes: fetch them from the folder"
+                message = "the files exceed %(most)s bytes: fetch them from the folder"
                 raise TooLarge(message, most=MAX_DOWNLOAD_BYTES)
         return files
 
@@ -109,7 +109,7 @@ def check_board_count(plans: Sequence[CuttingPlan]) -> None:
     """Raise OrderProblem if there are more boards than a screen or a printer can show."""
     boards = sum(len(plan.layouts) for plan in plans)
     if boards > MAX_DRAWN_BOARDS:
-        message = "%(n)s different boards are too many for one drawing: request each with ?board="
+        message = "%(n)s board layouts are too many for one drawing: request each with ?board="
         raise _not_found(Message(message, n=boards), boards=boards)
 
 

@@ -87,7 +87,7 @@ class OptiplanDemo(demo.DemoPart):
         if not self._held_job:
             return
         yield demo.TourStop(
-            "A cutting order that waits for you",
+            "A cutting order that is waiting for you",
             f"{pages}/optiplan",
             "Press “Add this customer”, then “Add customer and approve”: it goes to the saw.",
         )

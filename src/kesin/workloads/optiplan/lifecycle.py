@@ -125,7 +125,7 @@ def _claim_moves() -> tuple[Move, ...]:
             action="block",
             sources=("OPTI_RUNNING", "XML_READY"),
             error="record",
-            doc="Waits for something that is unavailable now; the error says what.",
+            doc="Waits for something that is currently unavailable; the error says what.",
         ),
     )
 

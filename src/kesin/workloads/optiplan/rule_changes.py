@@ -23,7 +23,7 @@ def rules_digest(rules: Rules) -> str:
 def check_unchanged(rules: Rules, expected_digest: str) -> None:
     """Raise RequestConflict if the rules are no longer those with the expected digest."""
     if expected_digest != rules_digest(rules):
-        why = "the rules were changed meanwhile: review them again"
+        why = "the rules have changed in the meantime: review them again"
         raise RequestConflict(why, code="rules_changed")
 
 

@@ -65,7 +65,7 @@ def read_order_list(
     if customer_phone is None:
         raise OrderProblem(
             OptiCode.PHONE_REQUIRED,
-            "a list does not name the customer: give the customer's phone number, ?customer_phone=",
+            "a list does not name the customer: give their phone number in ?customer_phone=",
         )
     rules = workshop.rules()
     bands = tuple(band for band in rules.edge_mapping if band != NO_BAND) or defaults.bands
@@ -196,7 +196,7 @@ class OrderService:
             return self._get_job(job_id)
         match outcome.reason:
             case "retries_left":
-                why = "it was retried %(n)s times: fix the cause, then reissue it"
+                why = "it has been retried %(n)s times: fix the cause, then reissue it"
                 raise OrderProblem(OptiCode.RETRY_LIMIT_REACHED, why, n=before.retry_count)
             case "code_not_in":
                 why = Message("a retry would not help: fix the cause, then reissue it")
@@ -329,7 +329,7 @@ class OrderService:
         sees = self.sees_customers(actor)
         is_offset = cursor is not None and cursor.isdecimal() and len(cursor) <= MAX_OFFSET
         if cursor is not None and not (cursor == normalise_phone(cursor) if sees else is_offset):
-            problem = "is not a cursor of this list: leave it out to start again"
+            problem = "is not a cursor for this list: leave it out to start again"
             raise FieldProblem(("cursor",), problem).as_problem()
         skip = 0 if sees else int(cursor or 0)
         following = self.customers.following((cursor or "") if sees else "", skip=skip)

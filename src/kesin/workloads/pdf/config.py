@@ -13,7 +13,7 @@ SHIPPED: Final = Path(__file__).parent / "templates"  # the templates that come 
 
 
 class FailSafePolicy(StrEnum):
-    """The response to a request while no worker can render."""
+    """The response to a request while no worker is running."""
 
     STRICT = "strict"  # 503
     DEGRADE = "degrade"  # the HTML instead

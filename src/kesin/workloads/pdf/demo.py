@@ -38,7 +38,7 @@ class Invoices:
         """Request the next invoice; return the job's id. Raises Unavailable without a worker."""
         response = self._send("POST", "/pdf/jobs", self._body(next(self._numbers)))
         if response.status == _BUSY:
-            raise Unavailable("no worker renders PDFs yet")
+            raise Unavailable("no PDF worker is running yet")
         if not isinstance(response.body, dict) or "job_id" not in response.body:
             raise Problem(f"the response to an invoice was {response.status}")
         return str(response.body["job_id"])

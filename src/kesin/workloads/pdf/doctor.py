@@ -187,5 +187,5 @@ def _check_workers(queue: Queue) -> Iterator[DoctorCheck]:
         detail = f"{worker} makes no progress or no longer reports: end it and start another"
         yield DoctorCheck.result("stuck worker", ok=False, found=detail)
     hint = "" if alive else "; start `kesin serve` or `kesin worker pdf`"
-    detail = f"{alive} alive, {waiting} jobs wait{hint}"
+    detail = f"{alive} alive, {waiting} jobs waiting{hint}"
     yield DoctorCheck.result("workers", ok=bool(alive) or not (waiting or stuck), found=detail)

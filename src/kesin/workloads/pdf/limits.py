@@ -47,5 +47,5 @@ def check_pages(pages: int) -> None:
 
 def _check_size(name: str, size: int, limit: int) -> None:
     if size > limit:
-        why = "%(what)s has %(n)s bytes; at most %(most)s are allowed"
+        why = "%(what)s is %(n)s bytes; at most %(most)s are allowed"
         raise TemplateError(why, details={"bytes": size}, what=name, n=size, most=limit)

@@ -65,7 +65,7 @@ class PdfLinks:
     def require_absolute(self) -> None:
         """Raise a Problem unless links can be sent to others: NoSecretKeys, or Invalid."""
         if self._ring.ids and not self._settings.public_url:
-            why = "links in webhooks need the address of this service: set %(setting)s"
+            why = "links in webhooks need this service's address: set %(setting)s"
             raise invalid_field("link_ttl", why, setting=variable("public_url"))
 
     def create(

@@ -37,7 +37,7 @@ class PdfRenderOptions(Strict, frozen=True):
     timeout: int = Field(60, ge=1, le=600, description="seconds; the service's default if omitted")
     fail_safe: FailSafePolicy = Field(
         FailSafePolicy.STRICT,
-        description="while no worker renders: 503 or the HTML; the service's default if omitted",
+        description="while no worker is running: 503 or the HTML; the service's default if omitted",
     )
     engine: Literal["chromium", "weasyprint"] | None = None
     format: Format | None = Field(None, description="A4 if neither a format nor a size is given")
@@ -128,7 +128,7 @@ class PdfJobRequest(Strict, frozen=True):
     """A request for a PDF from a template with its variables, or from HTML."""
 
     source: HtmlSource | None = Field(
-        None, description="instead of a template; also needs the scope `pdf:html`"
+        None, description="instead of a template; also needs the `pdf:html` scope"
     )
     template_name: TemplateName = Field(None, validate_default=True)
     variables: dict[str, Any] = Field(None, validate_default=True)
@@ -217,7 +217,7 @@ class PdfJobBody(PdfJobResponse):
     download_url: str | None = Field(None, description="only if the job succeeded")
     retry_count: int
     template_name: str = ""
-    template_version: str | None = Field(None, description="template name that pins the version")
+    template_version: str | None = Field(None, description="the template as `name@version`")
     file_name: str | None = None
     pages: int | None = None
     bytes: int | None = None
@@ -226,7 +226,7 @@ class PdfJobBody(PdfJobResponse):
     warnings: list[str] = []
     missing_glyphs: list[str] = Field([], description="characters that no font has")
     conformance: list[str] = Field([], description="the standards that the file conforms to")
-    reproducible: bool = Field(default=True, description="equal requests produce equal bytes")
+    reproducible: bool = Field(default=True, description="identical requests give identical bytes")
     error_message: str | None = None
 
 

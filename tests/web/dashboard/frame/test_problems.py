@@ -56,7 +56,7 @@ UNMET = {
     "{} is not declared with retiring=True": "states are retired on the command line",
     "the state {} of {} holds {}: wait until it is empty or move them out, then"
     " retire it": "likewise",
-    "the result has %(n)s bytes; the limit is %(most)s: store the data elsewhere and return a"
+    "the result is %(n)s bytes; the limit is %(most)s: store the data elsewhere and return a"
     " reference": "results come from handlers",
     "this code was started inside a transaction of another task, thread or process: a transaction"
     " belongs to the task that opened it; finish it first, or make this call there": "for programs",
@@ -72,7 +72,7 @@ UNMET = {
     " give the changed move a new name": "the service would not start",
     "{} is not a queue name: use at most 63 lower-case letters, digits, - and _": "nor then",
     "the {} is {}": "pages enqueue nothing that is no JSON",
-    "the site {} is on the channel {}: Kesin's worker uploads its rows;"
+    "the site {} uses the channel {}: Kesin's worker uploads its rows;"
     " stop the script, or move the site back with `kesin site set --channel script`": "a script"
     " gets it",
     "conversions must be {}, not {}": "a page sends a file",
@@ -103,7 +103,7 @@ UNMET = {
     "within: the queue {} has a clock of its own, and an asynchronous connection takes the"
     " database's time: use queue.enqueue(…, within=…) with a synchronous connection, or open the"
     " queue without clock=…": "for programs",
-    "the payload has %(n)s bytes; within an asynchronous connection the limit is %(most)s, whatever"
+    "the payload is %(n)s bytes; within an asynchronous connection the limit is %(most)s, whatever"
     " the queue's is: use queue.enqueue(…, within=…) with a synchronous connection, or store the"
     " data elsewhere and enqueue a reference": "for programs",
     "within: the connection is in pipeline mode: enqueue outside of it": "for programs",
@@ -228,7 +228,7 @@ def test_the_catalogue_has_no_message_that_nobody_raises():
         ("you have no access to this site", "bu siteye erişiminiz yok"),
         (Message("you have no access to this site"), "bu siteye erişiminiz yok"),
         (Message("there is no site %(site)s", site=repr("x y")), "'x y' kimlikli site yok"),
-        (Message("%(share)s%% of the finished rows failed", share=12),
+        (Message("%(share)s%% of finished rows have failed", share=12),
          "sonuçlanan satırlarda başarısızlık oranı: %12"),
         (Message("%(field)s: %(problem)s", field="a", problem=Message("is missing")), "a: eksik"),
         (Message("every request is refused: %(problem)s", problem=Message("Caller unknown.")),

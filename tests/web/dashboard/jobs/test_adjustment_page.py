@@ -39,7 +39,7 @@ def test_it_says_what_it_waits_for_and_where_the_conversion_is(world: World):
     made = adjusted(world, "returned", type="RETRACT")
     page = read(world, made)
     assert "returned · RETRACT" in page
-    assert "It waits until Google has the conversion." in page
+    assert "It is waiting until Google has the conversion." in page
     assert f'href="/dashboard/jobs/{sale}"' in page
     assert f'href="/dashboard/jobs/{made}"' in read(world, sale)
     script.ack(place(world), [item["id"]], actor="tests")
@@ -47,7 +47,7 @@ def test_it_says_what_it_waits_for_and_where_the_conversion_is(world: World):
     world.clock.advance(3_600)
     build_worker(world.service.workload_context("oci_adjustments"), {}).run_once()
     page = read(world, made)
-    assert "It waits for an operator" in page
+    assert "It is waiting for an operator" in page
     assert "/api/oci/adjustments.csv?siteId=north" in page
 
 

@@ -159,7 +159,7 @@ def test_a_retry_of_bad_data_is_called_futile_on_the_page_and_in_its_dialog(worl
         assert ("It will fail until its data is fixed." in read(world, job_id)) == futile
         sent = {"action": "RETRY_SELECTED", "ids": job_id}
         dialog = world.client.post(f"{CONTROL}/preview", data=sent, headers=world.cookie(name))
-        assert ("It keeps failing until the data is corrected." in dialog.text) == futile
+        assert ("It will keep failing until the data is corrected." in dialog.text) == futile
 
 
 # Orders

@@ -198,7 +198,7 @@ def test_a_long_fold_is_cut_and_says_so(world):
     opened = page[page.index('class="fold repeats"') :].partition("</details>")[0]
     assert opened.count("<li>") == MAX_FOLDED
     hidden = 2 * (MAX_FOLDED - 1) - 1 - MAX_FOLDED
-    assert f"Older lines in the API: {hidden}." in opened
+    assert f"Older lines, available in the API: {hidden}." in opened
 
 
 # Corrections

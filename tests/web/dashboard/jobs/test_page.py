@@ -237,7 +237,7 @@ def test_a_conversion_shows_what_is_sent_and_what_came_back(world):
     job_id = uploaded(world)
     text = read(world, job_id)
     assert "req-7" in text
-    assert "Fetched by the Google Ads script" in text
+    assert "Fetched by the site's Google Ads script" in text
     assert "conversionTime&#34;: &#34;2026-11-14 10:00:00+03:00" in text
     assert "partialFailure" not in text  # which is of the API
     assert "Cj0KCQiA" not in text
@@ -254,7 +254,7 @@ def test_a_row_that_waits_for_the_script_is_not_fetched_and_a_rejected_one_was_n
         "north", queue="oci", payload=CONVERSION, stamps={"conversion_at": queue.now()}
     )
     text = read(world, job_id)
-    assert "Not yet fetched by the Google Ads script" in text
+    assert "Not yet fetched by the site's Google Ads script" in text
     assert "conversionTime&#34;: &#34;2026" in text
     apply_changes(queue, "reject", [Change(job_id, error_code="EXPIRED")], actor="one")
     for channel in ("api", "script"):

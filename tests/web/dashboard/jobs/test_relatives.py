@@ -69,7 +69,7 @@ def test_a_blocked_job_says_what_it_waits_for(shared_world, steps):
     complete(steps, job, '{"rows": 48211}')
     child = steps.enqueue("merge", key="merge", after=first).id
     text = read(shared_world, child)
-    assert section(text, "Next") == "Next Waits for 2 of 3 jobs: page-1 , page-2"
+    assert section(text, "Next") == "Next Waiting for 2 of 3 jobs: page-1 , page-2"
     before = section(text, "Depends on")
     assert before.startswith(f"Depends on page-1 ready {steps.name} page-2 ready")
     assert before.endswith(f"page-0 done {steps.name} {{&#34;rows&#34;: 48211}}")
@@ -86,7 +86,7 @@ def test_a_sentence_names_three_jobs_and_the_panel_all(shared_world, steps):
     first = [steps.enqueue(n, key=f"page-{n}").id for n in range(5)]
     text = read(shared_world, steps.enqueue(9, after=first).id)
     said = section(text, "Next")
-    assert said == "Next Waits for 5 of 5 jobs: page-0 , page-1 , page-2 …"
+    assert said == "Next Waiting for 5 of 5 jobs: page-0 , page-1 , page-2 …"
     assert "page-4" in section(text, "Depends on")
 
 
@@ -94,10 +94,10 @@ def test_a_job_that_waits_for_more_than_are_listed_says_so(shared_world, steps, 
     monkeypatch.setattr(companions, "MAX_RELATIVES", 2)
     first = [steps.enqueue(n, key=f"page-{n}").id for n in range(4)]
     child = steps.enqueue(9, after=first).id
-    assert "Waits for 2+ of 2+ jobs:" in section(read(shared_world, child), "Next")
+    assert "Waiting for 2+ of 2+ jobs:" in section(read(shared_world, child), "Next")
     for job in steps.claim("one", limit=3):
         complete(steps, job)
-    assert "Waits for 1 of 2+ jobs: page-3" in section(read(shared_world, child), "Next")
+    assert "Waiting for 1 of 2+ jobs: page-3" in section(read(shared_world, child), "Next")
 
 
 def test_jobs_of_other_sites_are_counted_and_not_named(shared_world, steps):
@@ -105,7 +105,7 @@ def test_jobs_of_other_sites_are_counted_and_not_named(shared_world, steps):
     hidden = steps.enqueue(1, tenant="south", key="secret-page").id
     child = steps.enqueue(2, tenant="north", after=[hidden]).id
     text = read(shared_world, child, "ece")
-    assert section(text, "Next") == "Next Waits for jobs that you do not have permission to see."
+    assert section(text, "Next") == "Next Waiting for jobs that you do not have permission to see."
     assert section(text, "Depends on").endswith("you have no access to them: 1")
     assert hidden not in text
     assert "secret-page" not in text
@@ -148,10 +148,10 @@ def test_long_results_are_cut_and_private_ones_masked(shared_world, steps):
 def test_a_due_job_waits_for_one_of_the_slots(shared_world, open_queue):
     queue = open_queue(concurrency=2)
     ids = [queue.enqueue(n).id for n in range(3)]
-    assert "waits for one of" not in read(shared_world, ids[2])
+    assert "waiting for one of" not in read(shared_world, ids[2])
     queue.claim("one", limit=3)
     said = section(read(shared_world, ids[2]), "Next")
-    assert said == "Next It is due and waits for one of 2 slots of running: all are in use."
+    assert said == "Next It is due and is waiting for one of 2 slots of running: all are in use."
     later = queue.enqueue(4, run_at=queue.now() + 60 * SECOND_US).id
     assert "Starts automatically at" in section(read(shared_world, later), "Next")
 
@@ -172,7 +172,7 @@ def test_that_others_use_all_slots_is_not_told(shared_world, open_queue):
     queue.enqueue(1, tenant="south")
     queue.claim("one")
     job_id = queue.enqueue(2, tenant="north").id
-    assert "the next free worker takes it" in section(read(shared_world, job_id, "ece"), "Next")
+    assert "the next free worker will take it" in section(read(shared_world, job_id, "ece"), "Next")
     assert "one job at a time" in section(read(shared_world, job_id), "Next")
 
 

@@ -369,21 +369,21 @@ def test_an_open_breaker_is_told_with_what_to_do(control):
     [row] = control.rows(1)
     headers = control.world.cookie("can")
     text = control.world.client.get(f"/dashboard/jobs/{row}", headers=headers).text
-    assert "uploads of its site are suspended" in text
+    assert "uploads for its site are suspended" in text
     headers["accept-language"] = "tr"
     turkish = control.world.client.get(PAGE, headers=headers).text
     assert "devre kesici açık (INVALID_GRANT)" in turkish
-    assert "the next free worker takes it" not in text
+    assert "the next free worker will take it" not in text
     close_breaker(control.site())
     text = control.world.client.get(f"/dashboard/jobs/{row}", headers=headers).text
-    assert "uploads of its site are suspended" not in text
+    assert "uploads for its site are suspended" not in text
 
 
 def test_a_due_row_of_a_script_waits_for_its_next_run_and_for_no_worker(control):
     control.post("/settings", "ayse", data={"channel": "script"})
     [row] = control.rows(1)
     page = control.world.client.get(f"/dashboard/jobs/{row}", headers=control._as("can")).text
-    assert "the next run of the site&#39;s script takes it" in page
+    assert "the next run of the site&#39;s script will take it" in page
 
 
 def test_no_page_shows_a_phone_that_a_message_holds(control):

@@ -50,12 +50,12 @@ def test_rules_are_typed_shown_and_then_written(shop):
         (one, re.sub("<.+?>", "", old), re.sub("<.+?>", "", new)) for one, old, new in rows
     ] == [
         ("Kerf", "4 mm", "3.5 mm"),
-        ("Trim of boards of 18 mm", "10 mm", "12 mm"),
+        ("Trim of 18 mm boards", "10 mm", "12 mm"),
         ("Band 040", "0.4 mm", "not set"),
         ("Maximum retries", "3", "2"),
     ]
     answer = saved(shop, shown)
-    assert "next start" in get(shop, answer.headers["location"].removeprefix(PAGE)).text
+    assert "the next time" in get(shop, answer.headers["location"].removeprefix(PAGE)).text
     now = in_force(shop)
     assert (now["kerf_mm"], now["trimByThickness"]["18"], now["retry_count_max"]) == (3.5, 12, 2)
     assert now["edgeMapping"] == {"Bant Yok": None, "1mm": 1, "2mm": 2}
@@ -123,7 +123,7 @@ def test_an_edit_of_rules_that_changed_meanwhile_is_refused(shop):
     assert saved(shop, theirs).status_code == 303
     for late in (saved(shop, ours), post(shop, "/rules", data=typed | {"v/kerf_mm": "5"})):
         assert late.status_code == 409
-        assert "the rules were changed meanwhile" in late.text
+        assert "the rules have changed in the meantime" in late.text
     assert in_force(shop)["kerf_mm"] == 6
     again = post(shop, "/rules", data=hidden(late.text))
     assert "6 mm" in again.text

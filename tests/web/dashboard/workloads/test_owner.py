@@ -64,7 +64,7 @@ def test_the_customer_is_added_and_the_order_approved_in_one_step(shop):
     phone = "0532 401 00 01"
     job = held_order(shop.service, customer_phone=phone, customer_snapshot_name="Işıl")
     page = page_of(shop, job)
-    assert "This order waits for you" in page
+    assert "This order is waiting for you" in page
     assert "Why it stopped" not in page  # the card says it, once
     assert page.count("No customer has the phone number of this order") == 1
     lines = shop.said(lambda: save(shop, job, phone, approve="1"))
@@ -137,7 +137,7 @@ def test_who_has_one_right_gets_one_button(shop):
     assert "Add customer only" in program
     viewed = page_of(shop, job, "ece")
     assert "Add customer" not in viewed
-    assert "This order waits for an operator" in viewed
+    assert "This order is waiting for an operator" in viewed
     for who, status in ((one, 403), ("ece", 403)):
         assert save(shop, job, phone, who, approve="1").status_code == status
     assert (shop.state(job), customer(shop, phone)) == ("HOLD", None)
@@ -164,7 +164,7 @@ def test_a_failed_order_waits_with_what_happened_and_what_helps(shop):
     assert "FAILED" in card
     assert f'class="button first" hx-get="/dashboard/optiplan/orders/{job}/retry"' in card
     assert "<strong>" in card
-    assert "This order waits for you" in page_of(shop, job)
+    assert "This order is waiting for you" in page_of(shop, job)
     assert failed_now(service.queue) == [job]
     service.queue.act("reissue", actor="tests", ids=[job])
     assert failed_now(service.queue) == []  # the new revision is counted, where it fails too
@@ -232,5 +232,5 @@ def test_an_order_between_two_looks_says_what_it_waits_for(world):
     assert world.state(job) == "XML_READY"
     work(world)  # the saw has not taken its files
     text = re.sub(r"<[^>]+>|\s+", " ", page_of(world, job))
-    assert re.search(r"It waits for: +the saw to take its files\. +Checked again at", text)
+    assert re.search(r"It is waiting for: +the saw to take its files\. +Checked again at", text)
     assert "Retries automatically" not in text

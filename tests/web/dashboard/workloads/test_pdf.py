@@ -204,7 +204,7 @@ def test_an_admin_without_pdfs_is_told_how_many_all_users_have(pdf):
     jobs.create_job("invoice", {"variables": {"number": "of another"}}, owner="ayse")
     mine = get(pdf, "?part=jobs", who="cem").text
     number = jobs.queue.stats().total
-    link = f'<a href="{PAGE}?everybody=1#pdf-jobs">PDFs of all users: {number}</a>'
+    link = f"{PAGE}?everybody=1#pdf-jobs\">All users' PDFs: {number}</a>"
     assert "You have no PDFs" in mine
     assert link in mine
     assert "No PDFs yet" not in mine

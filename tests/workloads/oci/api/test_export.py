@@ -157,7 +157,7 @@ def test_a_preview_says_why_each_row_would_be_left_out_and_leaves_it(site: OwnSi
 def test_a_preview_says_how_many_rows_wait_beyond_it(site: OwnSite):
     site.enqueue(3)
     body = ok(site.request_export(limit=2))
-    expected = {"code": "MORE_WAIT", "message": "1 more rows wait for later exports"}
+    expected = {"code": "MORE_WAIT", "message": "1 more rows are waiting for later exports"}
     assert body["warnings"] == [expected]
     assert body["counts"] == {"queued": 2, "skipped": 0, "atLeast": True}
     whole = ok(site.request_export(limit=3))

@@ -120,7 +120,7 @@ def test_refusals_of_the_server_say_what_to_do(server, service):
         ScriptSimulator(
             over_http(server.base_url, "no-key"), server.site_id, rng=random.Random(1)
         ).run()
-    with pytest.raises(Problem, match=r"returned 403: .*oci:script for this site"):
+    with pytest.raises(Problem, match=r"returned 403: .*oci:script scope for this site"):
         ScriptSimulator(
             over_http(server.base_url, server.key), stranger.site_id, rng=random.Random(1)
         ).run()

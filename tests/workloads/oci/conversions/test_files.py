@@ -304,7 +304,7 @@ def test_a_hostile_file_is_refused_or_read_in_time_that_grows_with_it(data, outc
 
 def test_an_open_quote_is_named_by_the_line_that_opens_it():
     error = problem(f'{HEADER}\n{line()}\n"two\nlines";x\nsale-3;"open\nsale-4;x\n')
-    assert error.message == "line 5 is not CSV: a quote is opened and never closed"
+    assert error.message == "line 5 is not valid CSV: a quote is opened but never closed"
 
 
 # The preview

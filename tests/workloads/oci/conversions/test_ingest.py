@@ -251,7 +251,7 @@ def test_a_row_marked_failed_before_its_claim_takes_new_values_once_it_is_requeu
     row = site.row(1, conversionValue=11)
     [result] = site.post([row])
     assert (result["result"], "conversionValue" in result["differs"]) == ("duplicate", True)
-    assert "after RETRY_SELECTED it accepts new values" in result["message"]
+    assert "after RETRY_SELECTED it will accept new values" in result["message"]
     site.act("RETRY_SELECTED", [job_id])
     assert outcomes(site.post([row])) == ["corrected"]
     assert site.job(job_id).payload["conversionValue"] == 11

@@ -212,7 +212,7 @@ def test_rules_that_are_hardly_meant_are_answered_with_warnings(own_floor: Floor
     who = own_floor.cookie(own_floor.person("boss", "admin"))
     page = own_floor.client.get("/dashboard/optiplan/rules", headers=who).text
     assert "cm_to_mm_multiplier is 1: " in page
-    assert "boards of 18 mm lose 900 mm on each side" in page
+    assert "18 mm boards lose 900 mm on each side" in page
 
 
 def test_the_paths_are_reported(floor: Floor):

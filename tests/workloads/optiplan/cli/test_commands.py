@@ -297,4 +297,5 @@ def test_the_doctor_names_blocked_orders(optiplan: Kesin, xlsx: Path):
         service.workshop.paths().export_folder.rmdir()
         worker.drain()
     found = wrong(optiplan)
-    assert found["orders"].startswith(f"{job_id} waits in OPTI_RUNNING: E_EXPORT_DIR_UNWRITABLE, ")
+    waiting = f"{job_id} is waiting in OPTI_RUNNING: E_EXPORT_DIR_UNWRITABLE, "
+    assert found["orders"].startswith(waiting)

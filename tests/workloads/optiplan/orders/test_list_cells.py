@@ -34,8 +34,8 @@ def test_numbers_as_people_write_them(cell: Any, number: str):
 @pytest.mark.parametrize(
     ("cell", "expected"),
     [
-        ("1.960", "may be 1960 or 1.960"),
-        ("1,960", "may be 1960 or 1.960"),
+        ("1.960", "could mean 1960 or 1.960"),
+        ("1,960", "could mean 1960 or 1.960"),
         ("", "is empty"),
         (None, "is empty"),
         ("72O", "must be a number, got '72O'"),

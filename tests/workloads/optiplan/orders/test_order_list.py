@@ -158,7 +158,7 @@ def test_a_problem_reads_as_a_sentence_and_as_json():
 
 def test_a_thousands_point_is_not_guessed():
     data = csv_of([*HEAD, ["", "1.960", "580", "2"]]).encode()
-    with pytest.raises(BadOrderList, match=r"may be 1960 or 1\.960"):
+    with pytest.raises(BadOrderList, match=r"could mean 1960 or 1\.960"):
         read_order_file("x.csv", data, order_id="S", customer_phone="", defaults=ListDefaults())
 
 

@@ -63,10 +63,13 @@ def test_formulas_are_read_as_what_they_gave():
 @pytest.mark.parametrize(
     ("cell", "expected"),
     [
-        ('<c r="G2"><f>1+1</f></c>', "the formula in G2 was never calculated"),
-        ('<c r="G2"><f>1+1</f><v/></c>', "the formula in G2 was never calculated"),
-        ('<c r="G2"><f>1+1</f><v></v></c>', "the formula in G2 was never calculated"),
-        ('<c s="1" r="G2"><f t="shared" si="0"/></c>', "the formula in G2 was never calculated"),
+        ('<c r="G2"><f>1+1</f></c>', "the formula in G2 has never been calculated"),
+        ('<c r="G2"><f>1+1</f><v/></c>', "the formula in G2 has never been calculated"),
+        ('<c r="G2"><f>1+1</f><v></v></c>', "the formula in G2 has never been calculated"),
+        (
+            '<c s="1" r="G2"><f t="shared" si="0"/></c>',
+            "the formula in G2 has never been calculated",
+        ),
         ('<c r="G2" t="e"><v>#REF!</v></c>', "the cell G2 contains an error"),
         ("<c t='e' r='G2'><f>A1/0</f><v>#DIV/0!</v></c>", "the cell G2 contains an error"),
     ],

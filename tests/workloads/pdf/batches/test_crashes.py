@@ -52,7 +52,7 @@ def test_a_batch_whose_storage_stays_down_fails_and_cancels_its_rows(bindery):
         bindery.clock.advance(150)
     batch = bindery.get(batch_id)
     assert (batch["status"], batch["error_code"]) == ("failed", "STORAGE_DOWN")
-    assert batch["error_message"] == "The storage does not respond, so its contents are unknown."
+    assert batch["error_message"] == "The storage is not responding, so its contents are unknown."
     assert "in the middle" not in bindery.download(batch_id).text  # it may name folders or hosts
     assert bindery.pdf.peek(limit=10) == []
     assert not bindery.metadata_names()

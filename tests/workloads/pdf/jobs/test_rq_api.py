@@ -27,7 +27,7 @@ from tests.workloads.pdf.templating.test_library import PAGE, write
 
 PDF_QUEUES = [workload.name for workload in built_in() if workload.in_redis]
 
-AWAY = "its store does not respond"
+AWAY = "its store is not responding"
 
 
 @pytest.fixture(scope="module")

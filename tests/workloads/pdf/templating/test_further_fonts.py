@@ -102,7 +102,7 @@ def test_what_is_no_file_is_refused(folder: Path):
     (folder / "serif-regular.woff2").symlink_to(folder / "nowhere")
     assert EXPECTED in refusal(folder).message
     (folder / "serif-regular.woff2").unlink()
-    os.mkfifo(folder / "serif-regular.woff2")  # reading it would wait for ever
+    os.mkfifo(folder / "serif-regular.woff2")  # reading it would wait forever
     assert EXPECTED in refusal(folder).message
 
 

@@ -131,7 +131,7 @@ def test_a_public_name_that_leads_inside_is_refused(claimed, names):
         names.answers = [addresses]
         result = deliver_to(claimed, f"https://{NAME}/x")  # though the list spells it out
         assert (result.code, names.called) == ("HOOK_REFUSED", [])
-        assert translate(catalogue(), result.message) == "adres herkese açık değil"
+        assert translate(catalogue(), result.message) == "adres, internete açık bir adres değil"
 
 
 def test_a_name_is_resolved_once(claimed, names):

@@ -189,7 +189,7 @@ class PageContext:
         return self.commands.visible_sites(self.actor, queue.name) is None
 
     def say(self, sentence: str, **values: Any) -> str:
-        """A sentence of the dashboard in the user's language."""
+        """A sentence from the dashboard in the user's language."""
         text = self.catalogue.gettext(sentence)
         return text % values if values else text
 
@@ -201,7 +201,7 @@ class PageContext:
         return self.commands.visible_stats(self.actor, read[queue.name], site=site or None)
 
     def totals(self, queue: Queue, *, oldest: bool = False) -> QueueStats:
-        """Like `stats` without tenants, and cheaper; users with some sites get only theirs."""
+        """Like `stats` without tenants, and cheaper; counts only sites that the user may see."""
         read: dict[str, QueueStats] = self.request.scope.setdefault("kesin.stats", {})
         if queue.name in read or not self.sees_all(queue):
             return self.stats(queue)

@@ -38,7 +38,7 @@ LABELS: Final[dict[str, tuple[str, str, str]]] = {
 OPTIONS: Final = {"clearErrors": "Clear the last error"}
 DESTRUCTIVE: Final = frozenset({"MARK_FAILED", "cancel"})
 DISMISSAL: Final = (
-    "A dismissed job stays in the list and needs no more action. A retry is still possible."
+    "A dismissed job stays in the list and needs no further action. A retry is still possible."
 )
 REASONS: Final[dict[str, str]] = {
     "unclaimed": "a worker is working on it",
@@ -52,7 +52,7 @@ REASONS: Final[dict[str, str]] = {
     "duplicate": "another job has its key",
     "busy": "all slots are in use",
     "unknown": "there is no such job, or you have no access to it",
-    "stale": "it changed meanwhile",
+    "stale": "it has since changed",
 }
 
 
@@ -156,7 +156,7 @@ def read_action(
     action = first_value(fields, "call")
     if action not in _moving_actions(ctx, queue):
         raise Invalid(
-            "%(call)s is not an operator action of %(queue)s",
+            "%(call)s is not an operator action for %(queue)s",
             code="unknown_call",
             call=repr(action),
             queue=queue.name,

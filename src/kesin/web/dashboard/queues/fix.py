@@ -99,7 +99,7 @@ def fix(
 def _opened(ctx: PageContext, name: str) -> Queue:
     queue = ctx.commands.queue(ctx.actor, name, "operate", "correct")
     if not any(offers_fix(ctx, queue, state) for state in failure_states(queue.lifecycle)):
-        problem = "the jobs of %(queue)s cannot be corrected here: use its page, API or command"
+        problem = "the jobs in %(queue)s cannot be corrected here: use its page, API or command"
         raise Invalid(problem, code="needs_workload", queue=repr(name))
     return queue
 

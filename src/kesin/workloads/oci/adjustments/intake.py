@@ -155,7 +155,7 @@ def _parse(row: ParsedRow) -> dict[str, Any]:
         raise Unsendable("INVALID_TYPE", "type", "type must be RETRACT or RESTATE")
     unwanted = next((name for name in ("value", "currency") if name in given), None)
     if kind == "RETRACT" and unwanted:
-        raise Unsendable("VALUE_NOT_ALLOWED", unwanted, "RETRACT accepts no value and no currency")
+        raise Unsendable("VALUE_NOT_ALLOWED", unwanted, "RETRACT takes no value or currency")
     if kind == "RESTATE" and "value" not in given:
         raise Unsendable("VALUE_MISSING", "value", "RESTATE needs the new value")
     if "currency" in given:
@@ -189,7 +189,7 @@ def restatement(job: Job, new: Conversion, changed: Sequence[str], number: int) 
     """The adjustment of this number, with a new value of a conversion that Google took."""
     for name in changed:
         if name not in ("conversionValue", "conversionCurrency"):
-            why = "Google accepts a new value or currency of a known sale, but no new %(field)s"
+            why = "Google accepts a new value or currency for a known sale, but no new %(field)s"
             raise Unsendable("NOT_ADJUSTABLE", name, why, field=name)
     digest = hashlib.sha256(f"{job.id} {number} {new.value} {new.currency}".encode()).hexdigest()
     row = {"externalId": new.external_id, "adjustmentId": f"fix-{digest[:16]}", "type": "RESTATE"}

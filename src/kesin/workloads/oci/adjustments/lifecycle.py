@@ -13,7 +13,7 @@ from kesin.workloads.oci.google.classify import ADJUSTMENT_CODES
 QUEUE: Final = "oci_adjustments"
 WINDOW_S: Final = 54 * DAY_S  # later, Google adjusts no conversion
 TOO_LATE: Final = (
-    "the sale is older than 54 days, and Google no longer adjusts it: correct your own figures"
+    "the sale is older than 54 days, and Google will no longer adjust it: correct your own figures"
 )
 EXPIRED: Final = Fixed("CONVERSION_EXPIRED", Category.VALIDATION, TOO_LATE)
 SENDABLE: Final = ("READY", "RETRY")
@@ -29,7 +29,7 @@ def adjustment_lifecycle(limits: lifecycle.OciLimits | None = None) -> Lifecycle
     limits = limits or lifecycle.OciLimits()
     return Lifecycle(
         name=QUEUE,
-        doc="Adjustments: each waits for its conversion, then for earlier adjustments of it.",
+        doc="Adjustments: each waits for its conversion, then for any earlier adjustments to it.",
         max_attempts=limits.max_attempts_script,
         lease_seconds=limits.lease_seconds,
         stamps=("conversion_at", "uploaded_at", "failed_at"),
@@ -46,7 +46,7 @@ def adjustment_lifecycle(limits: lifecycle.OciLimits | None = None) -> Lifecycle
                 "READY",
                 by=("worker",),
                 run_at="now",
-                doc="Google has the conversion, and no other adjustment of it is in progress.",
+                doc="Google has the conversion, and no other adjustment to it is in progress.",
             ),
             Move(
                 "settle",
@@ -55,7 +55,7 @@ def adjustment_lifecycle(limits: lifecycle.OciLimits | None = None) -> Lifecycle
                 by=("worker",),
                 result="record",
                 stamp=("finished_at",),
-                doc="The conversion was never claimed: it changed in Kesin, and nothing is sent.",
+                doc="The conversion was never claimed: Kesin changed it, and nothing is sent.",
             ),
             moves.claim(SENDABLE, "PROCESSING"),
             lifecycle.reject_move(OPEN),

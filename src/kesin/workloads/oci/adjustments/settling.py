@@ -32,7 +32,7 @@ _NO_RETRACTION: Final = (
     "the Data Manager API has no retraction: retract the sale in Google Ads itself (RESTATE with "
     "the value 0 has not been tried)"
 )
-_REFUSED: Final = "consent is denied, so no new value is sent: RETRACT is possible"
+_REFUSED: Final = "consent is denied, so no new value will be sent: RETRACT is possible"
 # What happens to a conversion that was never claimed, by its move.
 _LOCAL: Final = {"corrected": "correct", "retracted": "retract"}
 _MOVES: Final = {"corrected": "settle", "retracted": "settle", "ready": "ready"}
@@ -89,7 +89,7 @@ def rules_of(site: SiteContext, conversion: Job) -> RowDefaults:
 def check_unadjusted(site: SiteContext, conversion: Job) -> None:
     """Raise Unsendable if an adjustment of the conversion was sent, or may be."""
     if any(map(_may_arrive, siblings(site, [conversion.id])[conversion.id].values())):
-        why = "it has an adjustment, so it is not sent again: adjust it again"
+        why = "it has an adjustment, so it will not be sent again: adjust it again"
         raise Unsendable("ADJUSTED", "externalId", why)
 
 

@@ -85,8 +85,8 @@ def add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
     def manager_sites(actor: SignedInActor, *, starts: bool = False) -> list[schemas.ManagedSite]:
         """The sites for a manager script: at most 50, the least recently served first.
 
-        Returns the sites on `script` with a `customer_id` that the key has access to. With
-        ``starts``, they come last in the next run, even if this run ends before it serves them.
+        Returns the sites on the `script` channel with a `customer_id` that the key has access to.
+        With ``starts``, they come last in the next run, even if this one ends before serving them.
         """
         context.commands.accounts.require(actor, "oci:script", "oci.manager", queue="oci")
         made, sites = schemas.ManagedSite, script.managed_sites(context, actor, starts=starts)
@@ -154,8 +154,7 @@ def add_action_routes(router: APIRouter, batch_router: APIRouter, context: Workl
         else:
             criteria = None if body.filter is None else body.filter.model_dump()
             if body.all != (criteria is not None and not any(criteria.values())):
-                why = "an empty filter matches every row of the site: it needs all: true, which "
-                why += "nothing else accepts"
+                why = "only an empty filter (all rows of the site) needs and accepts all: true"
                 raise Invalid(why, code="bad_selection", details={"field": "all"})
             where = None if criteria is None else operations.build_filter(site, criteria)
             terms: dict[str, Any] = {"code": body.error_code, "category": body.error_category}
@@ -191,7 +190,7 @@ def add_action_routes(router: APIRouter, batch_router: APIRouter, context: Workl
 def add_site_routes(router: APIRouter, context: WorkloadContext) -> None:
     @router.put("/api/oci/credentials")
     def put_credentials(actor: SignedInActor, body: schemas.CredentialsBody) -> schemas.Ok:
-        """Seal and store a site's credentials, and close the breaker; they are never returned."""
+        """Seal and store a site's credentials, which are never returned, and close the breaker."""
         site = require_site(context, actor, body.site_id, "admin", action="oci.credentials")
         seal_credentials(site, actor, body.credentials)
         return schemas.Ok()

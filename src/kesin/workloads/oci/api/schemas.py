@@ -116,7 +116,7 @@ class Counts(CamelCaseModel):
     queued: int
     skipped: int
     at_least: bool = Field(
-        default=False, description="more rows wait than fit in one export; omitted if false"
+        default=False, description="more rows are waiting than fit in one export; omitted if false"
     )
 
 

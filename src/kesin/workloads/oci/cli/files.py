@@ -30,16 +30,16 @@ MAX_LISTED_REJECTS: Final = 20  # rejected rows listed on the terminal
 RESULTS: Final[tuple[IngestOutcome, ...]] = ("queued", "duplicate", "corrected", "rejected")
 REJECT_FIELDS: Final = ("external_id", "code", "field", "message")  # of a rejected row, as JSON
 _RERUN_HINT: Final = "fix the file and run the command again; finished rows stay as they are"
-_NO_RERUN_HINT: Final = "fix the file and remove the finished rows, or they are sent again"
+_NO_RERUN_HINT: Final = "fix the file and remove the finished rows, or they will be sent again"
 
 FileArgument = Annotated[str, argument("FILE", "A CSV, NDJSON or JSON file; - for standard input.")]
 FormatOption = Annotated[
     FileFormat | None,
-    option("csv|ndjson|json", "The format, if the file name does not tell.", "--format"),
+    option("csv|ndjson|json", "The format, if the file name does not show it.", "--format"),
 ]
 _IGNORED: Final = "CSV columns to ignore, separated by commas; repeatable."
 IgnoreColumnsOption = Annotated[list[str] | None, option("NAMES", _IGNORED, "--ignore-columns")]
-_TAKEN: Final = "Google accepted the rows: restate their values instead of sending them again."
+_TAKEN: Final = "Assume that Google accepted the rows: restate values, do not send rows again."
 ProcessRows = Callable[[SiteContext, Sequence[ParsedRow]], list[IngestResult]]
 
 
@@ -105,7 +105,7 @@ def enqueue_fix(
     ignore_columns: IgnoreColumnsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Correct conversions from a file, even uploaded ones.
+    """Correct conversions, even uploaded ones, from a file.
 
     Each row has an externalId and the fields to change. A COMPLETED row, or a row that Google later
     refused, is sent as a new revision with its own orderId, and the old row is kept. A row that
@@ -239,8 +239,8 @@ def export_dead_letters(
     """Write a site's FAILED conversions as CSV.
 
     Each row includes advice. Correct the file and import it again to queue the rows. Spreadsheets
-    interpret no cell as a formula. With --json, rows are written as JSON, one per line; with both
-    --json and -o, the file contains CSV and the printed summary is JSON.
+    do not interpret any cell as a formula. With --json, rows are written as JSON, one per line;
+    with both --json and -o, the file contains CSV and the printed summary is JSON.
     """
     with open_site(site, "oci.dead_letters") as found:
         found.note(local_operator(), "oci.dead_letters", {"revealed": True})

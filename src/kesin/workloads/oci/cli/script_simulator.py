@@ -45,7 +45,7 @@ _FAULTS: Final = {
 _FAULT_FIELDS: Final = ("orderId", "gclid", "wbraid", "gbraid", "conversionName", "conversionValue")
 _HINTS: Final = {
     401: "the key is wrong, expired or revoked",
-    403: "the key needs the scope oci:script for this site",
+    403: "the key needs the oci:script scope for this site",
     404: "is this the address of `kesin serve`, and is the site's name right?",
     429: "KESIN_RATE_PER_S limits requests: wait a little",
 }

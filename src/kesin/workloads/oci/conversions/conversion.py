@@ -330,7 +330,7 @@ def _parse_consent(row: Row, defaults: RowDefaults) -> tuple[str, str]:
     said = user_data or defaults.consent, personalization or defaults.consent
     if defaults.consent_required and not all(said) and said[0] != "denied":
         name = CONSENT_FIELDS[said.index("")]
-        why = "%(field)s is missing, and the site accepts no row without consent"
+        why = "%(field)s is missing, and the site does not accept rows without consent"
         raise Unsendable("CONSENT_MISSING", name, why, field=name)
     return said
 
@@ -357,7 +357,7 @@ def _check_age(at: datetime, now_us: int, lookback_days: int | None = None) -> N
 def _refuse_braid(action: ConversionAction | None, clicks: Mapping[ClickKind, str]) -> None:
     kind = next((kind for kind in CLICK_KINDS if clicks[kind]), "gclid")
     if action and action.counting == "ONE_PER_CLICK" and kind != "gclid":
-        why = "%(name)s counts one conversion per click and so accepts no %(field)s: send a gclid"
+        why = "%(name)s counts one conversion per click and cannot accept %(field)s: send a gclid"
         raise Unsendable(ONE_PER_CLICK_BRAID, kind, why, name=repr(action.name), field=kind)
 
 
@@ -389,8 +389,8 @@ def _parse_name(given: Any, defaults: RowDefaults) -> str:
     if defaults.only_name == "":
         code = "UNKNOWN_CONVERSION_NAME" if given else "MISSING_CONVERSION_NAME"
         why = (
-            "the site uploads to one conversion action and has no name for it: an admin sets it in "
-            "the settings of the site"
+            "the site uploads to one conversion action and has no name for it: an admin must set "
+            "it in the site's settings"
         )
         raise Unsendable(code, "conversionName", why)
     if not (value := given or defaults.name):
@@ -402,7 +402,7 @@ def _parse_name(given: Any, defaults: RowDefaults) -> str:
     if defaults.actions and text not in defaults.actions:
         names = [*map(repr, sorted(defaults.actions))]
         more = ["…"] if len(names) > MAX_LISTED_NAMES else []
-        why = "conversionName is not a conversion action of the site: it has %(names)s"
+        why = "conversionName is not one of the site's conversion actions: %(names)s"
         listed = ", ".join([*names[:MAX_LISTED_NAMES], *more])
         raise Unsendable("UNKNOWN_CONVERSION_NAME", "conversionName", why, names=listed)
     if text != (only := defaults.only_name or text):

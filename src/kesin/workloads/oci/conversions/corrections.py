@@ -129,7 +129,7 @@ class _FixBatch:
                 return
             settling.check_unadjusted(self.site, job)
             if new.revision >= MAX_REVISION:
-                raise Unsendable("INVALID_REVISION", "revision", "it was sent too many times")
+                raise Unsendable("INVALID_REVISION", "revision", "it has been sent too many times")
             next_revision = {**new.payload(), "revision": new.revision + 1}
             self.revisions[job.id] = (index, Conversion.parse(next_revision, defaults))
 

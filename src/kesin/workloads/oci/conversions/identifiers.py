@@ -130,7 +130,7 @@ def hash_phone(value: Any, country: str) -> bytes:
     else:
         number = _national(digits, country)
     if number is None:
-        why = Message("phone must be a full number with +, or a number of the site's phone_country")
+        why = Message("phone must be a full number with +, or a number in the site's phone_country")
         raise Unsendable("INVALID_PHONE", "phone", why)
     return sha256(f"+{number}".encode()).digest()
 

@@ -54,21 +54,21 @@ _PREVIEWED: Final = 10
 _ROW_IDS: Final = ("externalId", "adjustmentId")
 MAX_AUDITED_ROWS: Final = 100  # named in the audit line of a call; each row's event has its own
 _NOT_TAKEN: Final = (
-    "the stored row differs in %(fields)s and is kept: only a row that waits for its first claim, "
-    "or FAILED because of its data, accepts new values"
+    "the stored row differs in %(fields)s and is kept: only a row that is waiting for its "
+    "first claim, or is FAILED because of its data, accepts new values"
 )
 _REFUSED: Final = (
     "the stored row differs in %(fields)s and is kept: its consent is denied, and only a row with "
     "granted consent changes that"
 )
-_STOPPED: Final = "%(problem)s; the sale with this externalId is not sent: its consent is denied"
+_STOPPED: Final = "%(problem)s; the sale with this externalId cannot be sent: its consent is denied"
 _RETRACTED: Final = (
     "the stored row differs in %(fields)s and is kept: it was retracted; to report the sale "
     "again, use another externalId"
 )
 _MARKED_FAILED: Final = (
     "the stored row differs in %(fields)s and is kept: an operator marked it FAILED before its "
-    "first claim; after RETRY_SELECTED it accepts new values"
+    "first claim; after RETRY_SELECTED it will accept new values"
 )
 
 

@@ -205,7 +205,7 @@ class CsvFile:
                 if cells == [_END]:
                     return
                 if cells and cells[-1].endswith(_END):
-                    raise csv.Error(Message("a quote is opened and never closed"))  # noqa: TRY301
+                    raise csv.Error(Message("a quote is opened but never closed"))  # noqa: TRY301
                 line, end = end + 1, skipped + rows.line_num
                 if not any(map(str.strip, cells)):
                     continue
@@ -214,7 +214,7 @@ class CsvFile:
                 else:
                     self._read_header(cells)
         except csv.Error as problem:
-            why = "line %(n)s is not CSV: %(problem)s"
+            why = "line %(n)s is not valid CSV: %(problem)s"
             raise Problem(why, code="not_csv", n=end + 1, problem=problem) from None
 
     def _read_header(self, cells: list[str]) -> None:
@@ -224,7 +224,7 @@ class CsvFile:
             fields[names.index("orderid")] = "externalId"
         known_by = self._defaults and "conversionTime" in fields
         if "externalId" not in fields and (not known_by or set(fields).isdisjoint(_KNOWN_BY)):
-            why = "the first line must name the columns, externalId or Order ID among them"
+            why = "the first line must name the columns, including externalId or Order ID"
             raise Problem(why, code="no_header")
         name, n = Counter(filter(None, fields)).most_common(1)[0]
         if n > 1:

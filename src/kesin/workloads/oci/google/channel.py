@@ -28,7 +28,7 @@ class UploadRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RowAccepted:
-    """Google has the row; with a code, it had it before."""
+    """Google has the row; with a code, it already had it."""
 
     code: str | None = None
     message: str = ""

@@ -54,9 +54,8 @@ _ADVICE: Final = {
     "account": "Check customer_id and login_customer_id, and that the user may use this account",
     "action": "The action must exist in this account, be enabled and import from clicks",
     "later": "Google gave no clear answer; try again in a few minutes",
-    "settings": "Look the actions up in the settings of the site; choose, remove and save them"
-    " there.",
-    "scope": "Look-ups need the scope adwords, even if rows go through Data Manager.",
+    "settings": "Look the actions up in the site's settings; choose, remove and save them there.",
+    "scope": "Look-ups need the adwords scope, even if rows go through Data Manager.",
 }
 _PASSED_DETAILS: Final = {
     "token": "Google issues access tokens",
@@ -123,7 +122,7 @@ def _script_finding(site: SiteContext) -> Finding:
     beat = site.read_metadata(HEARTBEAT) or {}
     if not beat.keys() - {"tried_at"}:
         why = "the site uses a script, but no script has ever reported"
-        act = "Install the Google Ads script, or move the site to the channel 'api'."
+        act = "Install the Google Ads script, or move the site to the 'api' channel."
         return Finding("script", ok=False, detail=why, advice=act)
     version = beat.get("script_version", "unknown")
     detail = Message("the script reported, version %(version)s", version=version)

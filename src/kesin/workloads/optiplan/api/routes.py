@@ -223,7 +223,7 @@ def _add_customer_routes(router: APIRouter, service: OrderService) -> None:
     def look_up_customer(
         actor: SignedInActor, phone: Annotated[str, Query(max_length=payloads.MAX_PHONE)] = ""
     ) -> Response:
-        """The customer with this phone number, which can be written in any notation."""
+        """The customer with this phone number, which can be written in any format."""
         normalised, customer = service.look_up_customer(actor, phone)
         return json_response(schemas.CustomerFound(phone_normalized=normalised, customer=customer))
 
@@ -318,7 +318,7 @@ def _add_config_routes(router: APIRouter, service: OrderService) -> None:
     def put_rules(actor: SignedInActor, body: RawBody, kind: MediaType) -> Response:
         """Replace all rules.
 
-        Orders use new rules in their next step; deadlines and retries take effect at a restart.
+        Orders use new rules from their next step; new deadlines and retries apply after a restart.
         """
         service.context.commands.queue(actor, QUEUE, "operate", "rules")
         rules, changed = change_rules(service, actor, parse_json(body, kind))

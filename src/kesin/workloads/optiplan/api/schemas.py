@@ -92,7 +92,7 @@ class OrderJob(BaseModel):
     created_at: str
     updated_at: str
     payload: dict[str, Any] | None
-    waiting_for: WaitingFor | None = Field(description="null while it is processed or has ended")
+    waiting_for: WaitingFor | None = Field(description="null if a worker has it or it has ended")
     ready_to_approve: bool = Field(description="whether the order's XML exists and is well-formed")
     advice: dict[str, dict[str, str]] | None = Field(
         description="what the error means and what to do, by language"

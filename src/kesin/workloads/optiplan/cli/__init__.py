@@ -15,7 +15,7 @@ from kesin.workloads.optiplan.pipeline.saw_simulator import SawSimulator
 from kesin.workloads.optiplan.workshop.config import Workshop
 
 app = command_group("Process cutting orders for the saw.")
-LOOKS: Final = "Seconds between two checks."
+LOOKS: Final = "Seconds between checks."
 
 for _name, _command, _example in (
     ("import", import_order, "order.xlsx --order-id 2027-114 --phone 05321234567"),

@@ -62,7 +62,7 @@ def check_orders() -> Iterator[DoctorCheck]:
         yield DoctorCheck("orders", "warning", f"cannot be read: {problem}")
         return
     for job in blocked:
-        found = f"{job.id} waits in {job.state}: {job.error_code}, {job.error_message}"
+        found = f"{job.id} is waiting in {job.state}: {job.error_code}, {job.error_message}"
         yield DoctorCheck.result("orders", ok=False, found=visible(found))
     if not blocked:
         yield DoctorCheck.result("orders", ok=True, found="no order is blocked")
@@ -85,7 +85,7 @@ def _check_writable(name: str, folder: Path) -> DoctorCheck:
         trial.unlink()
     except OSError as problem:
         why = problem.strerror or type(problem).__name__
-        return DoctorCheck.result(name, ok=False, found=f"{folder} cannot be written: {why}")
+        return DoctorCheck.result(name, ok=False, found=f"{folder} cannot be written to: {why}")
     return DoctorCheck.result(name, ok=True, found=str(folder))
 
 

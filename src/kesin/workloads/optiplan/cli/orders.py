@@ -54,7 +54,7 @@ def read_order(
     if file.suffix.lower() == ".json":
         return _read_json_order(file, data, order_id, phone)
     if phone is None:
-        raise Invalid("give the customer's phone with --phone")
+        raise Invalid("give the customer's phone number with --phone")
     names = {"order_id": order_id or file.stem, "customer_phone": phone}
     try:
         return read_order_list(workshop, file.name, data, **names, defaults=defaults)
@@ -138,23 +138,23 @@ def _import_files(
     defaults = ListDefaults(color=color)
     payload = read_order(file, workshop, defaults, order_id=None, phone="")  # only planned
     if (plate := payload.plate_size or rules.default_plate_size) is None:
-        raise Invalid(f"{file} names no board size and the rules have no defaultPlateSize")
+        raise Invalid(f"{file} has no board size, and the rules have no defaultPlateSize")
     name, (batches, _) = plain_letters(file.stem), transform_order(payload, rules)
     template = read_template(workshop.paths().template)
     return write_batches(folder, name, batches, template, plate=plate, kerf_mm=rules.kerf_mm)
 
 
-ListFile = Annotated[Path, argument("FILE", "The order: an XLSX or CSV list, or JSON.")]
 Files = Annotated[list[Path], argument("FILE", "OptiPlanning import files, or orders.")]
-Color = Annotated[str | None, option("NAME", "The colour of parts whose row has no colour.")]
+Color = Annotated[str | None, option("NAME", "The colour for parts whose rows have no colour.")]
+Phone = Annotated[str | None, option("PHONE", "The customer's phone number; optional for JSON.")]
 Lang = Annotated[Language, option("en|tr", "The language of drawings and advice.")]
 
 
 def import_order(
-    file: ListFile,
+    file: Annotated[Path, argument("FILE", "The order: an XLSX or CSV list, or JSON.")],
     *,
     order_id: Annotated[str, option("ID", "The workshop's order number.")],
-    phone: Annotated[str | None, option("PHONE", "Customer's phone; optional for JSON.")] = None,
+    phone: Phone = None,
     mode: Annotated[OptiMode | None, option("A|B|C", "Who starts the optimiser.")] = None,
     color: Color = None,
     as_json: JsonOption = False,
@@ -176,7 +176,7 @@ def import_order(
     text = f"{enqueued.job.id}: order {payload.order_id!r}, {pieces} pieces, {how}"
     answer({**body, "pieces": pieces, "customer_known": customer_known}, text, as_json=as_json)
     if not (customer_known or as_json):
-        warn("no customer has this phone: the order is held until the customer is added")
+        warn("no customer has this phone: the order will be held until the customer is added")
 
 
 def optimize(

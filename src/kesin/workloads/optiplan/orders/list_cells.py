@@ -49,8 +49,8 @@ def read_number(cell: Any) -> Decimal:
     whole, decimals = match[1], match[2] or ""
     if len(decimals) == _THOUSANDS:
         raise MessageError(
-            "%(given)s may be %(whole)s%(decimals)s or %(whole)s.%(decimals)s:"
-            " write it with no more than two decimals",
+            "%(given)s could mean %(whole)s%(decimals)s or %(whole)s.%(decimals)s:"
+            " write it with no more than two decimal places",
             given=numbers.format_value(cell),
             whole=whole,
             decimals=decimals,

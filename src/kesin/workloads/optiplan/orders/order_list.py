@@ -141,7 +141,7 @@ class _ListReader:
             backs = self.defaults.backs_mm
             is_back = self._part_type(cells[0]) == "ARKALIK"
             if is_back and own is None and usual and backs and usual not in backs:
-                why = "no back has %(thickness)s mm: write its thickness, as in ARKALIK %(back)sMM"
+                why = "no back is %(thickness)s mm: write its thickness, as in ARKALIK %(back)sMM"
                 sizes = {"thickness": format_number(usual), "back": format_number(backs[-1])}
                 self.problems.append(RowProblem(number, "A", Message(why, **sizes)))
             self._read_part(number, cells, own or usual, color)
@@ -198,7 +198,7 @@ def _find_list(data: bytes) -> tuple[spreadsheet.Rows, int]:
     if len(matches) == 1:
         [(name, start)] = matches.items()
         return sheets[name], start
-    message = "no row has numbers in the columns B, C and D (length, width, quantity)"
+    message = "no row has numbers in columns B, C and D (length, width, quantity)"
     if matches:
         why = "the sheets %(sheets)s both contain parts: a file can contain only one list"
         message = Message(why, sheets=" and ".join(list(matches)[:2]))

@@ -67,7 +67,7 @@ def check_xlsx(data: bytes, bounds: XlsxBounds) -> dict[str, bytes]:
     most = bounds.max_bytes
     if len(data) > most:
         raise UnreadableSpreadsheet(
-            "the file has %(n)s bytes; at most %(most)s are accepted", n=len(data), most=most
+            "the file is %(n)s bytes; at most %(most)s are accepted", n=len(data), most=most
         )
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:

@@ -77,7 +77,7 @@ def _check_values(parts: Iterable[bytes]) -> None:
                 raise UnreadableSpreadsheet(why, cell=reference[1].decode())
             if reference and empty_formula and not (kind and kind[1] == b"str"):
                 why = (
-                    "the formula in %(cell)s was never calculated:"
+                    "the formula in %(cell)s has never been calculated:"
                     " open the file in a spreadsheet program and save it again"
                 )
                 raise UnreadableSpreadsheet(why, cell=reference[1].decode())
@@ -85,7 +85,7 @@ def _check_values(parts: Iterable[bytes]) -> None:
 
 def _csv_rows(data: bytes) -> list[list[str]]:
     if len(data) > BOUNDS.max_bytes:
-        why = "the file has %(n)s bytes; at most %(most)s are accepted"
+        why = "the file is %(n)s bytes; at most %(most)s are accepted"
         raise UnreadableSpreadsheet(why, n=len(data), most=BOUNDS.max_bytes)
     try:
         text = io.StringIO(data.decode(detect_encoding(io.BytesIO(data))[1]), newline="")

@@ -72,7 +72,7 @@ def deliveries(
 ) -> list[dict[str, Any]]:
     """Each delivery attempt and its result, newest first; the order tells the last result."""
     results = {
-        "open": ctx.say("waits for the saw"),
+        "open": ctx.say("waiting for the saw"),
         "withdrawn": ctx.say("withdrawn"),
         "refused": ctx.say("refused by the saw"),
     }

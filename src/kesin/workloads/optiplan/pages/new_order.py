@@ -161,7 +161,7 @@ def change_order_rows(ctx: Context, fields: WideForm) -> HTMLResponse:
     elif do in {"copy", "remove"} and row is not None:
         typed = typed.with_copy(row) if do == "copy" else typed.without_row(row)
     else:
-        raise Invalid("name the change: add, copy:N, remove:N or paste:N/COLUMN")
+        raise Invalid("specify the change: add, copy:N, remove:N or paste:N/COLUMN")
     return ctx.page(
         "optiplan/part_order_rows.html", form=typed, bands=_bands(orders), most=MAX_ROWS, path=PATH
     )

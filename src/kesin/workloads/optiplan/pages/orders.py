@@ -189,7 +189,7 @@ def order_row(ctx: PageContext, orders: OrderService, job: Job) -> OrderRow:
     means, act = (advice.means, advice.act) if advice else ("", "")
     customer = _missing_customer(orders, job)
     if customer == "known":
-        means = ctx.say("Its customer was unknown when it arrived, and is known now.")
+        means = ctx.say("Its customer was unknown when it arrived, but is known now.")
         act = ctx.say("Approve it.")
     return OrderRow(
         job,

@@ -22,7 +22,7 @@ LABELS: Final = {
     "kerf_mm": ("Kerf", "mm"),
     "defaultPlateSize.width_mm": ("Width of the default board", "mm"),
     "defaultPlateSize.height_mm": ("Height of the default board", "mm"),
-    "trimByThickness": ("Trim of boards of %(key)s mm", "mm"),
+    "trimByThickness": ("Trim of %(key)s mm boards", "mm"),
     "backingThicknesses": ("Back thicknesses", "mm"),
     "edgeMapping": ("Band %(key)s", "mm"),
     "grainMapping": ("Grain %(key)s", ""),
@@ -88,13 +88,13 @@ def form_schema(say: Say) -> Schema:
         for key in bounds["grainMapping"]["propertyNames"]["enum"]
     }
     left_open = say("If not set: A with the built-in optimiser, otherwise C.")
-    at_start = say("These take effect at the next start of the service.")
+    at_start = say("These take effect the next time the service starts.")
     waits = {key: rule(f"timeouts.{key}", minutes) for key in ("optiXmlMinutes", "osiAckMinutes")}
-    no_board = say("For orders that name no board. Without a default, such an order is held.")
-    other_board = say("An order with a board of another thickness is held.")
+    no_board = say("For orders that do not name a board. Without a default, such an order is held.")
+    other_board = say("An order with a board of any other thickness is held.")
     no_band = say("Without a thickness, the name means that there is no band.")
-    other_material = say("If the list has entries, an order with another material is refused.")
-    what_grain = say("OptiPlanning's number for each grain of an order.")
+    other_material = say("If the list has entries, an order with any other material is refused.")
+    what_grain = say("OptiPlanning's number for each grain in an order.")
     form = {
         "kerf_mm": rule("kerf_mm", bounds["kerf_mm"]),
         "optiModeDefault": rule("optiModeDefault", {"enum": ["A", "B", "C"]}, left_open),
@@ -102,7 +102,7 @@ def form_schema(say: Say) -> Schema:
         "retry_count_max": rule(
             "retry_count_max",
             bounds["retry_count_max"],
-            say("It takes effect at the next start of the service."),
+            say("It takes effect the next time the service starts."),
         ),
         "defaultPlateSize": group(say("Default board"), sides, no_board),
         "trimByThickness": table(NUMBERED, say("Trims"), board, trim, hint=other_board),

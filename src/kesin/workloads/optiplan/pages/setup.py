@@ -133,7 +133,7 @@ def change_rules_form(ctx: Context, fields: WideForm) -> HTMLResponse:
     value = form.read(fields)
     do, _, pointer = fields.get("do", "").partition(":")
     if do not in {"add", "remove"}:
-        raise Invalid("name the change: add or remove:N")
+        raise Invalid("specify the change: add or remove:N")
     value = form.with_added(value, pointer) if do == "add" else form.with_removed(value, pointer)
     values = _form_values(ctx, orders, value, fields.get("seen", "")[:MAX_DIGEST_CHARS], {})
     return ctx.page("optiplan/part_rules_form.html", **values, **frame(ctx, "rules"))

@@ -30,7 +30,7 @@ def run_prechecks(
         why = "no customer has the phone number %(phone)s"
         raise OrderProblem(OptiCode.CRM_NO_MATCH, why, details, phone=phone)
     if (plate := payload.plate_size or rules.default_plate_size) is None:
-        missing = Message("the order names no board size and rules.json has no defaultPlateSize")
+        missing = Message("the order has no board size, and rules.json has no defaultPlateSize")
         raise OrderProblem(OptiCode.PLATE_SIZE_MISSING, missing, {"order_id": payload.order_id})
     return plate, read_template(paths.template)
 

@@ -56,7 +56,7 @@ def _program_command(paths: Paths, language: str) -> list[str]:
         out = str(paths.export_folder)
         return [sys.executable, "-m", OPTIMISER, "--language", language, "--out", out]
     if not os.path.isfile(paths.exe):  # noqa: PTH113 - false in a folder that cannot be read
-        why = "no program exists at %(file)s: correct optiplanningExePath in paths.json"
+        why = "there is no program at %(file)s: correct optiplanningExePath in paths.json"
         code, details = OptiCode.OPTI_MODE_A_RUNNER_MISSING, {"program": str(paths.exe)}
         raise OrderProblem(code, why, details, file=paths.exe)
     return [str(paths.exe)]
@@ -163,7 +163,7 @@ def end_current(run_folder: Path) -> None:
         if has_ended and mark:
             has_ended = program_child.kill_marked(mark, within_s=_KILL_TIMEOUT_S)
         if not has_ended:
-            why = f"the program of job {record.get('job_id')} was killed and does not end"
+            why = f"the program of job {record.get('job_id')} was killed but has not ended"
             raise StillRunning(why, details={"pid": record["pid"]})
         with lock_record(run_folder):
             if read_json(run_folder / RECORD) == record:

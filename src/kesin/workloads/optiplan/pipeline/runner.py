@@ -287,7 +287,7 @@ class Runner:
             self._save_progress(ctx)
             delivery.withdraw(machine, planned, all_or_nothing=False)
             names = list(ack.refused)
-            why = Message("the saw moved %(files)s to the folder failed", files=", ".join(names))
+            why = Message("the saw moved %(files)s to its “failed” folder", files=", ".join(names))
             raise OrderProblem(OptiCode.OSI_ACK_FAILED, why, {"files": names})
         if any(ack):
             return Wait(waiting.pause_s(self._queue, ctx.job))

@@ -80,7 +80,7 @@ def read_plain_file(path: Path, max_bytes: int = MAX_XML_BYTES) -> bytes:
         if not stat.S_ISREG(status.st_mode):
             raise UnusableFile("it is not a regular file")
         if status.st_size > max_bytes:
-            why = "it has %(n)s bytes; at most %(most)s are accepted"
+            why = "it is %(n)s bytes; at most %(most)s are accepted"
             raise UnusableFile(why, n=status.st_size, most=max_bytes)
         content = bytearray()
         while chunk := file.read(_CHUNK_BYTES):

@@ -86,7 +86,7 @@ def write_batches(
                 write_atomically(path, build_batch_xlsx(batch, template))
     except OSError as problem:
         reason = problem.strerror or type(problem).__name__
-        why = "the folder %(folder)s cannot be written: %(problem)s"
+        why = "the folder %(folder)s cannot be written to: %(problem)s"
         message = Message(why, folder=folder, problem=reason)
         details = {"folder": str(folder), "reason": reason}
         raise OrderProblem(OptiCode.EXPORT_DIR_UNWRITABLE, message, details) from problem

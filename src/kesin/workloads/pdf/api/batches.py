@@ -54,7 +54,7 @@ def batch_router(loader: PdfServiceLoader) -> APIRouter:
     ) -> Response:
         """Render a template once for each row of JSON or CSV, into a zip or a single PDF.
 
-        Returns 202 with a new batch, or 200 with the existing batch of an equal request.
+        Returns 202 with a new batch, or 200 with the existing batch for an identical request.
         """
         return await run_with_body(request, body, create, request, actor, body, query)
 

@@ -122,7 +122,7 @@ def _file_response(
     if part is not None:
         (start, end), status = part, 206
         if start >= end:
-            beyond = RangeNotSatisfiable(f"the PDF has {size} bytes")
+            beyond = RangeNotSatisfiable(f"the PDF is {size} bytes")
             return problem_response(beyond, content_range=f"bytes */{size}")
         headers["content-range"] = f"bytes {start}-{end - 1}/{size}"
     headers |= disposition

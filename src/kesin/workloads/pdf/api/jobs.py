@@ -69,7 +69,7 @@ def jobs_router(loader: PdfServiceLoader) -> APIRouter:
         body: PdfJobRequest,
         wait: Annotated[float | None, Query(gt=0, le=MAX_WAIT_S, allow_inf_nan=False)] = None,
     ) -> Response:
-        """Request a PDF: 202 with a new job, or 200 with the existing job of an equal request.
+        """Request a PDF: 202 with a new job, or 200 with the existing job for an identical request.
 
         With `wait`, returns the PDF itself if it is ready within that many seconds.
         """
@@ -142,7 +142,7 @@ def _check_size(request: Request, body: PdfJobRequest, settings: Settings) -> No
     if size == ANY_SIZE:  # it came in chunks
         size = len(body.model_dump_json(exclude_unset=True).encode())
     if size > most:
-        raise TooLarge("a request may have at most %(most)s bytes", most=most)
+        raise TooLarge("a request may be at most %(most)s bytes", most=most)
 
 
 async def _submit(
@@ -171,7 +171,7 @@ async def _submit(
 def _find_or_create(
     loader: PdfServiceLoader, actor: Actor, body: PdfJobRequest, *, ask_storage: bool = True
 ) -> Submitted | None:
-    """The job of a request; none while no worker renders."""
+    """The job of a request; none while no worker is running."""
     request, services = _check(loader, actor, body), loader.services
     found = submit.find_job(services, request, ask_storage=ask_storage)
     return found or submit.create_job(services, request, loader.context.settings)

@@ -32,7 +32,7 @@ class DeliveryBody(BaseModel):
 
     id: str = Field(description="the `webhook-id` header, the same in every attempt")
     kind: str | None
-    subject: str | None = Field(description="the job or batch that the webhook reports")
+    subject: str | None = Field(description="the job or batch that the webhook reports on")
     host: str | None = Field(description="only the URL's host, as its path may be secret")
     state: str
     attempts: int

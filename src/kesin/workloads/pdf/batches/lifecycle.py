@@ -15,7 +15,7 @@ _CODES = (
     Code("MAX_ATTEMPTS", Category.PERMANENT),
     Code("EVERY_ROW_FAILED", Category.PERMANENT),
     Code("TOO_LARGE", Category.PERMANENT),
-    Code("ROWS_MISSING", Category.PERMANENT),  # the submitted rows are no longer in the storage
+    Code("ROWS_MISSING", Category.PERMANENT),  # the submitted rows are no longer in storage
     Code("STORAGE_DOWN", Category.TRANSIENT),
 )
 

@@ -86,8 +86,8 @@ def read_csv(body: bytes, schema: Schema, ignored: frozenset[str] = frozenset())
     try:
         # Turkish spreadsheets write both, semicolons and decimal commas.
         return _parse_table(lines, schema, ignored, decimal_comma=delimiter == ";")
-    except csv.Error as problem:
-        raise Invalid(f"line {lines.line_num} is not a CSV: {problem}", code="not_csv") from None
+    except csv.Error as error:
+        raise Invalid(f"line {lines.line_num} is not valid CSV: {error}", code="not_csv") from None
 
 
 def _parse_table(
@@ -107,7 +107,7 @@ def _parse_table(
     for number, cells in enumerate(non_empty, 1):
         if number > MAX_ROWS:
             raise Invalid(
-                f"a batch has at most {MAX_ROWS} rows: send the rest as another",
+                f"a batch can have at most {MAX_ROWS} rows: send the rest in another batch",
                 code="too_many_rows",
             )
         variables: Variables = {}
@@ -133,7 +133,7 @@ def _parse_header(cells: Sequence[str]) -> list[Column]:
     for name in names:
         path = tuple(name.split(".")) if name else ()
         if not all(path):
-            raise Invalid(f"{name[:80]!r} names no variable", code="bad_column")
+            raise Invalid(f"{name[:80]!r} does not name a variable", code="bad_column")
         if len(path) > _MAX_DEPTH:
             raise Invalid("a column is nested too deeply", code="bad_column")
         paths.append(path)
@@ -143,7 +143,7 @@ def _parse_header(cells: Sequence[str]) -> list[Column]:
     for path in sorted(named):
         if any(path[:depth] in named for depth in range(1, len(path))):
             name = ".".join(path)[:80]
-            raise Invalid(f"{name!r} lies below another column: keep one", code="bad_column")
+            raise Invalid(f"{name!r} is nested in another column: keep only one", code="bad_column")
     return paths
 
 

@@ -103,7 +103,7 @@ class BatchWorker(Worker):
         try:
             order = self.batches.load_order(batch)
         except NotStored:
-            return Failed("ROWS_MISSING", "the submitted rows are no longer in the storage")
+            return Failed("ROWS_MISSING", "the submitted rows are no longer in storage")
         row_jobs = {row_job.row: row_job for row_job in self.batches.feeder.row_jobs(job.id)}
         work = _BatchRun(job, batch, order, row_jobs, set(row_jobs))
         pause_s = MIN_PAUSE_S

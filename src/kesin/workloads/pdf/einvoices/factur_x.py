@@ -43,7 +43,7 @@ atexit.register(lambda: [*map(Child.kill, _kept)])
 def make_factur_x(variables: Mapping[str, Any]) -> bytes:
     """Return the XML of an invoice; raises Invalid with each rule that it breaks, and where."""
     if not all(map(find_spec, LIBRARIES["einvoice"])):
-        why = "e-invoices from variables need an extra: %(command)s"
+        why = "to create e-invoices from variables, install an extra: %(command)s"
         raise Invalid(why, code="EINVOICE_UNAVAILABLE", command=install_command("einvoice"))
     if wrong := _SCHEMA.find_problems(variables):
         raise invalid(*((f"variables{each.path}", each.message, each.rule) for each in wrong))

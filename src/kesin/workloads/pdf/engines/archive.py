@@ -81,7 +81,7 @@ def check_conformance(pdf: pikepdf.Pdf, conformance: Collection[str]) -> None:
 def check_parts(pdf: pikepdf.Pdf) -> None:
     """Reject a PDF that would take too long to check."""
     if len(pdf.objects) > MAX_CONFORMING_OBJECTS:
-        why = "a PDF of %(n)s objects is too large to check (limit %(most)s): split the document"
+        why = "a PDF with %(n)s objects is too large to check (limit %(most)s): split the document"
         raise TemplateError(why, n=len(pdf.objects), most=MAX_CONFORMING_OBJECTS)
 
 

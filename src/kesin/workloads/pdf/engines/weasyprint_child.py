@@ -72,7 +72,7 @@ def render_pdf(html: str, paper: Paper) -> tuple[dict[str, Any], bytes]:
         logger.removeHandler(collector)
     warnings = collector.lines
     if paper.header_html or paper.footer_html:
-        warnings.append("weasyprint prints no header_html and footer_html: use CSS margin boxes")
+        warnings.append("weasyprint ignores header_html and footer_html: use CSS margin boxes")
     if not paper.print_background:
         warnings.append("weasyprint always prints backgrounds")
     missing = sorted(collector.missing)[:MAX_NAMED]

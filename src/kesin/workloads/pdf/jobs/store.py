@@ -133,7 +133,7 @@ class RenderRequest:
 
     @cached_property
     def key(self) -> str:
-        """The dedup key. Equal requests of an owner share it; two owners never share a job."""
+        """The dedup key. Identical requests of an owner share it; two owners never share a job."""
         return compute_job_key(self.template, {"owner": self.owner, "asked": self.payload})
 
     @property
@@ -175,7 +175,7 @@ class PdfJobStore:
         return self.enqueue(RenderRequest(template_name, payload, owner, metadata or {})).job
 
     def enqueue(self, request: RenderRequest) -> Submitted:
-        """Return the job that serves a request. Of two equal requests at once, one creates it."""
+        """Return the job for a request. Of two identical requests at once, one creates it."""
         body, key, owner = request.body, request.key, request.owner
         for _ in range(3):
             outcome = self.queue.enqueue(body, key=key, tenant=owner, actor=owner)

@@ -294,7 +294,7 @@ def handle_unavailable(policy: FailSafePolicy, html: str | None) -> Response:
 def repeat_request(services: PdfServices, job: PdfJob, actor: Actor) -> RenderRequest:
     """The request of a job again, with its template as it is now; dismisses a failed job."""
     if any("encrypt" in step for step in job.payload.get("then", ())):
-        why = "the passwords of this job are gone: send the request again"
+        why = "this job's passwords are gone: send the request again"
         raise refusals.RequestConflict(why, code=errors.PdfErrorCode.PASSWORD_GONE)
     if html_id := job.payload.get("html"):
         payload, uploads = job.payload, services.uploads
@@ -339,7 +339,7 @@ def find_job(
 
 
 def create_job(services: PdfServices, request: RenderRequest, limits: Settings) -> Submitted | None:
-    """Enqueue a request; return None while no worker renders, raises Problem."""
+    """Enqueue a request; return None while no worker is running, raises Problem."""
     queue = services.jobs.queue
     stats = queue.stats()
     if not check_worker_health(queue.store, stats.now):
@@ -365,7 +365,7 @@ def create_job(services: PdfServices, request: RenderRequest, limits: Settings) 
 
 
 def fallback_response(services: PdfServices, request: RenderRequest) -> Response:
-    """Build the response while no worker renders, or the store is unreachable."""
+    """Build the response while no worker is running, or the store is unreachable."""
     html = None
     if request.fail_safe is FailSafePolicy.DEGRADE:
         name = request.payload.get("version", request.template)

@@ -170,7 +170,7 @@ def change_pdf_form(ctx: Context, fields: WideForm) -> HTMLResponse:
     elif do == "remove":
         value = form.fields.with_removed(value, pointer)
     elif do not in {"json", "fields"}:
-        raise Invalid("name the change: add, remove, json or fields")
+        raise Invalid("specify the change: add, remove, json or fields")
     as_json = do == "json" or ("source" in fields and do != "fields")
     values = form.values(value, fields, as_json=as_json)
     then = {"HX-Trigger-After-Swap": "pdf-drawn"}  # and the preview follows

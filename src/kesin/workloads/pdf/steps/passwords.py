@@ -1,6 +1,6 @@
 """Passwords of encrypted PDFs: sealed in a row beside the job, for as long as it may need them.
 
-The job itself holds only an HMAC of them, so that equal requests meet.
+The job itself holds only an HMAC of them, so that identical requests meet.
 """
 
 import json
@@ -41,7 +41,7 @@ class JobPasswords:
         if entry is not None and ring is not None:
             with suppress(SecretNotOpened):
                 return dict(json.loads(ring.open(f"pdf job {job_id}", json.loads(entry.value))))
-        why = "the passwords of this job are gone: send the request again"
+        why = "this job's passwords are gone: send the request again"
         raise RenderFailed(PdfErrorCode.PASSWORD_GONE, why)
 
     def forget(self, job_ids: Iterable[str]) -> None:

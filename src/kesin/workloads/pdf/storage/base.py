@@ -32,7 +32,7 @@ class NotStored(StorageError):
 
 def storage_down() -> Unavailable:
     """The answer to a request that needs the storage while it is down."""
-    return Unavailable("the storage does not respond: try again", code=STORAGE_DOWN)
+    return Unavailable("the storage is not responding: try again", code=STORAGE_DOWN)
 
 
 class KeyTaken(StorageError):

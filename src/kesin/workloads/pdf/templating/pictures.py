@@ -51,7 +51,7 @@ class PictureLimits(NamedTuple):
             if digest not in counted and digest not in added:
                 added[digest] = self.measure(data)
         pixels = sum((*counted.values(), *added.values()))
-        _require_at_most(pixels, self.document, "the pictures of the document have")
+        _require_at_most(pixels, self.document, "the pictures in the document have")
         counted.update(added)
 
     def measure(self, data: bytes) -> int:

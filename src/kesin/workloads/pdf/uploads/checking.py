@@ -1,6 +1,6 @@
 """Checks a file of a client before it is stored: the bytes decide what it is, not its name.
 
-A PDF loses what is active in it. It may be built to take all memory, or to run for ever, so this
+A PDF loses what is active in it. It may be built to take all memory, or to run forever, so this
 happens in a process with limits, which is this module.
 """
 
