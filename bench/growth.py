@@ -347,8 +347,8 @@ WHY = """
 - **prune: none old enough** used to read jobs created up to a day after the cutoff, because the
   clock used for ids may run up to a day ahead of the database's clock. A prune now stops at the
   cutoff, and a job whose id is ahead of the database's clock is pruned that much later.
-- **preview: the whole queue** used to read every job. For states that have no outgoing moves, it
-  now uses the counters.
+- **preview: the whole queue** used to read every job. For states that no move of the
+  previewed action leaves, it now uses the counters.
 - **search: a prefix all jobs share** was cancelled after 60 s on PostgreSQL in the first run with
   ten million jobs. If its statistics contain only one state, PostgreSQL may choose a plan that
   scans all jobs by primary key to find the few in a rare state; with a million jobs, the costs of

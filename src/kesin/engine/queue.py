@@ -345,7 +345,7 @@ class Queue(QueueReader):
         return self.store.preview(self.name, action, where, **how, now=self.clock.now())
 
     def pause(self, *, actor: str, tenant: str = "", reason: str | None = None) -> None:
-        """Stop claims of all jobs, or of one tenant's jobs, until ``resume`` is called."""
+        """Stop claims of the queue's jobs, or of one tenant's, until ``resume`` is called."""
         who, now = storable(actor), self.clock.now()
         why = None if reason is None else storable(reason)
         self.store.pause(self.name, tenant=storable(tenant), actor=who, reason=why, now=now)

@@ -85,7 +85,7 @@ class QueueReader:
         return self.store.totals(self.name, now=self.clock.now(), oldest=oldest)
 
     def waiting(self, tenant: str, aged: tuple[str, int] | None = None) -> Backlog:
-        """What a tenant's jobs wait for; also counts first stamps before the time in ``aged``."""
+        """What a tenant's jobs are waiting for; also counts those stamped before ``aged[1]``."""
         return self.store.backlog(self.name, storable(tenant), aged=aged, now=self.clock.now())
 
     def parents(self, job_id: str) -> list[Job]:

@@ -39,7 +39,7 @@ class WorkloadContext:
 
     @property
     def vault(self) -> Vault:
-        """Sealed credentials; using it without a key ring raises an error naming the setting."""
+        """Sealed credentials; using them without a key ring raises an error naming the setting."""
         return _vault(self.commands.accounts, self.settings)
 
 

@@ -120,7 +120,7 @@ class Settings(BaseSettings):
         "", "a folder or s3://bucket/prefix; artifacts in the data folder if unset"
     )
     pdf_fail_safe: Literal["strict", "degrade"] = _env(
-        "strict", "strict or degrade: 503 or the HTML while no worker is running"
+        "strict", "strict or degrade: 503 or the HTML while no PDF worker is running"
     )
     pdf_upload_mb: int = _env(20, "1…1000 megabytes for each upload", ge=1, le=1_000)
     pdf_upload_hours: int = _env(

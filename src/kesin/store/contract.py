@@ -341,16 +341,16 @@ class Store(Notified, ABC):
     ) -> list[FailureCount]:
         """Count jobs that have an error code and stopped without success or wait for a retry.
 
-        Jobs that entered their state since ``recent_from`` are also counted by half hour. Counts up
-        to ``MAX_FAILURES_READ`` resting jobs and as many waiting jobs; the cost grows with the
-        number of jobs that have an error, not with the number of all jobs.
+        Jobs that entered their state since ``recent_from`` are also counted per half hour. At most
+        ``MAX_FAILURES_READ`` resting jobs and as many waiting jobs are counted; the cost grows with
+        the number of jobs that have an error, not with the number of all jobs.
         """
 
     @abstractmethod
     def backlog(
         self, queue: str, tenant: str, *, aged: AgedSince | None = None, now: int | None = None
     ) -> Backlog:
-        """What a tenant's jobs wait for; also counts jobs stamped before the time in ``aged``.
+        """What a tenant's jobs are waiting for; also counts ready jobs stamped before ``aged[1]``.
 
         The cost grows with claimed or aged jobs only; ``aged`` is the first stamp and a time.
         """
@@ -385,7 +385,7 @@ class Store(Notified, ABC):
         reason: str | None = None,
         now: int | None = None,
     ) -> None:
-        """Stop claims of all jobs, or of one tenant's jobs."""
+        """Stop claims of the queue's jobs, or of one tenant's jobs in it."""
         row = {"tenant": tenant, "now": now, "actor": actor, "reason": reason}
         self._write(queue, "pause", row)
 

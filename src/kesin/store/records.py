@@ -254,7 +254,7 @@ class JobCount(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
-    """A summary of a queue; its cost grows with the states and tenants, not with the jobs."""
+    """A summary of a queue; its cost grows with the number of states and tenants, not of jobs."""
 
     queue: str
     states: dict[str, int]

@@ -156,7 +156,7 @@ class SlotsBody(BaseModel):
     slots: int
     per: Literal["queue", "tenant"]
     used: int
-    fullest: list[SiteSlotsBody] = Field(description="if `per` is tenant: sites with the most jobs")
+    fullest: list[SiteSlotsBody] = Field(description="if `per` is tenant: top sites by slots used")
     more_sites: int = Field(description="how many more sites use slots but are not listed")
 
 

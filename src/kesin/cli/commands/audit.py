@@ -181,7 +181,7 @@ def show_log(
     action: Annotated[str | None, option("ACTION", "Only this action, such as user.add.")] = None,
     queue: Annotated[str | None, option("QUEUE", "Only lines about this queue.")] = None,
     site: Annotated[str | None, option("SITE", "Only lines about this site.")] = None,
-    target: Annotated[str | None, option("TARGET", "Only lines about a job, user or key.")] = None,
+    target: Annotated[str | None, option("TARGET", "Only this job, user or key.")] = None,
     limit: Annotated[int, option("N", "Maximum number of lines.", min=1, max=MAX_LINES)] = 50,
     as_json: AsJson = False,
 ) -> None:

@@ -201,7 +201,7 @@ class PageContext:
         return self.commands.visible_stats(self.actor, read[queue.name], site=site or None)
 
     def totals(self, queue: Queue, *, oldest: bool = False) -> QueueStats:
-        """Like `stats` without tenants, and cheaper; counts only sites that the user may see."""
+        """Like `stats` without tenants, and cheaper; counts only jobs that the user may see."""
         read: dict[str, QueueStats] = self.request.scope.setdefault("kesin.stats", {})
         if queue.name in read or not self.sees_all(queue):
             return self.stats(queue)

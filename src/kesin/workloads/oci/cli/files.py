@@ -39,7 +39,7 @@ FormatOption = Annotated[
 ]
 _IGNORED: Final = "CSV columns to ignore, separated by commas; repeatable."
 IgnoreColumnsOption = Annotated[list[str] | None, option("NAMES", _IGNORED, "--ignore-columns")]
-_TAKEN: Final = "Assume that Google accepted the rows: restate values, do not send rows again."
+_TAKEN: Final = "Assume that Google accepted the rows: restate their values instead of resending."
 ProcessRows = Callable[[SiteContext, Sequence[ParsedRow]], list[IngestResult]]
 
 

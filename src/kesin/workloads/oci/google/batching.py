@@ -97,7 +97,7 @@ def deliver(rows: Sequence[UploadRow], parts: Sequence[Positions], send: Send) -
 def _skipped(trouble: ConnectionTrouble | None, halved: RowRefused | None) -> RowRefused:
     """The outcome of a row that is not sent any more, maybe after a request that was halved."""
     if trouble is None and halved is not None:
-        return _refused_for("refused with other rows, and not yet sent alone: %(problem)s", halved)
+        return _refused_for("refused with other rows and not yet sent alone: %(problem)s", halved)
     message = "not sent: the request before it failed"
     if trouble is None:
         message = Message("not sent: one run sends at most %(n)s requests", n=MAX_REQUESTS)

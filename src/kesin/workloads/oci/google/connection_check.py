@@ -54,7 +54,7 @@ _ADVICE: Final = {
     "account": "Check customer_id and login_customer_id, and that the user may use this account",
     "action": "The action must exist in this account, be enabled and import from clicks",
     "later": "Google gave no clear answer; try again in a few minutes",
-    "settings": "Look the actions up in the site's settings; choose, remove and save them there.",
+    "settings": "Look up the actions in the site's settings, choose which to keep, and save.",
     "scope": "Look-ups need the adwords scope, even if rows go through Data Manager.",
 }
 _PASSED_DETAILS: Final = {

@@ -304,7 +304,7 @@ def _read_refusal(
         return failure_of(response)
     request_id = response.request_id
     classified = {row: classify_row(errors, request_id) for row, errors in grouped.items()}
-    with_others = Message("refused with other rows in its request, and not recorded")
+    with_others = Message("refused along with the other rows in its request, and not recorded")
     other = _refused(table.REQUEST_REFUSED, with_others, request_id)
     rows = [classified.get(position, other) for position in range(count)]
     return RequestReply(rows, _common_trouble(list(classified.values())), request_id)

@@ -79,7 +79,7 @@ def form_schema(say: Say) -> Schema:
     name = {"type": "string", "title": say("Name"), "maxLength": 100}
     board = number(say("Board thickness"), thickness, "mm")
     trim = number(say("Trim on every side"), thickness, "mm")
-    back = number(say("Thickness of a back"), thickness, "mm")
+    back = number(say("Back panel thickness"), thickness, "mm")
     band = number(say("Thickness of the band"), thickness, "mm")
     pause = number(say("Length of the pause"), minutes, "min")
     sides = {side: rule(f"defaultPlateSize.{side}", bound) for side, bound in plate.items()}

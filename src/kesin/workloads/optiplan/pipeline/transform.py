@@ -56,7 +56,7 @@ class _PartReader:
         backs, own = self.rules.backing_thicknesses, self.part.thickness_mm
         details, thickness = {"thickness_mm": json_number(own)}, numbers.format_number(own)
         if self.part.part_type == "ARKALIK" and own not in backs:
-            why = "part %(part)s is a %(thickness)s mm back; permitted: %(known)s"
+            why = "part %(part)s is a back, %(thickness)s mm thick; permitted: %(known)s"
             known = ", ".join(map(numbers.format_number, backs)) or "none"
             code = OptiCode.BACKING_THICKNESS_UNKNOWN
             raise self._problem(code, why, details, thickness=thickness, known=known)
