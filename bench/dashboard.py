@@ -119,7 +119,7 @@ WHY = """
 ## What grows
 
 Pages read their rows through an index, and counts come from counters. Filters on error category or
-on words in an error message have no index: Kesin reads jobs from the newest until enough match.
+on words in an error message have no index: Kesin reads jobs, newest first, until enough match.
 This is fast when many jobs match. When hardly any do, Kesin reads every job in the chosen states,
 so filter by state as well. A dialog for all matching jobs uses the counters and the error index
 when states and codes alone determine what an action does; otherwise it checks each job. The table

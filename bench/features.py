@@ -73,7 +73,7 @@ def _preamble(rounds: int) -> str:
     when = datetime.now(tz=UTC).strftime("%Y-%m-%d")
     return (
         f"Measured with `make bench ARGS='features --write'` on {when}: {os.cpu_count()} cores,"
-        f" Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}; full durability;"
+        f" Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, full durability;"
         f" the client and the database share the machine{_others()} Each round runs {JOBS:,} no-op"
         f" jobs ({round(JOBS * concepts.FEW):,} where each job has its own commit) in one process,"
         f" with {drained.THREADS} threads on PostgreSQL and one thread on the other stores."
@@ -270,14 +270,14 @@ def _unused(report: Report, places: dict[str, Address], revision: str) -> None:
         report.say(f"Not measured: {problem.stderr.decode().strip()}")
         return
     report.say(
-        f"The table shows how much more time (in %) this commit takes than `{revision}`, including"
-        " all changes in between. To show how noisy the machine is, it also compares this commit"
-        f" with itself in the same rounds. There were {SESSIONS} sessions of {TURNS} rounds of"
-        f" {TURN_JOBS:,} jobs, and every session used new processes and stores. *Time* is the"
-        " median of the rounds, followed by its uncertainty and the range of the middle half."
-        " *CPU* is the mean of the cheapest quarter of the rounds, because other work on the"
-        f" machine can only make a round more expensive; the range covers 95% of {RESAMPLES}"
-        " resamplings of the rounds."
+        f"The table shows how much more time (in %) this commit takes than `{revision}`; the"
+        " difference includes all changes in between. To show how noisy the machine is, the table"
+        f" also compares this commit with itself in the same rounds. There were {SESSIONS}"
+        f" sessions of {TURNS} rounds of {TURN_JOBS:,} jobs, and every session used new processes"
+        " and stores. *Time* is the median of the rounds, followed by its uncertainty and the"
+        " range of the middle half. *CPU* is the mean of the cheapest quarter of the rounds,"
+        " because other work on the machine can only make a round more expensive; the range covers"
+        f" 95% of {RESAMPLES} resamplings of the rounds."
     )
     rows: list[tuple[str, ...]] = []
     for store, (changed, same) in found.items():

@@ -279,10 +279,10 @@ def page() -> str:
     last = json.loads(LAST.read_text("utf-8"))
     report = Report("Growth benchmarks")
     huge = all(measured[-1][0] == HUGE for *_, measured in last.values())
-    runs = " and ".join(
-        f"{when} ({TITLES[store]}, load average {load:.0f} before the run)"
-        for store, (when, load, _) in sorted(last.items())
-    )
+    days: dict[str, list[str]] = {}
+    for store, (when, load, _) in sorted(last.items()):
+        days.setdefault(when, []).append(f"{TITLES[store]}, load average {load:.0f} before the run")
+    runs = " and ".join(f"{when} ({'; '.join(each)})" for when, each in days.items())
     report.say(
         f"Measured with `make bench ARGS='growth{' --huge' if huge else ''} --write'`, or with"
         f" `--stores` to run one store at a time, on {runs}: {os.cpu_count()} cores, Python"
@@ -347,8 +347,8 @@ WHY = """
 - **prune: none old enough** used to read jobs created up to a day after the cutoff, because the
   clock used for ids may run up to a day ahead of the database's clock. A prune now stops at the
   cutoff, and a job whose id is ahead of the database's clock is pruned that much later.
-- **preview: the whole queue** used to read every job. For states that no move of the
-  previewed action leaves, it now uses the counters.
+- **preview: the whole queue** used to read every job. For states from which the previewed
+  action has no move, it now uses the counters.
 - **search: a prefix all jobs share** was cancelled after 60 s on PostgreSQL in the first run with
   ten million jobs. If its statistics contain only one state, PostgreSQL may choose a plan that
   scans all jobs by primary key to find the few in a rare state; with a million jobs, the costs of

@@ -99,7 +99,7 @@ def quality(report: Report) -> None:
         + [(name, str(boards)) for name, boards in sorted(packers.items(), key=lambda p: p[1])],
     )
     report.aim("orders for which rectpack needs fewer boards", worse, most=1)
-    report.aim("most boards above the area bound", over, most=1.5)
+    report.aim("largest number of boards above the area bound", over, most=1.5)
     report.aim("boards: best of rectpack / Kesin", theirs / ours, least=1)
 
 

@@ -63,8 +63,8 @@ def steps(report: Report, bench: Bench) -> None:
     upload, _ = bench.worker.renderer.uploads.store(OWNER, _terms(), "pdf")
     kinds: dict[str, dict[str, Any]] = {
         "a job without steps": {},
-        "`append` of an upload": {"then": [{"append": {"upload": upload}}]},
-        "`prepend` of an upload": {"then": [{"prepend": {"upload": upload}}]},
+        "`append` with an upload": {"then": [{"append": {"upload": upload}}]},
+        "`prepend` with an upload": {"then": [{"prepend": {"upload": upload}}]},
         "`stamp`": {"then": [{"stamp": {"text": "TASLAK", "opacity": 0.15, "angle": 45}}]},
         "`metadata`": {"then": [{"metadata": {"title": "Fatura", "author": "Kesin"}}]},
         "`encrypt`": {"then": [{"encrypt": {"mac": "bench"}}]},
@@ -110,7 +110,7 @@ def steps(report: Report, bench: Bench) -> None:
     report.table(head, rows)
     plain = min(spent["a job without steps"][1:])
     for kind, each in list(spent.items())[1:]:
-        report.aim(f"a job with {kind} / a job without steps", min(each[1:]) / plain)
+        report.aim(f"a job that uses {kind} / a job without steps", min(each[1:]) / plain)
 
 
 def _enqueue(bench: Bench, payload: dict[str, Any], count: int) -> list[str]:

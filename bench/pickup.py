@@ -396,9 +396,9 @@ def main(*, rounds: int, write: bool) -> None:
     when = datetime.now(tz=UTC).strftime("%Y-%m-%d")
     report.say(
         f"Measured with `make bench ARGS='pickup --write'` on {when}: {os.cpu_count()} cores,"
-        f" Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}; the producer,"
-        " workers and servers share the machine with other work (load average"
-        f" {os.getloadavg()[0]:.1f} before the run), full durability. Figures are milliseconds"
+        f" Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, full durability;"
+        " the producer, workers and servers share the machine with other work (load average"
+        f" {os.getloadavg()[0]:.1f} before the run). Figures are milliseconds"
         " from the return of the call that enqueues a job to the first line of its handler, which"
         " runs in an idle worker in another process. A handler that starts before the call"
         " returns counts as 0. Every queue has one worker with default settings, and all workers"

@@ -23,7 +23,7 @@ from bench import load
 from bench.beside import own_environment
 from bench.report import Report
 
-KESIN, BARE, OLD = "Kesin", "bare FastAPI handler", "Kesin from another folder"
+KESIN, BARE, OLD = "Kesin", "bare FastAPI handler", "Kesin from SRC"
 ROUNDS = 5
 WARM_UP_S = 1.0
 

@@ -46,9 +46,9 @@ _SHUT: Final = {"401", "403", "-"}
 _OPENING: Final = """# HTTP
 
 Every path of `kesin serve`, generated from its `/openapi.json`; `/docs` shows the same in a
-browser. *Access* lists roles and scopes; the tests check them on every path. [Sites and
-queues](../security.md) limit which jobs a caller sees. Examples: [operator API](../api.md),
-[PDFs](../pdf-api.md), [cutting orders](../optiplan.md).
+browser. *Access* lists roles and scopes; the tests check them on every path. A caller sees only the
+jobs of the [sites and queues](../security.md) that it has access to. Examples: [operator
+API](../api.md), [PDFs](../pdf-api.md), [cutting orders](../optiplan.md).
 
 Every path can also return these errors:
 """

@@ -71,7 +71,7 @@ def _rules() -> list[str]:
     told = rules_json(default_rules())
     rows = [(f"`{name}`", f"`{json.dumps(value)}`") for name, value in told.items()]
     return [
-        "## Rules of cutting orders",
+        "## Rules for cutting orders",
         "",
         "Change them in the dashboard, with `PUT /config/rules` or in the file `rules.json`.",
         "[Rules](../optiplan-operations.md#rules) explains each key.",

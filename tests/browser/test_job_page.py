@@ -125,7 +125,7 @@ def test_a_row_is_fixed_and_its_difference_stands_beside_it(size, signed_in, wor
     dialog.get_by_label("Value").fill("321")
     dialog.get_by_label("gclid").fill("Cj0KCQiA_mended-77")
     dialog.locator("button.first").click()
-    expect(page.locator("#result")).to_contain_text("the row is queued again")
+    expect(page.locator("#result")).to_contain_text("the row was queued again")
     expect(dialog).to_have_count(0)
     expect(page.locator("#job-head .chip")).to_have_text("QUEUED")
     expect(page.locator("#job-values ins")).to_have_text(["321", "••••d-77"])

@@ -173,7 +173,7 @@ def test_a_list_is_used_by_keys_alone_which_a_dialog_lists(signed_in, world, siz
     page = signed_in("operator", size=size)
     page.goto(f"{TASKS}?code={code}")
     page.keyboard.press("Tab")
-    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
     row(page, jobs[0]).locator("input").focus()
     page.keyboard.press("Tab")
     expect(row(page, jobs[0]).get_by_role("link").first).to_be_focused()

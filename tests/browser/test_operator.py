@@ -182,7 +182,7 @@ def test_the_right_action_for_all_97_is_reached_within_five_clicks(signed_in, ju
     expect(dialog).to_contain_text("21 jobs will be retried")
     expect(dialog).to_contain_text("51 jobs are left out")
     expect(dialog).to_contain_text(
-        "49 jobs with VALIDATION errors keep failing until their data is corrected."
+        "49 jobs with VALIDATION errors will keep failing until their data is corrected."
     )
     fix = left_out(page, "UNPARSEABLE_GCLID").get_by_role("link", name="Fix data")
     tab = clicks.new_tab(fix)
@@ -201,7 +201,7 @@ def test_the_right_action_for_all_97_is_reached_within_five_clicks(signed_in, ju
     assert judged(judge, tab, "main", light=True) == []
     tab.get_by_role("textbox", name="to", exact=True).first.fill("ali@example.org")
     tab.get_by_role("button", name="Enqueue corrected jobs").click()
-    expect(tab.locator("#result")).to_contain_text("1 corrected job is enqueued")
+    expect(tab.locator("#result")).to_contain_text("1 corrected job has been enqueued")
     expect(tab.get_by_role("textbox", name="to", exact=True)).to_have_count(14)
     tab.close()
     clicks.on(dialog.get_by_role("button", name="Retry 21 jobs"))

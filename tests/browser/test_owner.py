@@ -201,7 +201,7 @@ def test_the_customer_alone_is_added_and_the_card_says_so_at_once(signed_in, wor
     assert english(page, carried=["Gülşen"]) == []
     page.get_by_role("button", name="EN", exact=True).click()
     card = page.locator("#job-panel section.hold")
-    expect(card).to_contain_text("No customer has the phone number of this order")
+    expect(card).to_contain_text("No customer has this order's phone number")
     page.get_by_role("button", name="Add customer only").click()
     expect(page.locator("#result")).to_contain_text("The order can be approved now.")
     expect(card).to_contain_text("is known now")

@@ -113,7 +113,7 @@ def the_panel_of_a_queue_filters_and_a_futile_retry_is_warned_about(
     page.locator("[data-bar]").get_by_role("button", name="Retry", exact=True).click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text(
-        "38 jobs with VALIDATION errors keep failing until their data is corrected."
+        "38 jobs with VALIDATION errors will keep failing until their data is corrected."
     )
     dialog.get_by_role("button", name="Close").click()
     expect(dialog).to_have_count(0)

@@ -54,7 +54,7 @@ class Queue(QueueReader):
     ``title`` names jobs in lists. It is a format string of payload fields, such as ``"{to}"`` or,
     for nested fields, ``"{order.number} · {order.city}"``. ``search`` lists up to 8 payload fields
     whose words can be searched. Both are stored with the queue until a program declares other
-    values. New values apply immediately: in lists to all jobs, in searches to new jobs and the
+    values. New values apply immediately: in lists, to all jobs; in searches, to new jobs and the
     newest 10,000 existing jobs. A masked field, such as an email address, is refused in ``search``
     and masked in titles.
     """
@@ -143,7 +143,7 @@ class Queue(QueueReader):
     def enqueue_many(
         self, news: Iterable[NewJob], *, actor: str = "producer", within: Any = None
     ) -> list[Outcome | BadInput]:
-        """Enqueue a batch in one transaction; the outcome of an invalid job is a BadInput.
+        """Enqueue a batch in one transaction; the outcome for an invalid job is a BadInput.
 
         If a job names a parent that does not exist, the whole batch is refused.
         """
@@ -289,8 +289,8 @@ class Queue(QueueReader):
     ) -> BulkResult:
         """Apply an operator's action to chosen jobs, or to jobs matching a filter, up to ``limit``.
 
-        Moves that renew the budget store ``max_attempts``; actions that are declared to set the
-        priority store ``priority``, which is -1, 0, 1 or 2.
+        ``max_attempts`` is stored by moves that renew the budget; ``priority``, which is -1, 0, 1
+        or 2, is stored by actions that are declared to set the priority.
 
         ``in_transaction`` runs in each batch's transaction: both take effect, or neither does.
         """
@@ -345,7 +345,7 @@ class Queue(QueueReader):
         return self.store.preview(self.name, action, where, **how, now=self.clock.now())
 
     def pause(self, *, actor: str, tenant: str = "", reason: str | None = None) -> None:
-        """Stop claims of the queue's jobs, or of one tenant's, until ``resume`` is called."""
+        """Stop the queue's jobs, or one tenant's, from being claimed until ``resume`` is called."""
         who, now = storable(actor), self.clock.now()
         why = None if reason is None else storable(reason)
         self.store.pause(self.name, tenant=storable(tenant), actor=who, reason=why, now=now)

@@ -261,7 +261,7 @@ class RunContext:
 
     @property
     def lost(self) -> bool:
-        """Whether the claim was lost: then another worker may have the job; results are refused."""
+        """True if the claim was lost: another worker may have the job, and results are refused."""
         return self._worker.leases.is_lost(self.job)
 
     @property
@@ -276,7 +276,7 @@ class RunContext:
 
     @property
     def stopping(self) -> bool:
-        """Whether the worker was asked to stop: finish soon, or the job is released."""
+        """Whether the worker was asked to stop. If so, finish soon, or the job is released."""
         return self._worker.stopping
 
     def parents(self) -> list[Job]:
@@ -284,7 +284,7 @@ class RunContext:
         return self._queue.parents(self.job.id)
 
     def progress(self, fraction: float | None = None, message: str | None = None) -> None:
-        """Report the progress, from 0 to 1, and a message; both are shown while the job runs.
+        """Report the progress, from 0 to 1, and a message; both are shown while the job is running.
 
         Written at most once a second: reports in between are skipped, except the last.
         """
@@ -309,7 +309,7 @@ class RunContext:
 
     @contextmanager
     def transaction(self, action: str = "complete") -> Iterator[Transaction]:
-        """Commit your writes, jobs enqueued in the block and the job's end: all of them or none.
+        """Commit your writes, jobs enqueued in the block and the job's outcome, or none of them.
 
         If the claim was lost, raises StaleClaim at the end of the block and rolls everything back.
         """

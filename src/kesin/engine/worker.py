@@ -265,7 +265,7 @@ class Worker(ForkAware):
     def work_on(self, ids: Sequence[str]) -> Counter[str]:
         """Claim the jobs with these ids that are due, and handle them in this thread.
 
-        Returns how many jobs reached each state. Leases are renewed only if ``leases`` runs.
+        Returns how many jobs reached each state. Leases are renewed only if ``leases`` is running.
         """
         thread = self._new_thread()
         thread.handle_ids(ids)
@@ -298,7 +298,7 @@ class Worker(ForkAware):
     def release_claims(self, jobs: Sequence[Job]) -> set[str]:
         """Release claims, if the budget allows attempts to be returned; return the released ids.
 
-        Jobs that are not released keep their leases until these expire.
+        Jobs that are not released keep their leases until the leases expire.
         """
         released: set[str] = set()
         if self.queue.lifecycle.allows("release", "worker"):

@@ -66,9 +66,9 @@ class Actor:
         return self.has("admin")
 
     def sites_in(self, queue: str, *, sited: bool = True) -> frozenset[str] | None:
-        """The sites whose jobs it may see in this queue; None means all, an empty set none.
+        """The sites whose jobs the actor may see in this queue; all if None, none if empty.
 
-        A queue whose tenants are not sites (``sited=False``) is entirely visible or not at all.
+        A queue whose tenants are not sites (``sited=False``) is visible entirely or not at all.
         """
         if self.is_admin:
             return None

@@ -18,8 +18,8 @@ _SOON = "; the next release removes the old name"
 class Job(NamedTuple):
     """A job: the columns of its hot row, then those of its body row. Times are in µs since 1970.
 
-    A claim builds hundreds of jobs, and a NamedTuple costs a tenth of a frozen dataclass. The
-    payload and the result remain JSON text until they are read.
+    A claim builds hundreds of jobs, and a NamedTuple costs a tenth as much as a frozen dataclass.
+    The payload and the result remain JSON text until they are read.
     """
 
     id: str

@@ -22,7 +22,7 @@ OUT_OF_ATTEMPTS = Fixed("MAX_ATTEMPTS", Category.PERMANENT, "all attempts were u
 DISMISSED = Fixed(
     "DISMISSED",
     Category.PERMANENT,
-    "an operator dismissed this failure; the history has its first error",
+    "an operator dismissed this failure; the history has the original error",
 )
 
 
@@ -117,7 +117,7 @@ def parent_failed(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Mo
 
 
 def attempt_cap(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move:
-    """A waiting job has no attempt left."""
+    """A waiting job has no attempts left."""
     when = (guards.unclaimed, guards.budget_spent)
     return _gives_up("attempt_cap", sources, to, fields, when=when, stage="cap")
 
@@ -130,7 +130,7 @@ def recover(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move:
 
 
 def recover_spent(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move:
-    """A worker died or lost its lease in the last attempt."""
+    """A worker died or lost its lease during the last attempt."""
     when = (guards.lease_over, guards.budget_spent)
     return _gives_up("recover", sources, to, fields, when=when, claim="drop", stage="recover")
 

@@ -216,7 +216,7 @@ class Store(Notified, ABC):
 
     @abstractmethod
     def meters(self, queue: str) -> dict[str, int]:
-        """When each rate-limited tenant has its full rate again; of very many, only the latest."""
+        """When each rate-limited tenant has its full rate again; if very many, only the latest."""
 
     @abstractmethod
     def children(self, queue: str, job_id: str, *, limit: int) -> list[Job]:
@@ -339,11 +339,11 @@ class Store(Notified, ABC):
         states: Sequence[str] | None = None,
         recent_from: int = 0,
     ) -> list[FailureCount]:
-        """Count jobs that have an error code and stopped without success or wait for a retry.
+        """Count jobs with an error code that stopped without success or are waiting for a retry.
 
         Jobs that entered their state since ``recent_from`` are also counted per half hour. At most
-        ``MAX_FAILURES_READ`` resting jobs and as many waiting jobs are counted; the cost grows with
-        the number of jobs that have an error, not with the number of all jobs.
+        ``MAX_FAILURES_READ`` resting jobs and as many waiting jobs are counted; the cost depends on
+        the number of jobs that have an error, not on the total number of jobs.
         """
 
     @abstractmethod
@@ -352,7 +352,7 @@ class Store(Notified, ABC):
     ) -> Backlog:
         """What a tenant's jobs are waiting for; also counts ready jobs stamped before ``aged[1]``.
 
-        The cost grows with claimed or aged jobs only; ``aged`` is the first stamp and a time.
+        The cost depends only on the claimed or aged jobs; ``aged`` is the first stamp and a time.
         """
 
     def aging(self, queue: str, aged: AgedSince) -> dict[str, int]:
@@ -385,7 +385,7 @@ class Store(Notified, ABC):
         reason: str | None = None,
         now: int | None = None,
     ) -> None:
-        """Stop claims of the queue's jobs, or of one tenant's jobs in it."""
+        """Stop the queue's jobs, or one tenant's jobs in it, from being claimed."""
         row = {"tenant": tenant, "now": now, "actor": actor, "reason": reason}
         self._write(queue, "pause", row)
 

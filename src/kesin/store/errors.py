@@ -22,7 +22,7 @@ class StoreUnreachable(StoreError):
 class StoreTrouble(StoreUnreachable):
     """The database's disk or file has failed; nothing was written.
 
-    A restart does not help. ``code`` is ``disk_full``, ``disk_failing``, ``read_only`` or
+    Restarting does not help. ``code`` is ``disk_full``, ``disk_failing``, ``read_only`` or
     ``damaged``.
     """
 

@@ -52,9 +52,9 @@ def open_store(
 ) -> Store:
     """Open the store at a path, ``:memory:``, ``sqlite:///path``, ``postgresql://…`` or ``redis://…``.
 
-    A SQLite store always updates its schema; a PostgreSQL store only with ``migrate``. While
-    PostgreSQL is unreachable, opening is retried every second for ``wait_s``; Redis connects on its
-    first call. In Redis, keys of the queues in ``keys_name_tenant`` are unique across tenants.
+    SQLite's schema is always updated; PostgreSQL's only with ``migrate``. While PostgreSQL is
+    unreachable, opening is retried every second for up to ``wait_s`` seconds; Redis connects on its
+    first call. ``keys_name_tenant`` lists Redis queues whose job keys are unique across tenants.
     """
     text = str(address)
     if text.startswith(("postgresql://", "postgres://")):

@@ -208,7 +208,7 @@ class Pause(NamedTuple):
 class Filter:
     """Which jobs to list. An empty filter matches all jobs; every given condition must hold.
 
-    Text is normalised as it is in the stores, and times are in microseconds.
+    Text is normalised in the same way as in the stores, and times are in microseconds.
     """
 
     states: tuple[str, ...] = ()
@@ -254,7 +254,7 @@ class JobCount(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
-    """A summary of a queue; its cost grows with the number of states and tenants, not of jobs."""
+    """A summary of a queue; its cost depends on the number of states and tenants, not of jobs."""
 
     queue: str
     states: dict[str, int]

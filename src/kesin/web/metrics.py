@@ -116,7 +116,7 @@ def _queue_metrics(commands: Commands, failures: FailureReader) -> Iterator[Metr
         "kesin_transitions", "Moves made.", labels=["queue", "move", "from_state", "to_state"]
     )
     gauge = partial(GaugeMetricFamily, labels=["queue"])
-    oldest = gauge("kesin_oldest_due_seconds", "How long the first job in line has waited.")
+    oldest = gauge("kesin_oldest_due_seconds", "How long the first job in line has been waiting.")
     over = gauge("kesin_lease_over_jobs", "Claimed jobs whose lease has expired.")
     success = gauge("kesin_since_success_seconds", "How long ago a job last succeeded.")
     needing = gauge("kesin_needs_you_jobs", "Failed or held jobs that need an operator.")

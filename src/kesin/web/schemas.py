@@ -40,7 +40,7 @@ def _check_rfc_3339(at: object) -> object:
     """Reject numbers: whether they are seconds or milliseconds would be a guess."""
     if isinstance(at, datetime) or (isinstance(at, str) and _RFC_3339.fullmatch(at)):
         return at
-    raise ValueError("a time must look like 2026-12-31T23:59:59Z, with its zone")
+    raise ValueError("a time must look like 2026-12-31T23:59:59Z, including the time zone")
 
 
 def _check_years(at: datetime) -> datetime:
@@ -332,7 +332,7 @@ _IDS_OR_FILTER: list[JsonValue] = [
 
 
 class Action(Strict):
-    """An operator's action on the jobs with given ids or on all that match a filter, not both."""
+    """An operator's action on either jobs with the given ids or all jobs that match a filter."""
 
     model_config = ConfigDict(json_schema_extra={"oneOf": _IDS_OR_FILTER})
 

@@ -72,7 +72,7 @@ def test_groups_of_all_queues_are_retried_together_and_what_is_futile_is_left_ou
     text = dialog(world)
     assert "5 jobs will be retried" in words(text)
     assert "4 jobs are left out" in words(text)
-    assert "4 jobs with VALIDATION errors keep failing until" in words(text)
+    assert "4 jobs with VALIDATION errors will keep failing until" in words(text)
     assert "AUTH: it will fail again unless the cause has been fixed." in words(text)
     assert "NO_SUCH_STREET" in words(text)
     assert "no group is selected" in words(retry(world, []).text)

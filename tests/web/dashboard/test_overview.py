@@ -201,7 +201,7 @@ def test_a_queue_with_unreadable_rules_is_left_out_and_the_others_are_shown(worl
 def test_work_without_a_worker_is_reported(world):
     world.job()
     world.clock.advance(61)
-    assert "No worker is running; the oldest job has waited 61 secs." in overview(world)
+    assert "No worker is running; the oldest job has been waiting for 61 secs." in overview(world)
     world.task.claim("hand", lease_seconds=2_000)
     world.job()
     world.clock.advance(59)

@@ -46,9 +46,9 @@ def verify_audit(
 ) -> None:
     """Verify the audit log, and all jobs by replaying their events.
 
-    Rebuilds every job from its events and compares it with the stored job, and the counters with
-    the jobs unless jobs moved in the meantime. If no queue is named, also verifies the audit log's
-    chain: that no line changed and only pruned lines are missing. Exits with 1 if anything differs.
+    Rebuilds every job from its events to compare it with the stored job; compares the counters with
+    the jobs, unless jobs moved meanwhile. If no queue is named, also verifies the audit log's
+    chain: no line has changed and only pruned lines are missing. Exits with 1 if anything differs.
     """
     if queues and backup:
         raise UsageError("--backup checks the audit log: do not name a queue")

@@ -33,8 +33,8 @@ def new_key(
 def rotate_secrets(as_json: AsJson = False) -> None:
     """Seal all secrets again with the first key.
 
-    Running the command twice, or while secrets change, is safe. Lists the secrets that could not be
-    opened, and exits with 1 if another key is still needed.
+    Running the command twice, or while secrets are being changed, is safe. Lists the secrets that
+    could not be opened, and exits with 1 if another key is still needed.
     """
     with open_context(create=False) as context:
         vault = Vault(context.accounts, key_ring(context.settings))

@@ -119,8 +119,8 @@ def import_sites(
 ) -> None:
     """Add and change sites from a CSV file.
 
-    The columns are id, name, channel, timezone, currency, customer_id and the name of any oci
-    setting. An empty cell changes nothing. If any line is refused, nothing is stored.
+    The columns are id, name, channel, timezone, currency, customer_id and the names of any oci
+    settings. An empty cell changes nothing. If any line is refused, nothing is stored.
     """
     rows = _read_rows(file)
     if keys and keys.exists():

@@ -28,8 +28,8 @@ def stats(
 ) -> None:
     """Count jobs by queue and state.
 
-    Also shows expired leases, pauses, slots in use, how long the oldest due job has waited, and how
-    many claims the rate limits still allow.
+    Also shows expired leases, pauses, slots in use, how long the oldest due job has been waiting,
+    and how many claims the rate limits still allow.
     """
     ending = suppress(KeyboardInterrupt) if watch else nullcontext()
     with open_context() as context, ending:

@@ -35,8 +35,8 @@ def sweep(
     """Run scheduled moves: recover, expire, prune.
 
     The stages run in this order: settle, cap, recover, expire, revive, timeout and prune. `kesin
-    serve` and `kesin worker` also sweep; if none of these commands runs, jobs of dead workers are
-    not recovered. Several machines can sweep at the same time.
+    serve` and `kesin worker` also sweep; if none of these commands is running, jobs of dead workers
+    are not recovered. Several machines can sweep at the same time.
     """
     for name in stage or ():
         check_choice("stage", name, STAGES)

@@ -66,7 +66,7 @@ def worker(
     until_idle: Annotated[bool, flag("--until-idle", "Stop when no job is due.")] = False,
     rq: Annotated[bool, flag("--rq", "Wait for RQ to push jobs; for PDFs in Redis.")] = False,
     sweep: Annotated[
-        bool, flag("--sweep/--no-sweep", "Sweep these queues, or leave it to other processes.")
+        bool, flag("--sweep/--no-sweep", "Sweep these queues, or leave that to other processes.")
     ] = True,
     child: Annotated[bool, typer.Option("--child", hidden=True)] = False,
 ) -> None:

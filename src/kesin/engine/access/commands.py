@@ -329,7 +329,7 @@ class Commands:
         return ActionPreview({key: counts[key] for key in keys})
 
     def enqueue(self, actor: Actor, name: str, news: Sequence[NewJob]) -> list[Outcome | BadInput]:
-        """Enqueue jobs by hand, for admins; producers use the API of their workload."""
+        """Enqueue jobs by hand, for admins; producers use their workload's API."""
         queue = self.queue(actor, name, "admin", "enqueue")
         for at, new in enumerate(news):
             if path := find_masked(new.payload, "payload"):

@@ -100,9 +100,9 @@ def remove_site(commands: Commands, actor: Actor, site_id: str, confirm: str) ->
             why = "repeat the id of the site to confirm its removal"
             raise Invalid(why, code="not_confirmed", details={"field": "confirm"})
         preview = _preview(commands, site_id)
+        why = "the site %(site)s has open jobs (%(jobs)s): let them finish, or mark them as failed"
         if preview.open:
             jobs = ", ".join(f"{name}: {n}" for name, n in preview.open.items())
-            why = "the site %(site)s has open jobs (%(jobs)s): let them finish, or mark them failed"
             details, site = asdict(preview), repr(site_id)
             raise RequestConflict(why, code="open_jobs", details=details, site=site, jobs=jobs)
         now = accounts.now()

@@ -52,7 +52,7 @@ class Proof:
 
 
 class Unproved(ValueError):
-    """The lifecycle may not run: it breaks rules; the message lists each with an example path."""
+    """The lifecycle must not run: the message lists each rule it breaks, with an example path."""
 
     def __init__(self, proof: Proof) -> None:
         super().__init__(f"the lifecycle {proof.lifecycle!r} is not proved to end:\n{proof}")

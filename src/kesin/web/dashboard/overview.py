@@ -191,8 +191,8 @@ def _add_waiting(ctx: PageContext, card: QueueCard, figures: Formatter) -> None:
     waits_s, span = (card.waits_us or 0) / SECOND_US, figures.duration(card.waits_us)
     overdue_after_s = ctx.pages_of(card.queue).overdue_after_s
     if waits_s > (overdue_after_s or NO_WORKER_S) and not card.workers:
-        sentence = ctx.say("No worker is running; the oldest job has waited %(span)s.", span=span)
-        card.troubles.append(sentence)
+        why = "No worker is running; the oldest job has been waiting for %(span)s."
+        card.troubles.append(ctx.say(why, span=span))
         card.marks.append((ctx.say("no worker"), "failed"))
     elif waits_s > (overdue_after_s or OVERDUE_S):
-        card.troubles.append(ctx.say("The oldest job has waited %(span)s.", span=span))
+        card.troubles.append(ctx.say("The oldest job has been waiting for %(span)s.", span=span))

@@ -168,7 +168,7 @@ def list_jobs(
 async def enqueue_jobs(
     request: Request, actor: SignedInActor, queue: QueueName, new: schemas.NewJobs
 ) -> Response:
-    """Enqueue jobs. Only admins may do so; producers use the API of their workload.
+    """Enqueue jobs. Only admins may do so; producers use their workload's API.
 
     If a job names a parent that does not exist, the whole request is refused.
     """
@@ -234,7 +234,7 @@ def show_job(
 ) -> schemas.JobWhole:
     """A job with its history, its notes, advice on its error, and the actions that you may take.
 
-    The response also contains the job's parents and children, and its progress while it runs.
+    The response also contains the job's parents and children, and its progress while it is running.
     Personal data is masked unless you may reveal it; each reveal is recorded in the audit log.
     """
     service = service_of(request)
@@ -253,7 +253,7 @@ def act(
 ) -> schemas.ActionResultBody:
     """Apply an operator's action to jobs by id or by filter; with ``dry_run``, only count them.
 
-    With ids, the response lists every outcome; with a filter, the first thousand, and all totals.
+    The response lists every outcome for ids, or the first thousand and all totals for a filter.
     """
     commands, ids, where = _commands(request), body.ids, None
     if body.filter:

@@ -56,7 +56,7 @@ async def live() -> Alive:
     openapi_extra=PUBLIC_ROUTE,
 )
 async def ready(request: Request, response: Response) -> Ready:
-    """Whether the store responds, the workers and the sweeper run, and the disk has free space.
+    """Whether the store responds, workers and sweeper are running, and the disk has free space.
 
     Responds only after all pages and routes are loaded. Redis is optional: only PDFs need it.
     """

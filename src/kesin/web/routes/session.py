@@ -23,7 +23,7 @@ MAX_FIELDS = 10
 async def sign_in(
     request: Request, response: Response, credentials: schemas.Credentials
 ) -> schemas.Who:
-    """Sign in; the response sets a session cookie. Any earlier session of this browser ends."""
+    """Sign in; the response sets a session cookie. Any earlier session in this browser ends."""
     auth.check_origin(request, required=False)
     actor, token = await _sign_in(request, credentials.name, credentials.password)
     auth.set_session_cookie(request, response, token)

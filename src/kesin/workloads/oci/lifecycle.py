@@ -173,7 +173,7 @@ def cap_moves(sources: tuple[str, ...]) -> tuple[Move, ...]:
             claim="drop",
             error=MAX_ATTEMPTS,
             stamp=ENDED,
-            doc="Only after the lease has expired, so that a last running attempt can finish.",
+            doc="Only after the lease has expired: until then, the last attempt can still finish.",
         ),
         moves.recover("PROCESSING", "RETRY"),
         moves.recover_spent("PROCESSING", "FAILED", error=MAX_ATTEMPTS, stamp=ENDED),
@@ -183,7 +183,7 @@ def cap_moves(sources: tuple[str, ...]) -> tuple[Move, ...]:
 def _worker_moves(limits: OciLimits) -> tuple[Move, ...]:
     reject = reject_move(WAITING)
     refused = "Consent was denied: the row is stored and never sent."
-    retracted = "The sale was retracted before the row was sent: it is never sent."
+    retracted = "The sale was retracted before the row was sent, so the row will never be sent."
     return (
         moves.enqueue("QUEUED", stamp_input=conversion.STAMPS),
         moves.claim(WAITING, "PROCESSING"),

@@ -139,7 +139,7 @@ def _parse_plans(batch: Path, root: Any) -> list[CuttingPlan]:
     except (KeyError, ValueError, ArithmeticError):
         plans = []
     if not plans or any(find_faults(plan) for plan in plans):
-        message = "the XML and %(file)s do not belong together: one of them was changed"
+        message = "the XML and %(file)s do not match: one of them has been changed"
         raise _invalid_xml(message, batch.name)
     return plans
 

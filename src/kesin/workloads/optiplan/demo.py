@@ -69,7 +69,7 @@ class OptiplanDemo(demo.DemoPart):
             library = f"{problem.name} is missing (pip install 'kesin[optiplan]')"
             return demo.Readiness(ready=False, note=f"no cutting orders: {library}")
         if not hasattr(os, "pidfd_open"):
-            note = "no cutting orders: the optimiser is started on Linux only"
+            note = "no cutting orders: the optimiser can be started only on Linux"
             return demo.Readiness(ready=False, note=note)
         return demo.Readiness()
 

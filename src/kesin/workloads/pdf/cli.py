@@ -120,7 +120,7 @@ def templates(
     epilog=format_examples("kesin pdf doctor", "kesin pdf doctor --engine weasyprint --json"),
 )
 def doctor(*, engine: EngineName = None, as_json: JsonOption = False) -> None:
-    """Check what PDFs need, and render a test page.
+    """Check the prerequisites for PDFs, and render a test page.
 
     Checks templates, browser, fonts, storage and workers. Exits with 1 if a check fails.
     """

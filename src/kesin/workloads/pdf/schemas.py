@@ -37,7 +37,7 @@ class PdfRenderOptions(Strict, frozen=True):
     timeout: int = Field(60, ge=1, le=600, description="seconds; the service's default if omitted")
     fail_safe: FailSafePolicy = Field(
         FailSafePolicy.STRICT,
-        description="while no worker is running: 503 or the HTML; the service's default if omitted",
+        description="503 or the HTML while no worker is running; the service's default if omitted",
     )
     engine: Literal["chromium", "weasyprint"] | None = None
     format: Format | None = Field(None, description="A4 if neither a format nor a size is given")
@@ -45,7 +45,7 @@ class PdfRenderOptions(Strict, frozen=True):
     height_mm: Size | None = None
     landscape: bool = False
     margin_mm: Margin | Annotated[list[Margin], Field(min_length=4, max_length=4)] = Field(
-        0.0, description="on all sides, or top, right, bottom, left"
+        0.0, description="a number for all sides, or a list for top, right, bottom, left"
     )
     scale: float = Field(1.0, ge=0.1, le=2, allow_inf_nan=False)
     page_ranges: Annotated[Text, StringConstraints(max_length=200)] = ""
@@ -57,7 +57,7 @@ class PdfRenderOptions(Strict, frozen=True):
         [], description="one or more standards; a PDF that violates any of them is not delivered"
     )
     missing_glyphs: Literal["warn", "fail"] = Field(
-        "warn", description="if no font has a character, add a warning or fail the job"
+        "warn", description="for characters that no font has: add a warning, or fail the job"
     )
 
     @pydantic.field_validator("page_ranges")

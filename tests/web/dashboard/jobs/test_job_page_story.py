@@ -231,7 +231,7 @@ def test_a_correction_shows_each_field_before_and_after_masked_like_the_payload(
     assert "Corrected by" not in read(world, job_id)
     answer = fix(world, job_id, gclid="Cj0KCQiA_mended_77", conversionValue="99", reason="typo")
     assert answer.status_code == 200
-    assert "The data was corrected, and the row is queued again." in answer.text
+    assert "The data was corrected, and the row was queued again." in answer.text
     assert "kesin:forget" in answer.headers["hx-trigger"]
     assert world.state(job_id) == "QUEUED"
     page = read(world, job_id)

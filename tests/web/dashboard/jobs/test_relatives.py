@@ -151,7 +151,8 @@ def test_a_due_job_waits_for_one_of_the_slots(shared_world, open_queue):
     assert "waiting for one of" not in read(shared_world, ids[2])
     queue.claim("one", limit=3)
     said = section(read(shared_world, ids[2]), "Next")
-    assert said == "Next It is due and is waiting for one of 2 slots of running: all are in use."
+    full = "waiting for one of the 2 slots of running: all are in use."
+    assert said == f"Next It is due and is {full}"
     later = queue.enqueue(4, run_at=queue.now() + 60 * SECOND_US).id
     assert "Starts automatically at" in section(read(shared_world, later), "Next")
 

@@ -216,7 +216,7 @@ def test_charts_have_axes_units_and_values(world):
         *("22:20", "22:30", "22:40", "22:50"),
     ]
     assert "<title>22:23–22:24: 3 done, 1 failed</title>" in text
-    assert "Throughput over the last 40 mins: 12 done, 4 failed, at most 6 in 1 min" in text
+    assert "Throughput over the last 40 mins: 12 done, 4 failed, with a peak of 6 in 1 min" in text
 
 
 def test_a_chart_with_one_bar_is_a_number(world):

@@ -38,7 +38,7 @@ def copies(tasks: TaskQueue) -> list[Any]:
 def test_each_corrected_job_is_enqueued_again_and_its_original_dismissed(tasks):
     first, second = fail(tasks, {"to": "ali@", "n": 1}, {"to": "veli@", "n": 2})
     answer = send(tasks, [first, second], **{f"{first}|to": "ali@x.org", f"{second}|to": "veli@"})
-    assert "1 corrected job is enqueued, and its original is dismissed" in answer.text
+    assert "1 corrected job has been enqueued, and its original has been dismissed" in answer.text
     assert copies(tasks) == [{"to": "ali@x.org", "n": 1}]
     [copy] = [job for job in tasks.task.jobs().jobs if job.state == "ready"]
     assert copy.dedup_key == "k0"

@@ -178,7 +178,7 @@ def test_the_order_goes_both_ways_and_rows_follow(listed, monkeypatch):
         assert re.findall(r'aria-sort="(\w+)"', text) == [sorted_]
         assert count(text) == "2 of 3 jobs"
         assert "data-sort=" not in text, "only a part of the rows is here"
-        assert '<thead title="More jobs match than are shown, so only Created' in text
+        assert '<thead title="More jobs match than are shown, so they' in text
         assert "Only sorting by Created covers all matching jobs." in text
         assert f'data-cursor="{wanted[1]}"' in text
         after = f"?part=more&cursor={wanted[1]}&shown=2&order={order}"
@@ -383,7 +383,7 @@ def test_the_failures_of_a_code_have_a_curve_of_the_last_day(make_world):
     [label] = re.findall(r'class="trend"><svg class="spark" role="img" aria-label="([^"]*)"', text)
     assert label == (
         "The last 24 hours in half-hour steps, from left to right: 3 of these jobs arrived,"
-        " at most 2 in half an hour, 2 in the last hour"
+        " with a peak of 2 in half an hour, and 2 in the last hour"
     )
     [group] = world.service.failures.of(world.task, world.task.stats()).groups
     assert group.trend[-3:] == (1, 2, 0)

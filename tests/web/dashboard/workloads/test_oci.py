@@ -83,7 +83,7 @@ def test_a_preview_counts_by_code_and_warns_of_a_futile_retry(control, chosen):
     which = {"ids": ",".join(ids)} if chosen == "ids" else {"all": "1", "status": "FAILED"}
     sheet = control.post("/preview", data={"action": "RETRY_SELECTED", **which}).text
     assert "UNPARSEABLE_GCLID" in sheet
-    assert "3 jobs with VALIDATION errors keep failing until their data is corrected." in sheet
+    assert "3 jobs with VALIDATION errors will keep failing until their data is corrected." in sheet
     sheet = control.post("/preview", data={"action": "RESET_TO_QUEUED", **which}).text
     assert "3 jobs with VALIDATION errors" in sheet
     data = {"action": "MARK_FAILED", "ids": control.rows(1)[0]}

@@ -50,7 +50,7 @@ def test_rules_are_typed_shown_and_then_written(shop):
         (one, re.sub("<.+?>", "", old), re.sub("<.+?>", "", new)) for one, old, new in rows
     ] == [
         ("Kerf", "4 mm", "3.5 mm"),
-        ("Trim of 18 mm boards", "10 mm", "12 mm"),
+        ("Trim for 18 mm boards", "10 mm", "12 mm"),
         ("Band 040", "0.4 mm", "not set"),
         ("Maximum retries", "3", "2"),
     ]
@@ -112,7 +112,7 @@ def test_rows_of_the_rules_come_and_go(shop):
     assert less["seen"] == typed["seen"]
     none = hidden(post(shop, "/rules/form", data=typed | {"do": "remove:/defaultPlateSize"}).text)
     assert "v/defaultPlateSize/width_mm" not in none
-    assert "Height of the default board" in post(shop, "/rules", data=none).text
+    assert "Default board height" in post(shop, "/rules", data=none).text
     assert post(shop, "/rules/form", data=typed | {"do": "dance"}).status_code == 422
 
 

@@ -66,7 +66,7 @@ def test_the_customer_is_added_and_the_order_approved_in_one_step(shop):
     page = page_of(shop, job)
     assert "This order is waiting for you" in page
     assert "Why it stopped" not in page  # the card says it, once
-    assert page.count("No customer has the phone number of this order") == 1
+    assert page.count("No customer has this order&#39;s phone number") == 1
     lines = shop.said(lambda: save(shop, job, phone, approve="1"))
     done = [(line.action, line.allowed) for line in lines if line.actor == "user:can"]
     assert ("optiplan.customer", True) in done

@@ -290,7 +290,7 @@ def test_what_google_took_is_restated_and_what_it_refused_is_sent_again(
     assert [one["restatementValue"]["adjustedValue"] for one in google.adjusted] == [77]
     assert len(api.jobs()) == 1
     [other] = fix(api, sale, taken=True, conversion={"gclid": "another_click"})["refused"]
-    assert "no new gclid" in other["reason"]
+    assert "not a new gclid" in other["reason"]
     [adjusted] = fix(api, sale, conversion={"conversionValue": 5})["refused"]
     assert "adjust it again" in adjusted["reason"]
     assert len(api.jobs()) == 1

@@ -84,7 +84,7 @@ def test_a_back_in_a_list_without_its_own_thickness(floor: Floor):
     assert answer.status_code == 422
     [row] = answer.json()["error"]["details"]["rows"]
     assert (row["row"], row["column"]) == (4, "A")
-    assert row["message"] == "no back is 18 mm: write its thickness, as in ARKALIK 8MM"
+    assert row["message"] == "a back cannot be 18 mm thick: write, for example, ARKALIK 8MM"
     assert sent("ARKALIK 8MM").status_code == 201
 
 

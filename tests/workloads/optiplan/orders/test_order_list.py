@@ -146,12 +146,12 @@ def test_a_problem_reads_as_a_sentence_and_as_json():
         read([*HEAD, ["", 722, "x", 4], ROW])
     problem = caught.value
     assert (problem.code, problem.status) == (OptiCode.VALIDATION, 422)
-    assert problem.message == "row 3: this looks like a part, but not all of B, C, D are numbers"
+    assert problem.message == "row 3: this looks like a part, but not all of B, C and D are numbers"
     assert problem.details["rows"] == [
         {
             "row": 3,
             "column": "",
-            "message": "this looks like a part, but not all of B, C, D are numbers",
+            "message": "this looks like a part, but not all of B, C and D are numbers",
         }
     ]
 

@@ -28,7 +28,7 @@ _RETRY: Final = ("Retry", "Retry 1 job", "Retry %(n)s jobs")
 LABELS: Final[dict[str, tuple[str, str, str]]] = {
     **dict.fromkeys(("RETRY_SELECTED", "requeue", "retry"), _RETRY),
     "RESET_TO_QUEUED": ("Reset to queued", "Reset 1 job", "Reset %(n)s jobs"),
-    "MARK_FAILED": ("Mark failed", "Mark 1 job failed", "Mark %(n)s jobs failed"),
+    "MARK_FAILED": ("Mark failed", "Mark 1 job as failed", "Mark %(n)s jobs as failed"),
     "resend": ("Send again", "Send 1 job again", "Send %(n)s jobs again"),
     "approve": ("Approve", "Approve 1 job", "Approve %(n)s jobs"),
     "cancel": ("Cancel", "Cancel 1 job", "Cancel %(n)s jobs"),

@@ -41,7 +41,7 @@ from kesin.workloads.oci.site import SiteContext
 CHUNK: Final = 500  # rows per transaction
 FIELDS: Final = ("externalId", "adjustmentId", "type", "value", "currency", "adjustedAt")
 _KNOWN_FIELDS: Final = frozenset(FIELDS)
-_DIFFERS: Final = "the stored one differs in %(fields)s and is kept: use another adjustmentId"
+_DIFFERS: Final = "the stored adjustment differs in %(fields)s and is kept: use a new adjustmentId"
 
 
 def adjust(site: SiteContext, rows: Sequence[ParsedRow], *, actor: Actor) -> list[IngestResult]:
@@ -189,7 +189,7 @@ def restatement(job: Job, new: Conversion, changed: Sequence[str], number: int) 
     """The adjustment of this number, with a new value of a conversion that Google took."""
     for name in changed:
         if name not in ("conversionValue", "conversionCurrency"):
-            why = "Google accepts a new value or currency for a known sale, but no new %(field)s"
+            why = "Google accepts a new value or currency for a known sale, but not a new %(field)s"
             raise Unsendable("NOT_ADJUSTABLE", name, why, field=name)
     digest = hashlib.sha256(f"{job.id} {number} {new.value} {new.currency}".encode()).hexdigest()
     row = {"externalId": new.external_id, "adjustmentId": f"fix-{digest[:16]}", "type": "RESTATE"}

@@ -32,7 +32,7 @@ _NO_RETRACTION: Final = (
     "the Data Manager API has no retraction: retract the sale in Google Ads itself (RESTATE with "
     "the value 0 has not been tried)"
 )
-_REFUSED: Final = "consent is denied, so no new value will be sent: RETRACT is possible"
+_REFUSED: Final = "consent is denied, so no new value will be sent; RETRACT is still possible"
 # What happens to a conversion that was never claimed, by its move.
 _LOCAL: Final = {"corrected": "correct", "retracted": "retract"}
 _MOVES: Final = {"corrected": "settle", "retracted": "settle", "ready": "ready"}

@@ -85,8 +85,8 @@ def add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
     def manager_sites(actor: SignedInActor, *, starts: bool = False) -> list[schemas.ManagedSite]:
         """The sites for a manager script: at most 50, the least recently served first.
 
-        Returns the sites on the `script` channel with a `customer_id` that the key has access to.
-        With ``starts``, they come last in the next run, even if this one ends before serving them.
+        Returns sites on the `script` channel that have a `customer_id` and that the key may access.
+        With ``starts``, these come last in the next run, even if this run ends before serving them.
         """
         context.commands.accounts.require(actor, "oci:script", "oci.manager", queue="oci")
         made, sites = schemas.ManagedSite, script.managed_sites(context, actor, starts=starts)

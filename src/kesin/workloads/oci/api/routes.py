@@ -133,7 +133,7 @@ def _add_adjustment_routes(router: APIRouter, batches: APIRouter, context: Workl
 
     @router.get("/api/oci/adjustments.csv", **CSV_FILE)
     def adjustments_csv(actor: SignedInActor, site_id: SiteId = None) -> StreamingResponse:
-        """The adjustments to upload, in Google's file format; then close them with MARK_SENT."""
+        """Adjustments to upload, in Google's format; after uploading, close them with MARK_SENT."""
         site = require_site(context, actor, site_id, "read", action="oci.adjustments_file")
         return csv_response(f"adjustments-{site.id}", _adjustment_lines(site))
 

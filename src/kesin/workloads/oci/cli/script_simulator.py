@@ -193,9 +193,9 @@ def simulate_script(
 ) -> None:
     """Simulate the Google Ads script, for tests only.
 
-    Exports rows from a running server over HTTP and acknowledges them without an upload, so Google
-    never receives them. Options make runs fail or crash; a crashed run's rows return to the queue
-    when their claims expire. Servers on other machines require --yes-really.
+    Exports rows from a running server over HTTP and acknowledges them without uploading them, so
+    Google never receives them. Options make runs fail or crash; a crashed run's rows return to the
+    queue when their claims expire. Servers on other machines require --yes-really.
     """
     base = checked_url(url)
     if not is_loopback(base) and not yes_really:

@@ -136,9 +136,9 @@ class Conversion:
         hashes = _parse_hash(row, kept[0]), _parse_hash(row, kept[1])
         if not any(clicks.values()) and (defaults.needs_click or not any(hashes)):
             if defaults.needs_click:
-                why = Message("one of gclid, wbraid, gbraid is needed")
+                why = Message("one of gclid, wbraid or gbraid is needed")
                 raise Unsendable("MISSING_CLICK_ID", "gclid", why)
-            why = Message("one of gclid, wbraid, gbraid, email, phone is needed")
+            why = Message("one of gclid, wbraid, gbraid, email or phone is needed")
             raise Unsendable("MISSING_IDENTIFIER", "gclid", why)
         name = _parse_name(row.get("conversionName"), defaults)
         action = defaults.actions.get(name)

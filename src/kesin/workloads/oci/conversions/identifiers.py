@@ -11,7 +11,6 @@ from hashlib import sha256
 from typing import Any, Final
 
 from kesin.engine.access.masking import mask_private
-from kesin.foundation.messages import Message
 from kesin.foundation.text import storable
 from kesin.workloads.oci.conversions.conversion import (
     CONSENT_FIELDS,
@@ -130,7 +129,7 @@ def hash_phone(value: Any, country: str) -> bytes:
     else:
         number = _national(digits, country)
     if number is None:
-        why = Message("phone must be a full number with +, or a number in the site's phone_country")
+        why = "phone must be a full number starting with +, or a number in the site's phone_country"
         raise Unsendable("INVALID_PHONE", "phone", why)
     return sha256(f"+{number}".encode()).digest()
 

@@ -271,7 +271,7 @@ def _add_file_routes(router: APIRouter, service: OrderService) -> None:
 
     @router.get("/jobs/{job_id}/import-files", **_sends("An archive with one XLSX per batch", ZIP))
     def job_import_files(actor: SignedInActor, job_id: str) -> Response:
-        """Import files for the optimiser: one XLSX per batch of one type, colour and thickness."""
+        """The optimiser's import files: one XLSX per batch of one type, colour and thickness."""
         files = artifacts_of(actor, job_id).read_import_files()
         return _file_response(pack_zip(files), f"{job_id}-import.zip", ZIP)
 

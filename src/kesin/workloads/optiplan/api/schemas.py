@@ -92,7 +92,7 @@ class OrderJob(BaseModel):
     created_at: str
     updated_at: str
     payload: dict[str, Any] | None
-    waiting_for: WaitingFor | None = Field(description="null if a worker has it or it has ended")
+    waiting_for: WaitingFor | None = Field(description="null if the order is claimed or has ended")
     ready_to_approve: bool = Field(description="whether the order's XML exists and is well-formed")
     advice: dict[str, dict[str, str]] | None = Field(
         description="what the error means and what to do, by language"
@@ -207,7 +207,7 @@ class RulesChanged(RulesTold):
 
 
 class PathsTold(BaseModel):
-    """The paths of OptiPlanning, its folders and the saw's, where this service runs."""
+    """The paths of OptiPlanning, its folders and the saw's folder, on this service's machine."""
 
     paths: dict[str, str]
 

@@ -56,7 +56,7 @@ def _report_moved(moved: int, *, as_json: bool) -> None:
 
 @app.command("doctor", epilog=format_examples("kesin optiplan doctor"))
 def doctor(*, as_json: JsonOption = False) -> None:
-    """Check what cutting orders need.
+    """Check the prerequisites for cutting orders.
 
     Checks rules, folders, template, optimiser and the saw's share; lists blocked orders.
     Exits with 1 if a check fails.

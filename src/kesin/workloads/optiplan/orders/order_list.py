@@ -26,6 +26,7 @@ COLUMNS: Final = "ABCDEFGHIJKL"
 _MAX_PROBLEMS: Final = 200
 _MAX_IN_MESSAGE: Final = 5
 _BACK_PANEL: Final = re.compile(r"\barkal[ıi]k\b", re.IGNORECASE)
+_NO_BACK: Final = "a back cannot be %(thickness)s mm thick: write, for example, ARKALIK %(back)sMM"
 _READ_FIELDS: Final = (  # of the columns B…I
     *("length_cm", "width_cm", "quantity", "grain"),
     *("edge_up", "edge_lo", "edge_sx", "edge_dx"),
@@ -141,9 +142,8 @@ class _ListReader:
             backs = self.defaults.backs_mm
             is_back = self._part_type(cells[0]) == "ARKALIK"
             if is_back and own is None and usual and backs and usual not in backs:
-                why = "no back is %(thickness)s mm: write its thickness, as in ARKALIK %(back)sMM"
                 sizes = {"thickness": format_number(usual), "back": format_number(backs[-1])}
-                self.problems.append(RowProblem(number, "A", Message(why, **sizes)))
+                self.problems.append(RowProblem(number, "A", Message(_NO_BACK, **sizes)))
             self._read_part(number, cells, own or usual, color)
 
     def _read_part(
@@ -214,7 +214,7 @@ def _near_parts(above: Sequence[Sequence[Any]]) -> Iterator[RowProblem]:
     """Report heading rows that look like misspelled parts; they must not pass for a heading."""
     for number, cells in enumerate(above, 1):
         if _missing_sizes(cells) == 1:
-            message = "this looks like a part, but not all of B, C, D are numbers"
+            message = "this looks like a part, but not all of B, C and D are numbers"
             yield RowProblem(number, "", message)
 
 

@@ -20,9 +20,9 @@ Rules = Mapping[str, Any]  # as in rules.json
 # The label of a rule and its unit; ``%(key)s`` is the rule's own key.
 LABELS: Final = {
     "kerf_mm": ("Kerf", "mm"),
-    "defaultPlateSize.width_mm": ("Width of the default board", "mm"),
-    "defaultPlateSize.height_mm": ("Height of the default board", "mm"),
-    "trimByThickness": ("Trim of %(key)s mm boards", "mm"),
+    "defaultPlateSize.width_mm": ("Default board width", "mm"),
+    "defaultPlateSize.height_mm": ("Default board height", "mm"),
+    "trimByThickness": ("Trim for %(key)s mm boards", "mm"),
     "backingThicknesses": ("Back thicknesses", "mm"),
     "edgeMapping": ("Band %(key)s", "mm"),
     "grainMapping": ("Grain %(key)s", ""),
@@ -80,8 +80,8 @@ def form_schema(say: Say) -> Schema:
     board = number(say("Board thickness"), thickness, "mm")
     trim = number(say("Trim on every side"), thickness, "mm")
     back = number(say("Back panel thickness"), thickness, "mm")
-    band = number(say("Thickness of the band"), thickness, "mm")
-    pause = number(say("Length of the pause"), minutes, "min")
+    band = number(say("Band thickness"), thickness, "mm")
+    pause = number(say("Pause length"), minutes, "min")
     sides = {side: rule(f"defaultPlateSize.{side}", bound) for side, bound in plate.items()}
     grains = {
         key: {"enum": [0, 1, 2, 3], "title": say("Grain %(key)s") % {"key": key}}

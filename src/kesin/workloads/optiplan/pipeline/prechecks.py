@@ -76,8 +76,8 @@ def _too_large(
 
     fields = too_large(longest_first if part.grain in _MAY_TURN else list(sides))
     why = Message(
-        "part %(part)s, %(length)s × %(width)s mm, is larger than its board: %(boards)s, of which"
-        " %(trims)s mm are trimmed",
+        "part %(part)s, %(length)s × %(width)s mm, is larger than its board: %(boards)s, less"
+        " %(trims)s mm for trim",
         part=part.id,
         length=format_number(length),
         width=format_number(width),

@@ -210,7 +210,7 @@ def _launch(status_file: Path, mark: str, launch: ProgramLaunch, timeout_s: floa
 
 def _check_startable(launch: ProgramLaunch) -> None:
     if not hasattr(os, "pidfd_open"):
-        raise _runner_failed("programs are started on Linux only; elsewhere use mode C")
+        raise _runner_failed("programs can be started only on Linux; elsewhere, use mode C")
     for file in launch.files:
         with translate_os_errors(file):
             if not file.is_file():

@@ -43,15 +43,15 @@ _BLOCKED: Final[dict[str, Awaited]] = {
 
 @dataclass(frozen=True, slots=True)
 class WaitingFor:
-    """What an order waits for."""
+    """What an order is waiting for; if ``blocked``, the order's error_code says why."""
 
     what: Awaited
     message: str
-    blocked: Annotated[bool, Field(description="`what` is unavailable now; error_code says why")]
+    blocked: Annotated[bool, Field(description="whether `what` is unavailable now")]
 
 
 def waiting_for(job: Job) -> WaitingFor | None:
-    """Return what the order waits for; None if a runner has it, or if it has finished or failed."""
+    """What the order is waiting for; None if a runner has it, or if it has finished or failed."""
     if job.worker is not None or job.state not in _NORMAL:
         return None
     if job.state in WAITING_STATES and job.error_code:

@@ -109,7 +109,7 @@ def rule_warnings(rules: Rules) -> list[str]:
         what = "kerf_mm is missing: a kerf of %(kerf)s mm is assumed"
         warnings.append(Message(what, kerf=rules.kerf_mm))
     if rules.cm_to_mm_multiplier != _MM_IN_CM:
-        what = "cm_to_mm_multiplier is %(n)s: 1 cm is 10 mm, so every part gets the wrong size"
+        what = "cm_to_mm_multiplier is %(n)s: 1 cm is 10 mm, so every part will be the wrong size"
         warnings.append(Message(what, n=numbers.format_number(rules.cm_to_mm_multiplier)))
     what = "trimByThickness: %(thickness)s mm boards lose %(trim)s mm on each side"
     return warnings + [

@@ -69,7 +69,7 @@ def links_router(loader: PdfServiceLoader) -> APIRouter:
 
     @router.post("/pdf/jobs/{job_id}/links", status_code=201, response_model=LinkBody)
     def create_pdf_link(actor: SignedInActor, job_id: str, body: LinkRequest) -> Response:
-        """Create a temporary link with which anyone can download the PDF of a job."""
+        """Create a temporary link that anyone can use to download a job's PDF."""
         return json_response(new_link(loader, actor, job_id, body), 201, cache_control=UNCACHED)
 
     public: dict[str, Any] = {
