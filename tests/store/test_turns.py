@@ -78,7 +78,6 @@ def test_the_first_start_of_a_queue_is_drawn_by_its_seed(store):
     assert firsts() == firsts()
 
 
-@pytest.mark.parametrize("store", ["sqlite-file", "redis"], indirect=True)
 def test_jobs_come_as_they_were_due_though_the_claim_sets_their_time(store):
     plain = task_lifecycle()
     moves = [replace(m, run_at="now") if m.name == "claim" else m for m in plain.moves]

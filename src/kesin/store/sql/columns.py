@@ -118,10 +118,12 @@ class ClaimRowDecoder:
         history = (*first_claim, *(("moved_at", "lease_until") if self._time_known else ()))
         aliases = {"claim_seq": "seq", "claimed_at": "moved_at"}
         own_columns = [name for name in JOB_COLUMNS if name not in {*history, *constants, *aliases}]
-        due_at = "run_at"
-        if self._time_known and due_at in sets:  # the rows are sorted by it, as it was
-            due_at, sets = "due_at", {**sets, "due_at": "j.run_at"}
-            own_columns.append(due_at)
+        due_at, self.due_at = "run_at", "j.run_at"
+        if due_at in sets:  # the rows are sorted by it, as it was
+            self.due_at = "(SELECT o.run_at FROM {schema}.job o WHERE o.id = j.id)"
+            if self._time_known:
+                due_at, sets = "due_at", {**sets, "due_at": "j.run_at"}
+                own_columns.append(due_at)
         available = (*own_columns, "past", *history, *constants)
         self._in_job_order = itemgetter(
             *(available.index(aliases.get(name, name)) for name in JOB_COLUMNS)

@@ -144,6 +144,7 @@ class Statements:
             **self._due(named=named, among=among, lock="FOR UPDATE OF j SKIP LOCKED"),
             assignments=self.compiler.assignments(moves, which, silent=True),
             columns=self.claim_decoder.columns,
+            due_at=fill(self.claim_decoder.due_at, self._shared),
         )
 
     def _due(self, *, named: bool, among: bool = False, lock: str = "") -> dict[str, str]:

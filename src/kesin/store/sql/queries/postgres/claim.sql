@@ -11,4 +11,4 @@ FROM moved j
 CROSS JOIN LATERAL (
   SELECT b.dedup_key, b.payload, b.once FROM {schema}.job_body b WHERE b.id = j.id OFFSET 0
 ) b
-ORDER BY j.priority DESC, j.run_at, j.id
+ORDER BY j.priority DESC, {due_at}, j.id
