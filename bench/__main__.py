@@ -26,6 +26,7 @@ from bench import (
     features,
     floors,
     growth,
+    instructions,
     lanes,
     oci,
     optimizer,
@@ -39,6 +40,11 @@ from tests.servers import PostgresServer
 
 ROOT = Path(__file__).parent.parent
 ENQUEUE = "enqueue, 1 process"
+BENCHES = (
+    *("engine", "growth", "oci", "pdf", "redis", "optiplan", "dashboard", "pickup", "features"),
+    "instructions",
+)
+ALONE = ("growth", "instructions")  # a part of growth is in engine; instructions needs Valgrind
 STORES = ["sqlite", "postgres"]  # of concepts Redis is measured too
 ROUNDS = 7
 Address = Callable[[str], str]  # the name of a database to be → where it is
@@ -48,30 +54,29 @@ def main() -> int:
     """Measure, print, and optionally write the report."""
     asked = _arguments()
     given, asked.rounds = asked.rounds, asked.rounds or ROUNDS
-    if asked.what in ("all", "engine"):
-        _engine(asked)
-    if asked.what == "growth":  # a part of it is in engine
-        growth.main(stores=asked.stores, huge=asked.huge, write=asked.write)
-    if asked.what in ("all", "oci"):
-        _oci(asked)
-    if asked.what in ("all", "pdf"):
-        _pdf(asked)
-    if asked.what in ("all", "redis"):
-        _redis(asked)
-    if asked.what in ("all", "optiplan"):
-        optimizer.main(write=asked.write)
-    if asked.what in ("all", "dashboard"):
-        dashboard.main(write=asked.write)
-    if asked.what in ("all", "pickup"):
-        pickup.main(rounds=given or pickup.ROUNDS, write=asked.write)
-    if asked.what in ("all", "features"):
-        features.main(
-            stores=[*STORES, "redis"] if asked.stores == STORES else asked.stores,
+    stores = [*STORES, "redis"] if asked.stores == STORES else asked.stores
+    benches: dict[str, Callable[[], object]] = {
+        "engine": lambda: _engine(asked),
+        "growth": lambda: growth.main(stores=asked.stores, huge=asked.huge, write=asked.write),
+        "oci": lambda: _oci(asked),
+        "pdf": lambda: _pdf(asked),
+        "redis": lambda: _redis(asked),
+        "optiplan": lambda: optimizer.main(write=asked.write),
+        "dashboard": lambda: dashboard.main(write=asked.write),
+        "pickup": lambda: pickup.main(rounds=given or pickup.ROUNDS, write=asked.write),
+        "features": lambda: features.main(
+            stores=stores,
             rounds=given or features.ROUNDS,
             peers=not asked.no_peers,
             against=asked.against,
             write=asked.write,
-        )
+        ),
+        "instructions": lambda: instructions.main(against=asked.against, write=asked.write),
+    }
+    for name in (
+        [asked.what] if asked.what != "all" else [name for name in BENCHES if name not in ALONE]
+    ):
+        benches[name]()
     return 0
 
 
@@ -159,18 +164,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "what",
         nargs="?",
-        choices=[
-            "all",
-            "engine",
-            "growth",
-            "oci",
-            "pdf",
-            "redis",
-            "optiplan",
-            "dashboard",
-            "pickup",
-            "features",
-        ],
+        choices=["all", *BENCHES],
         default="all",
     )
     parser.add_argument("--jobs", type=int, default=40_000, help="jobs a drain (default 40 000)")
@@ -189,7 +183,8 @@ def _arguments() -> argparse.Namespace:
         "--against",
         default=features.BEFORE,
         metavar="REVISION",
-        help=f"features: the plain queue beside that of this one (default {features.BEFORE})",
+        help="features, instructions: the plain queue beside that of this revision"
+        f" (default {features.BEFORE})",
     )
     parser.add_argument("--write", action="store_true", help="write the page in docs")
     return parser.parse_args()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 
 import pytest
 
-from bench import drained, filling
+from bench import drained, filling, instructions
 from bench.concepts import (
     CONCEPTS,
     IN_TRANSACTION,
@@ -19,9 +20,10 @@ from bench.concepts import (
     Concept,
 )
 from bench.features import ROOT, compare, revision_runs
+from bench.instructions import WARM
 from bench.lanes import QUEUE, open_queue
 from bench.loaded import load
-from kesin import Queue
+from kesin import Queue, open_store, task_lifecycle
 from kesin.engine.replay import verify
 from kesin.store.errors import GuardRefused
 from kesin.store.postgres.store import PostgresStore
@@ -109,6 +111,12 @@ def test_every_job_of_a_concept_is_done(
 def test_the_plain_queue_of_a_checked_out_tree_is_drained(tmp_path: Path):
     with revision_runs(ROOT, str(tmp_path / "plain.db")) as run:
         assert [run(20).jobs, run(30).jobs] == [20, 30]
+
+
+def test_the_jobs_whose_instructions_are_counted_are_drained(tmp_path: Path):
+    instructions.run(f"{tmp_path}/counted.db", 20, "drain")
+    with closing(open_store(tmp_path / "counted.db")) as store:
+        assert Queue("bench", task_lifecycle(), store).stats().states["done"] == 20 + WARM
 
 
 def assert_refused(queue: Queue, change: str) -> None:
