@@ -123,7 +123,7 @@ on words in an error message have no index: Kesin reads jobs, newest first, unti
 This is fast when many jobs match. When hardly any do, Kesin reads every job in the chosen states,
 so filter by state as well. A dialog for all matching jobs uses the counters and the error index
 when states and codes alone determine what an action does; otherwise it checks each job. The table
-of all sites shows a hundred sites at first, worst first.
+of all sites initially shows a hundred sites, worst first.
 """
 
 

@@ -134,7 +134,7 @@ def posted(report: Report, folder: str | None) -> None:
     p99 = load._quantile(times, 0.99)
     report.say(
         f"## `POST /pdf/jobs`\n\nOne client requests {len(times)} new jobs. Kesin validates each"
-        " against its template's schema and writes it to disk before it responds. In the server,"
+        " against its template's schema and writes it to disk before responding. In the server,"
         f" this takes {median(times):.1f} ms (median) or {p99:.1f} ms (99th percentile), and"
         f" {spent:.2f} ms of CPU time."
     )

@@ -85,9 +85,10 @@ worker takes it.
   Procrastinate, because it claims short jobs in batches and writes their results together, within
   half a second. With `batch=1`, only the jobs that the killed worker had claimed run again, but
   every job needs its own write.
-- The main difference shows **when a suspended worker resumes**. Procrastinate and PgQueuer let any
-  worker finish a job by its id; Kesin checks the claim and rejects the late result. If the handler
-  is idempotent and nothing uses its result, accepting a late result is harmless.
+- The main difference is what happens **when a suspended worker resumes**. Procrastinate and
+  PgQueuer let any worker finish a job by its id; Kesin checks the claim and rejects the late
+  result. If the handler is idempotent and nothing uses its result, accepting a late result is
+  harmless.
 - **With Procrastinate and PgQueuer, no job is lost or stuck** as long as they are set up as their
   manuals say and a supervisor restarts their processes, which exit when the server restarts.
   Kesin's processes keep running.

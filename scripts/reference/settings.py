@@ -25,7 +25,7 @@ _OPENING: Final = """# Settings
 Settings are environment variables. A process reads them once, when it starts. An empty variable
 counts as unset. `kesin doctor` shows each setting with its value and source, and reports misspelt
 names. Copy [kesin.env.example](../../deploy/kesin.env.example), which contains every setting.
-[The service](../service.md) explains when to change them.
+The page [The service](../service.md) explains when to change them.
 """
 
 
@@ -74,7 +74,7 @@ def _rules() -> list[str]:
         "## Rules for cutting orders",
         "",
         "Change them in the dashboard, with `PUT /config/rules` or in the file `rules.json`.",
-        "[Rules](../optiplan-operations.md#rules) explains each key.",
+        "The section [Rules](../optiplan-operations.md#rules) explains each key.",
         "",
         *table(("key", "default"), rows),
     ]

@@ -235,7 +235,8 @@ def test_failures_of_a_code_have_a_curve(signed_in, world: World, judge):
     page = signed_in("viewer")
     page.goto(TASKS)
     curve = page.locator("[id^=need-task-failed-CURVED]").get_by_role("img")
-    expect(curve).to_have_attribute("aria-label", re.compile("4 of these jobs arrived, at most 3"))
+    said = re.compile("4 of these jobs arrived, with a peak of 3")
+    expect(curve).to_have_attribute("aria-label", said)
     expect(curve.locator("rect")).to_have_count(2)
     expect(page.locator("[id^=need-task-failed-CURVE1] .trend")).to_have_count(0)  # a single bar
     with page.expect_response(re.compile("/renewal")):

@@ -97,7 +97,7 @@ def new_order(world: World, mode: str) -> tuple[str, str]:
 
 def to_the_order(page: Page, clicks: Clicks, job: str) -> None:
     page.goto("/dashboard")
-    line = page.locator("[id^=need-optiplan]").filter(has_text="No customer has the phone number")
+    line = page.locator("[id^=need-optiplan]").filter(has_text="No customer has this order's")
     expect(line).to_contain_text("R-")  # which order it is
     clicks.on(line.get_by_role("link", name="Open the order"))
     expect(page).to_have_url(f"/dashboard/jobs/{job}")

@@ -216,7 +216,7 @@ class Store(Notified, ABC):
 
     @abstractmethod
     def meters(self, queue: str) -> dict[str, int]:
-        """When each rate-limited tenant has its full rate again; if very many, only the latest."""
+        """When each rate-limited tenant has its full rate again; at most the latest 10,000."""
 
     @abstractmethod
     def children(self, queue: str, job_id: str, *, limit: int) -> list[Job]:

@@ -46,9 +46,9 @@ def verify_audit(
 ) -> None:
     """Verify the audit log, and all jobs by replaying their events.
 
-    Rebuilds every job from its events to compare it with the stored job; compares the counters with
-    the jobs, unless jobs moved meanwhile. If no queue is named, also verifies the audit log's
-    chain: no line has changed and only pruned lines are missing. Exits with 1 if anything differs.
+    Compares every stored job with a replay of its events and, unless jobs moved meanwhile, the
+    counters with the jobs. If no queue is named, also checks the audit log's chain: that no line
+    has changed and only pruned lines are missing. Exits with 1 if anything differs.
     """
     if queues and backup:
         raise UsageError("--backup checks the audit log: do not name a queue")

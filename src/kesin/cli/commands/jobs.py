@@ -121,7 +121,7 @@ def show_job(
 ) -> None:
     """Show one job with its payload, history and notes.
 
-    Also shows the progress of a running job, the jobs it waits for and the jobs that wait for it.
+    Also shows the jobs it waits for, the jobs that wait for it and, while it runs, its progress.
     Repeated checks without a change are shown as one line with a count; --json prints every event.
     """
     if not is_id(job_id):

@@ -157,6 +157,6 @@ def _check_name(name: str) -> None:
     if not _SECRET_NAME.fullmatch(name):
         raise invalid_field(
             "name",
-            "a secret's name has 1…128 letters, digits, '.', '_', ':', '/', '@' and '-', "
-            "and begins with a letter or a digit",
+            "a secret's name is up to 128 letters, digits, '.', '_', ':', '/', '@' or '-', "
+            "and begins with a letter or digit",
         )

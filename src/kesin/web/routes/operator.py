@@ -253,7 +253,7 @@ def act(
 ) -> schemas.ActionResultBody:
     """Apply an operator's action to jobs by id or by filter; with ``dry_run``, only count them.
 
-    The response lists every outcome for ids, or the first thousand and all totals for a filter.
+    For ids, the response lists every outcome; for a filter, the first thousand and all totals.
     """
     commands, ids, where = _commands(request), body.ids, None
     if body.filter:

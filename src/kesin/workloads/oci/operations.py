@@ -162,7 +162,7 @@ def oci_metrics(context: WorkloadContext) -> Iterable["Metric"]:
 
     text = "FAILED conversions that need no action: consent is denied, or retracted."
     yield GaugeMetricFamily("kesin_oci_withheld_jobs", text, count_withheld(context.queue))
-    text = "Sites with a day on which Google accepted less than 90% of the rows sent."
+    text = "Sites with a day on which Google accepted fewer than 90% of the rows sent."
     yield GaugeMetricFamily("kesin_oci_short_sites", text, reconciliation.short_sites(context))
 
 

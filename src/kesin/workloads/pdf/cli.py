@@ -84,8 +84,8 @@ def templates(
 ) -> None:
     """List the templates and their versions, or show one.
 
-    Renders every template with its sample, and shows why a template fails. If you name a template,
-    prints the schema and a sample of its variables as JSON.
+    Renders every template with its sample, and shows why a template fails. With a template's
+    name, prints its schema and its sample variables as JSON.
     """
     from kesin.workloads.pdf.doctor import open_pdf_queue
     from kesin.workloads.pdf.schemas import TemplateVersionList

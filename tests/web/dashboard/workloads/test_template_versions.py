@@ -54,7 +54,7 @@ def test_a_version_is_uploaded_previewed_activated_and_taken_back(world):
     assert "one sample" in shown(world, document)
 
     dialog = shown(world, f"{PATH}/card/dialog?do=activate&version={first}")
-    assert "All processes will make new PDFs" in dialog
+    assert "All processes will use this version to make new PDFs" in dialog
     assert first in dialog
     assert send(world, do="activate", name="card", version=first).status_code == 303
     page = shown(world, f"{PATH}?name=card")

@@ -69,7 +69,7 @@ def test_sent_twice_it_is_once_and_other_data_are_named(site: OwnSite, sold: str
     same, other = post(site, row(), row(value=51))
     assert (same["result"], same["id"], same.get("differs")) == ("duplicate", first, None)
     assert (other["result"], other["id"], other["differs"]) == ("duplicate", first, ["value"])
-    assert "another adjustmentId" in other["message"]
+    assert "a new adjustmentId" in other["message"]
     twice = post(site, row(adjustmentId="a2"), row(adjustmentId="a2", value=7))
     assert [one["result"] for one in twice] == ["queued", "duplicate"]
     assert twice[0]["id"] == twice[1]["id"]

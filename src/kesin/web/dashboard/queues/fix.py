@@ -174,7 +174,7 @@ def _value(place: str, written: Mapping[str, str], old: Any) -> Any:
     try:
         return json.loads(text, parse_constant=int)  # no NaN: it is no JSON
     except (ValueError, RecursionError):
-        wanted = "write a number, true, false, null, text in quotes, a list or an object"
+        wanted = "enter a number, true, false, null, text in quotes, a list or an object"
         raise BadInput("bad_value", place, wanted) from None
 
 

@@ -86,7 +86,7 @@ def add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
         """The sites for a manager script: at most 50, the least recently served first.
 
         Returns sites on the `script` channel that have a `customer_id` and that the key may access.
-        With ``starts``, these come last in the next run, even if this run ends before serving them.
+        With ``starts``, these sites come last next time, even if this run ends before serving them.
         """
         context.commands.accounts.require(actor, "oci:script", "oci.manager", queue="oci")
         made, sites = schemas.ManagedSite, script.managed_sites(context, actor, starts=starts)

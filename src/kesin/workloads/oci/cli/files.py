@@ -56,7 +56,7 @@ def import_conversions(
     """Import conversions from a file.
 
     The file can have any size; it is read 10,000 rows at a time. If you import it again, nothing
-    changes, except that a row that failed because of its data is corrected if the data changed.
+    changes, except that rows that failed because of their data are corrected if it has changed.
     Columns or fields: externalId, gclid (or wbraid, gbraid), conversionName, conversionTime,
     conversionValue, conversionCurrency; or the names in Google's template. On a terminal, the
     command first shows how it reads the file and what would change, and asks for confirmation

@@ -95,7 +95,7 @@ def read_edge(cell: Any, tick: str, bands: Iterable[str]) -> str | None:
 
 def _raise_no_number(cell: Any) -> Decimal:
     if is_blank(cell):
-        raise ValueError("is empty; write a number")
+        raise ValueError("is empty; enter a number")
     given = numbers.format_value(read_text(cell))
     raise MessageError("must be a number, got %(given)s", given=given)
 

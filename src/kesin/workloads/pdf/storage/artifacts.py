@@ -73,7 +73,7 @@ class PdfArtifactStore:
         """Return a new key; later keys of this store are greater, even if the clock jumps back."""
         if not _JOB_ID.fullmatch(job_id):
             raise base.BadKey(
-                "a job id has 1…128 letters, digits, '_' and '-', and begins with a letter or a "
+                "a job id is up to 128 letters, digits, '_' or '-', and begins with a letter or "
                 f"digit, got {job_id[:80]!r}"
             )
         now = self._now_us()
