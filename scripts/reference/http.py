@@ -6,6 +6,7 @@ route against.
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -226,12 +227,19 @@ def _kind(schema: Mapping[str, Any]) -> str:
 
 def _list(schema: Mapping[str, Any]) -> str:
     most = f" (at most {schema['maxItems']})" if "maxItems" in schema else ""
-    return f"list{most} of {_kind(schema.get('items', {}))}"
+    return f"list{most} of {_several(schema.get('items', {}))}"
 
 
 def _object(schema: Mapping[str, Any]) -> str:
     inner = schema.get("additionalProperties")
-    return f"object of {_kind(inner)}" if isinstance(inner, dict) and inner else "object"
+    return f"object of {_several(inner)}" if isinstance(inner, dict) and inner else "object"
+
+
+def _several(schema: Mapping[str, Any]) -> str:
+    """The same for several of them."""
+    return re.sub(
+        r"^(text|whole number|number|object|list|time|date|uuid)\b", r"\1s", _kind(schema)
+    )
 
 
 def _text(schema: Mapping[str, Any]) -> str:

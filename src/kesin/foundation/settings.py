@@ -111,7 +111,7 @@ class Settings(BaseSettings):
     pdf_document_megapixels: int = _env(
         60, "1…1000 megapixels for all pictures in a document", ge=1, le=1_000
     )
-    pdf_processes: int = _env(1, "0…32 rendering processes of `kesin serve`", ge=0, le=32)
+    pdf_processes: int = _env(1, "0…32 rendering processes in `kesin serve`", ge=0, le=32)
     pdf_allowed_templates: str = _env("", "comma-separated names; the included templates if unset")
     pdf_allowed_urls: str = _env(
         "", "space-separated regular expressions for URLs that a document may load"
@@ -124,9 +124,9 @@ class Settings(BaseSettings):
     )
     pdf_upload_mb: int = _env(20, "1…1000 megabytes for each upload", ge=1, le=1_000)
     pdf_upload_hours: int = _env(
-        24, "1…720 hours for which requests can use an upload", ge=1, le=720
+        24, "1…720 hours; how long requests can use an upload", ge=1, le=720
     )
-    pdf_ttl_hours: int = _env(24, "1…720 hours for which a PDF is kept", ge=1, le=720)
+    pdf_ttl_hours: int = _env(24, "1…720 hours; how long a PDF is kept", ge=1, le=720)
     pdf_body_kb: int = _env(256, "1…2048 KiB for a request for a PDF", ge=1, le=2_048)
     pdf_html_kb: int = _env(1_024, "1…5120 KiB for a request with HTML", ge=1, le=5_120)
     pdf_max_queued: int = _env(1_000, "1…1000000 waiting jobs before 429", ge=1, le=1_000_000)

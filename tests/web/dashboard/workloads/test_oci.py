@@ -208,8 +208,8 @@ def test_a_click_id_searched_in_the_queue_leads_to_the_pages_that_find_it(contro
         page, headers = f"/dashboard/queues/oci?text={click_id}", control.world.cookie(who)
         text = control.world.client.get(page, headers=headers).text
         assert "No job matches" in text
-        assert ("Masked data is not searched here." in text) == ("Search click ids of" in text)
-        return re.findall(r'href="([^"]+)">Search click ids of', text)
+        assert ("Masked data is not searched here." in text) == ("Search click ids for" in text)
+        return re.findall(r'href="([^"]+)">Search click ids for', text)
 
     control.rows(2)
     found = links("Cj0KCQiA000001abcDEF", "can")

@@ -61,7 +61,7 @@ def triage(ctx: PageContext, group: FailureGroup) -> Link | None:
 def click_id_search(ctx: PageContext, text: str) -> list[Link]:
     """The OCI Control of each site, which finds the rows of a click id."""
     sites = ctx.sites(WORKLOAD)[:MAX_LINKS] if CLICK_ID.fullmatch(text) else []
-    titles = [ctx.say("Search click ids of %(site)s", site=site.name) for site in sites]
+    titles = [ctx.say("Search click ids for %(site)s", site=site.name) for site in sites]
     paths = [f"{control_path(site.id)}?{urlencode({'q': text})}" for site in sites]
     return list(map(Link, titles, paths))
 
