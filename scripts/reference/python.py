@@ -51,7 +51,7 @@ _GROUPS: Final = {
 _CONSTANTS: Final = {
     "GONE": "The source of an `enqueue`, and the target of a `prune`.",
     "STAY": "The target of a move that leaves the job in its state.",
-    "due": "The time `run_at` has been reached.",
+    "due": "The job's `run_at` time has been reached.",
     "unclaimed": "No worker holds the job.",
     "holds_claim": "The caller holds the claim: its token is the job's `claim_seq`.",
     "lease_over": "The job is claimed, and its lease has ended.",

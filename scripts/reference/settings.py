@@ -25,7 +25,7 @@ _OPENING: Final = """# Settings
 Settings are environment variables. A process reads them once, when it starts. An empty variable
 counts as unset. `kesin doctor` shows each setting with its value and source, and reports misspelt
 names. Copy [kesin.env.example](../../deploy/kesin.env.example), which contains every setting.
-The page [The service](../service.md) explains when to change them.
+[The service page](../service.md) explains when to change them.
 """
 
 

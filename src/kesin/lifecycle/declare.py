@@ -47,7 +47,7 @@ class State:
 
     @property
     def capacity(self) -> int:
-        """How many jobs of the queue, or of a tenant, it may hold at once; 0 means unlimited."""
+        """How many jobs it may hold at once, in the queue or per tenant; 0 means unlimited."""
         return 1 if self.exclusive else self.slots or 0
 
     @property

@@ -37,7 +37,7 @@ def task_lifecycle(
 ) -> Lifecycle:
     """A lifecycle for work with retries, which suits most queues.
 
-    At most ``concurrency`` jobs of the queue, or of a tenant, run at a time; None means no limit.
+    At most ``concurrency`` jobs run at a time, in the queue or per tenant; None means no limit.
     With ``rate=(100, 60)``, at most 100 jobs of a tenant start in 60 seconds, after a burst of 100.
     With ``parents``, jobs can wait for other jobs: ``enqueue(…, after=[…])``.
     """

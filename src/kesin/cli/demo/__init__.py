@@ -22,7 +22,7 @@ def demo(
     """Run the service with demonstration data: sales with a crashing script, invoices, orders.
 
     Prints the address, two users with their passwords and a tour of the dashboard, then shows the
-    number of jobs. On a terminal, it runs until Ctrl-C. Elsewhere, such as in a pipe or a build,
+    number of jobs. In a terminal, it runs until Ctrl-C. Elsewhere, such as in a pipe or a build,
     it enqueues only the first jobs and exits when they are finished. At the end, it prints a
     summary and checks every job against its history.
 

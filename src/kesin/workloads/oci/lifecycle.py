@@ -138,7 +138,7 @@ def answer_moves(limits: OciLimits) -> tuple[Move, ...]:
         when=(holds_claim, retries_left(limits.too_recent_waits)),
         attempt="return",
         retry="count",
-        doc="Google does not know the click yet.",
+        doc="Google does not know about the click yet.",
     )
     return (
         moves.complete(

@@ -305,7 +305,7 @@ class TemplateVersionList(BaseModel):
 
 
 class PreviewRequest(Strict, frozen=True):
-    """Variables for the preview of a template."""
+    """Variables for a template preview."""
 
     variables: dict[str, Any]
 

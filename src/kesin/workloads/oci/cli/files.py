@@ -58,7 +58,7 @@ def import_conversions(
     The file can have any size; it is read 10,000 rows at a time. If you import it again, nothing
     changes, except that rows that failed because of their data are corrected if it has changed.
     Columns or fields: externalId, gclid (or wbraid, gbraid), conversionName, conversionTime,
-    conversionValue, conversionCurrency; or the names in Google's template. On a terminal, the
+    conversionValue, conversionCurrency; or the names in Google's template. In a terminal, the
     command first shows how it reads the file and what would change, and asks for confirmation
     unless you add --yes. A rejected row does not stop the others. Exits with 1 if any row was
     rejected. A CSV with other columns is refused unless --ignore-columns names them. JSON, and CSV

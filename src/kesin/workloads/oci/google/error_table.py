@@ -22,7 +22,7 @@ ACCOUNT = Meaning(Category.AUTH)  # the account, the action or the access is wro
 LATER = Meaning(Category.TRANSIENT)
 QUOTA = Meaning(Category.RATE_LIMIT)
 OUR_FAULT = Meaning(Category.PERMANENT)  # we built a wrong request
-TOO_RECENT = Meaning(Category.TRANSIENT, Verdict.WAIT)  # Google does not know the click yet
+TOO_RECENT = Meaning(Category.TRANSIENT, Verdict.WAIT)  # Google does not know about the click yet
 # By an earlier request.
 ALREADY_RECORDED = Meaning(Category.PERMANENT, Verdict.COMPLETE, "ack_duplicate")
 
