@@ -74,14 +74,14 @@ def _section(names: tuple[str, ...], command: Any) -> list[str]:
     ]
 
 
-def _examples(told: str) -> list[str]:
-    lines = [line.strip() for line in told.splitlines()[2:]]  # below the mark and "Examples:"
+def _examples(shown: str) -> list[str]:
+    lines = [line.strip() for line in shown.splitlines()[2:]]  # below the mark and "Examples:"
     return ["```", *lines, "```", ""] if lines else []
 
 
-def _paragraphs(told: str) -> list[str]:
+def _paragraphs(shown: str) -> list[str]:
     lines: list[str] = []
-    for part in plain(told).replace("\b", "").split("\n\n"):
+    for part in plain(shown).replace("\b", "").split("\n\n"):
         lines += [" ".join(part.split()), ""]
     return lines
 
@@ -110,8 +110,8 @@ def _default(option: Any) -> str:
 
 
 def _help(parameter: Any) -> str:
-    told = plain(parameter.help or "")
+    shown = plain(parameter.help or "")
     least, most = parameter.min, parameter.max
     if most is not None:
-        return f"{told} ({number(least)}…{number(most)})"
-    return f"{told} (at least {number(least)})" if least else told
+        return f"{shown} ({number(least)}…{number(most)})"
+    return f"{shown} (at least {number(least)})" if least else shown

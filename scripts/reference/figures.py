@@ -54,9 +54,9 @@ def _faults() -> list[tuple[str, str, str, str]]:
         ("the same fault: jobs run again", "kill -9", "ran again"),
         ("12 jobs, a worker resumed after its lease ended: completed twice", "SIGSTOP", "doubled"),
     ):
-        told = {one["queue"]: one[count] for one in faults if one["fault"].startswith(fault)}
-        ours = [told[f"Kesin, {store}"] for store in ("SQLite", "PostgreSQL", "Redis")]
-        others = {queue.partition(",")[0]: one for queue, one in told.items()}
+        shown = {one["queue"]: one[count] for one in faults if one["fault"].startswith(fault)}
+        ours = [shown[f"Kesin, {store}"] for store in ("SQLite", "PostgreSQL", "Redis")]
+        others = {queue.partition(",")[0]: one for queue, one in shown.items()}
         peers = "; ".join(f"{name}: {one}" for name, one in others.items() if name != "Kesin")
         said = ours[0] if len(set(ours)) == 1 else f"{', '.join(ours)} (by store, as above)"
         found.append((title, said, peers, _CHAOS))

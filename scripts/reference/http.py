@@ -146,7 +146,7 @@ def _section(
 
 def _answers(api: Mapping[str, Any], asked: Mapping[str, Any]) -> list[str]:
     usual = {status for status, _ in _refusals(api)}
-    told = []
+    shown = []
     for status, one in sorted(asked["responses"].items()):
         if status in usual:
             continue
@@ -156,8 +156,8 @@ def _answers(api: Mapping[str, Any], asked: Mapping[str, Any]) -> list[str]:
         ]
         said = one["description"]
         said = "" if said == "Successful Response" else f", {_lower(said)}"
-        told.append(f"{status}{' ' + ', '.join(kinds) if kinds else ''}{said}")
-    return told
+        shown.append(f"{status}{' ' + ', '.join(kinds) if kinds else ''}{said}")
+    return shown
 
 
 def _lower(words: str) -> str:
@@ -176,8 +176,8 @@ def _shapes(api: Mapping[str, Any]) -> list[str]:
     lines = ["## Bodies", ""]
     for name, shape in sorted(api["components"]["schemas"].items(), key=lambda one: _named(one[0])):
         lines += [f"### {_named(name)}", ""]
-        if told := plain(shape.get("description", "")):
-            lines += [" ".join(told.split()), ""]
+        if shown := plain(shape.get("description", "")):
+            lines += [" ".join(shown.split()), ""]
         if "properties" not in shape:
             lines += [_kind(shape) + ".", ""]
             continue

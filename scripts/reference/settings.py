@@ -68,8 +68,8 @@ def _takes(name: str) -> str:
 
 def _rules() -> list[str]:
     """What an operator of cutting orders sets in a file, not in the environment."""
-    told = rules_json(default_rules())
-    rows = [(f"`{name}`", f"`{json.dumps(value)}`") for name, value in told.items()]
+    shown = rules_json(default_rules())
+    rows = [(f"`{name}`", f"`{json.dumps(value)}`") for name, value in shown.items()]
     return [
         "## Rules for cutting orders",
         "",

@@ -1,4 +1,4 @@
-"""A line that is open and silent, or slow: nobody waits forever, and all go on after it."""
+"""A line that is open and silent, or slow: no wait lasts forever, and all go on after it."""
 
 from __future__ import annotations
 
