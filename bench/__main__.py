@@ -73,9 +73,8 @@ def main() -> int:
         ),
         "instructions": lambda: instructions.main(against=asked.against, write=asked.write),
     }
-    for name in (
-        [asked.what] if asked.what != "all" else [name for name in BENCHES if name not in ALONE]
-    ):
+    several = [name for name in BENCHES if name not in ALONE]
+    for name in several if asked.what == "all" else [asked.what]:
         benches[name]()
     return 0
 

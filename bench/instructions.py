@@ -3,7 +3,8 @@
 Processor time depends on the neighbours of a shared machine; a count hardly does. It leaves out
 what the kernel does, which the feature bench times.
 
-As a script it enqueues so many jobs with whichever revision is on the path, and may drain them.
+As a program it enqueues so many jobs with whichever revision is on the path, and may drain them;
+so only ``main`` imports what the bench needs besides.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import gc
 import platform
 import re
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -23,9 +25,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import kesin
+from bench.drained import QUEUE, WARM, fill_by_the_thousand
 
+ROOT = Path(__file__).parent.parent
 SIZES = (1_000, 7_000)  # the difference leaves out the start, and evens out collections of garbage
-WARM = 300
 CACHEGRIND = ("valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null")
 MOST_S = 1_800
 
@@ -39,9 +42,11 @@ class Counted(NamedTuple):
 
 def main(*, against: str, write: bool) -> None:
     """Count, print, and write docs/contributing/instruction-counts.md if asked."""
-    from bench.features import AT_MOST_PERCENT, ROOT, checked_out
+    from bench.features import AT_MOST_PERCENT, checked_out
     from bench.report import Report
 
+    if shutil.which(CACHEGRIND[0]) is None:
+        sys.exit("Valgrind counts the instructions: install the package valgrind")
     report = Report("Instructions per job")
     few, many = SIZES
     report.say(
@@ -85,14 +90,29 @@ def _instructions(tree: Path, jobs: int, step: str) -> int:
     from bench.beside import own_environment
 
     with tempfile.TemporaryDirectory(prefix="kesin-bench-") as folder:
+        counted = [
+            sys.executable,
+            "-P",
+            "-m",
+            "bench.instructions",
+            f"{folder}/kesin.db",
+            str(jobs),
+            step,
+        ]
         ended = subprocess.run(
-            [*CACHEGRIND, sys.executable, "-P", __file__, f"{folder}/kesin.db", str(jobs), step],
-            env={**own_environment(), "PYTHONPATH": str(tree / "src"), "PYTHONHASHSEED": "0"},
-            check=True,
+            [*CACHEGRIND, *counted],
+            env={
+                **own_environment(),
+                "PYTHONPATH": f"{tree / 'src'}:{ROOT}",
+                "PYTHONHASHSEED": "0",
+            },
+            check=False,
             capture_output=True,
             text=True,
             timeout=MOST_S,
         )
+    if ended.returncode:
+        raise RuntimeError(f"{step} of {jobs} jobs in {tree}: {ended.stderr[-2000:]}")
     if not Path(ended.stdout.strip()).is_relative_to(tree):
         raise RuntimeError(f"the Kesin of {tree} was asked for, and {ended.stdout} answered")
     refs = re.search(r"I +refs: +([\d,]+)", ended.stderr)
@@ -104,13 +124,11 @@ def _instructions(tree: Path, jobs: int, step: str) -> int:
 def run(address: str, jobs: int, step: str) -> None:
     """Warm up, enqueue, and drain if asked; print whose Kesin it is."""
     with closing(kesin.open_store(address)) as store:
-        queue = kesin.Queue("bench", kesin.task_lifecycle(), store)
+        queue = kesin.Queue(QUEUE, kesin.task_lifecycle(), store)
         worker = kesin.Worker(queue, lambda _job: None, threads=1)
 
         def fill(numbers: range) -> None:
-            for first in range(0, len(numbers), 1_000):
-                some = numbers[first : first + 1_000]
-                queue.enqueue_many([kesin.NewJob({"n": number}) for number in some])
+            fill_by_the_thousand(queue, numbers, lambda number: kesin.NewJob({"n": number}))
 
         fill(range(WARM))
         worker.drain()

@@ -20,7 +20,6 @@ from bench.concepts import (
     Concept,
 )
 from bench.features import ROOT, compare, revision_runs
-from bench.instructions import WARM
 from bench.lanes import QUEUE, open_queue
 from bench.loaded import load
 from kesin import Queue, open_store, task_lifecycle
@@ -116,7 +115,10 @@ def test_the_plain_queue_of_a_checked_out_tree_is_drained(tmp_path: Path):
 def test_the_jobs_whose_instructions_are_counted_are_drained(tmp_path: Path):
     instructions.run(f"{tmp_path}/counted.db", 20, "drain")
     with closing(open_store(tmp_path / "counted.db")) as store:
-        assert Queue("bench", task_lifecycle(), store).stats().states["done"] == 20 + WARM
+        assert (
+            Queue(drained.QUEUE, task_lifecycle(), store).stats().states["done"]
+            == 20 + drained.WARM
+        )
 
 
 def assert_refused(queue: Queue, change: str) -> None:
