@@ -208,19 +208,24 @@ class Store(Notified, ABC):
     def settle(self, queue: str, *, limit: int, now: int | None = None) -> int:
         """Move jobs whose parents have all come to rest; return how many moved."""
 
-    @abstractmethod
     def parents(
         self, queue: str, job_id: str, *, limit: int, after: str = FIRST_ID, undone: bool = False
     ) -> list[Job]:
         """A job's first parents by id, from any queue; ``undone`` omits those that succeeded."""
+        params = {"id": job_id, "limit": min(limit, MAX_BATCH), "after": after, "undone": undone}
+        return self._related(queue, "parents", params)
 
     @abstractmethod
     def meters(self, queue: str) -> dict[str, int]:
         """When each rate-limited tenant has its full rate again; at most the latest 10,000."""
 
-    @abstractmethod
     def children(self, queue: str, job_id: str, *, limit: int) -> list[Job]:
         """The first jobs, from any queue, that wait for this job of the queue, up to ``limit``."""
+        params = {"id": job_id, "limit": min(limit, MAX_BATCH), "after": FIRST_ID, "undone": False}
+        return self._related(queue, "children", params)
+
+    @abstractmethod
+    def _related(self, queue: str, what: str, params: dict[str, Any]) -> list[Job]: ...
 
     def report_progress(
         self,
@@ -236,8 +241,7 @@ class Store(Notified, ABC):
         return self._write_progress(queue, claim, said)
 
     @abstractmethod
-    def _write_progress(self, queue: str, claim: HeldClaim, said: dict[str, Any]) -> bool:
-        """Write the progress of a claimed job, and its time; False if the claim was lost."""
+    def _write_progress(self, queue: str, claim: HeldClaim, said: dict[str, Any]) -> bool: ...
 
     @abstractmethod
     def progress(self, queue: str, ids: Sequence[str]) -> dict[str, Progress]:
@@ -318,8 +322,8 @@ class Store(Notified, ABC):
         self._write(queue, "add_note", {**row, "actor": actor, "details": details})
 
     @abstractmethod
-    def _write(self, queue: str, what: Literal["add_note", "pause"], row: dict[str, Any]) -> None:
-        """Write a note or a pause with these values; a pause that is there stays."""
+    def _write(self, queue: str, what: str, row: dict[str, Any]) -> bool:
+        """Run ``add_note``, ``pause`` or ``resume`` with these values; a pause stays as it is."""
 
     @abstractmethod
     def stats(self, queue: str, *, now: int | None = None) -> QueueStats:
@@ -389,9 +393,11 @@ class Store(Notified, ABC):
         row = {"tenant": tenant, "now": now, "actor": actor, "reason": reason}
         self._write(queue, "pause", row)
 
-    @abstractmethod
     def resume(self, queue: str, *, tenant: str = "") -> bool:
         """End a pause; return whether there was one."""
+        resumed = self._write(queue, "resume", {"tenant": tenant})
+        self._notifier.notify(queue)
+        return resumed
 
     @abstractmethod
     def paused(self, queue: str) -> list[Pause]:

@@ -296,22 +296,14 @@ class RedisStore(RedisReader):
 
     # Beside a job, and counts
 
-    def parents(
-        self, queue: str, job_id: str, *, limit: int, after: str = FIRST_ID, undone: bool = False
-    ) -> list[Job]:
-        return self._related("parents", queue, job_id, limit, after=after, undone=undone)
-
     def meters(self, queue: str) -> dict[str, int]:
         rows = self._execute("meters", {"queue": queue, "limit": MAX_BATCH})
         return {tenant: int(free_at) for tenant, free_at in rows}
 
-    def children(self, queue: str, job_id: str, *, limit: int) -> list[Job]:
-        return self._related("children", queue, job_id, limit)
-
-    def _related(self, op: str, queue: str, job_id: str, limit: int, **more: Any) -> list[Job]:
+    def _related(self, queue: str, what: str, params: dict[str, Any]) -> list[Job]:
         self.program(queue)
-        params = {"queue": queue, "id": job_id, "limit": min(limit, MAX_BATCH), **more}
-        return list(map(parse_job, self._execute(op, params) if is_id(job_id) else ()))
+        rows = self._execute(what, {"queue": queue, **params}) if is_id(params["id"]) else ()
+        return list(map(parse_job, rows))
 
     def _write_progress(self, queue: str, claim: HeldClaim, said: dict[str, Any]) -> bool:
         self.program(queue)
@@ -380,18 +372,13 @@ class RedisStore(RedisReader):
 
     # Notes, counters, pauses and notifications
 
-    def _write(self, queue: str, what: Literal["add_note", "pause"], row: dict[str, Any]) -> None:
-        self._execute(what, {"queue": queue, **row})
+    def _write(self, queue: str, what: str, row: dict[str, Any]) -> bool:
+        return bool(self._execute(what, {"queue": queue, **row}))
 
     def compact(self, queue: str) -> int:
         """Nothing to merge: Redis keeps one number for each edge."""
         self.program(queue)
         return 0
-
-    def resume(self, queue: str, *, tenant: str = "") -> bool:
-        resumed = self._execute("resume", {"queue": queue, "tenant": tenant})
-        self._notifier.notify(queue)
-        return bool(resumed)
 
     def write_schedules(
         self, queue: str, rows: Sequence[ScheduleRow], *, gone: Sequence[str] = ()

@@ -15,7 +15,7 @@ from typing import Any
 from kesin.foundation.ids import is_id
 from kesin.lifecycle.model import Job
 from kesin.store.errors import StoreError, UnknownParents
-from kesin.store.limits import FIRST_ID, MAX_BATCH, MAX_PAGE, check_batch_size, valid_ids
+from kesin.store.limits import MAX_BATCH, MAX_PAGE, check_batch_size, valid_ids
 from kesin.store.notify import Notifier
 from kesin.store.records import Filter, HeldClaim, Listing, NewJobRow, Outcome, Progress
 from kesin.store.sql.columns import InputRow
@@ -136,29 +136,18 @@ class SqlInserter(SqlReader):
 
     # Beside a job
 
-    def parents(
-        self, queue: str, job_id: str, *, limit: int, after: str = FIRST_ID, undone: bool = False
-    ) -> list[Job]:
-        of = " AND NOT p.done" if undone else ""
-        return self._related(queue, "parent", job_id, limit=limit, after=after, of=of)
-
-    def children(self, queue: str, job_id: str, *, limit: int) -> list[Job]:
-        return self._related(queue, "child", job_id, limit=limit)
-
-    def _related(
-        self, queue: str, wanted: str, id_: str, *, limit: int, after: str = FIRST_ID, of: str = ""
-    ) -> list[Job]:
+    def _related(self, queue: str, what: str, params: dict[str, Any]) -> list[Job]:
         self.statements(queue)
-        if not is_id(id_):
-            return []
-        table, known = self.dialect.table, "child" if wanted == "parent" else "parent"
+        param, wanted, known = self.dialect.param, "parent", "child"
+        if what == "children":
+            wanted, known = known, wanted
+        of = " AND NOT p.done" if params["undone"] else ""
         sql = (
-            f"{self._whole_jobs} JOIN {table('parent')} p ON p.{wanted} = j.id"
-            f" WHERE p.{known} = {self.dialect.param('id')}{of}"
-            f" AND p.{wanted} > {self.dialect.param('after')}"
-            f" ORDER BY p.{wanted} LIMIT {min(limit, MAX_BATCH)}"
+            f"{self._whole_jobs} JOIN {self.dialect.table('parent')} p ON p.{wanted} = j.id"
+            f" WHERE p.{known} = {param('id')}{of} AND p.{wanted} > {param('after')}"
+            f" ORDER BY p.{wanted} LIMIT {param('limit')}"
         )
-        return [Job._make(row) for row in self._read(sql, {"id": id_, "after": after})]
+        return list(map(Job._make, self._read(sql, params) if is_id(params["id"]) else ()))
 
     def meters(self, queue: str) -> dict[str, int]:
         rows = self._read(self._beside("meters"), {"queue": queue, "limit": MAX_BATCH})

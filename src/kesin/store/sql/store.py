@@ -307,8 +307,8 @@ class SqlStore(SqlRules):
 
     # Notes and pauses
 
-    def _write(self, queue: str, what: Literal["add_note", "pause"], row: dict[str, Any]) -> None:
-        self._rows(self._beside(what), {"queue": queue, **row})
+    def _write(self, queue: str, what: str, row: dict[str, Any]) -> bool:
+        return bool(self._rows(self._beside(what), {"queue": queue, **row}))
 
     def schedules(self, queue: str, *, lock: Sequence[str] = ()) -> list[ScheduleRow]:
         params = {"queue": queue, "names": self.dialect.array(lock)}
@@ -327,11 +327,6 @@ class SqlStore(SqlRules):
             if gone:
                 params = {"queue": queue, "names": self.dialect.array(gone)}
                 self._rows(self._beside("drop_schedules"), params)
-
-    def resume(self, queue: str, *, tenant: str = "") -> bool:
-        deleted = self._rows(self._beside("resume"), {"queue": queue, "tenant": tenant})
-        self._notifier.notify(queue)
-        return bool(deleted)
 
 
 def moved_outcomes(rows: Iterable[tuple[Any, ...]]) -> dict[str, Outcome]:
