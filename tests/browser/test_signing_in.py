@@ -6,7 +6,7 @@ import re
 
 from playwright.sync_api import Page, expect
 
-from kesin.engine.access.sessions import IDLE_S
+from kesin.engine.access.accounts import IDLE_S
 from tests.web.conftest import PASSWORD
 
 ENDED = "status of 401 .*/events"  # a watch that begins just then is refused

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import sqlite3
 
-from kesin.store.sqlite.file import as_disk_error
+from kesin.store.sqlite.connections import as_disk_error
 from tests.faults.small_disk import can_mount, run_part
 
 

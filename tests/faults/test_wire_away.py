@@ -8,7 +8,7 @@ from contextlib import closing
 
 from psycopg_pool import ConnectionPool
 
-from kesin.store.postgres import pool
+from kesin.store.postgres import connections
 from kesin.store.postgres.store import PostgresStore
 from tests.faults.proxy import Postgres, Proxy
 from tests.servers import PORT, PostgresServer
@@ -19,8 +19,8 @@ def test_who_waits_goes_on_when_it_is_back(
 ):
     """A pool that gave up knows nothing of those who wait: they ask it anew."""
     gave_up = threading.Event()
-    monkeypatch.setattr(pool, "RECONNECT_TIMEOUT_S", 0.0)
-    monkeypatch.setattr(pool, "CONNECTION_POLL_S", 0.2)
+    monkeypatch.setattr(connections, "RECONNECT_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(connections, "CONNECTION_POLL_S", 0.2)
     monkeypatch.setattr(ConnectionPool, "reconnect_failed", lambda _: gave_up.set())
     postgres_server.create_database("wire_away", like=ready_postgres)
     details = "sslmode=disable&gssencmode=disable"

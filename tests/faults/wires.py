@@ -20,10 +20,9 @@ from kesin.lifecycle.task import task_lifecycle
 from kesin.store import notify
 from kesin.store.contract import Store
 from kesin.store.errors import StoreUnreachable
-from kesin.store.postgres import connection as postgres_connection
+from kesin.store.postgres import connections as postgres_connections
 from kesin.store.postgres.store import PostgresStore
 from kesin.store.redis import connection as redis_connection
-from kesin.store.redis import replies
 from kesin.store.redis.store import RedisStore
 from tests.faults.proxy import Postgres, Proxy, Redis
 from tests.redis_server import WIRES
@@ -107,11 +106,11 @@ def wire(end: End) -> Iterator[Wire]:
 def hasty(end: End, monkeypatch: pytest.MonkeyPatch) -> Iterator[Wire]:
     """Whatever says nothing is given up on soon, and asked again at once."""
     monkeypatch.setattr(redis_connection, "UNRESPONSIVE_PAUSE_S", 0.0)
-    for module in (notify, postgres_connection, replies):
+    for module in (notify, postgres_connections, redis_connection):
         monkeypatch.setattr(module, "POLL_S", 0.05)
         monkeypatch.setattr(module, "LIVENESS_CHECK_S", 0.05)
         monkeypatch.setattr(module, "RESPONSE_TIMEOUT_S", SOON_S)
-    monkeypatch.setitem(postgres_connection.CONNECTION, "connect_timeout", 2)  # the least there is
+    monkeypatch.setitem(postgres_connections.CONNECTION, "connect_timeout", 2)  # the least there is
     with opened(end, response_timeout_s=SOON_S, listen=True) as wire:
         yield wire
 

@@ -26,7 +26,7 @@ from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.contract import Store
 from kesin.store.limits import MAX_BATCH
-from kesin.store.postgres.connection import CONNECTION
+from kesin.store.postgres.connections import CONNECTION
 from kesin.store.postgres.store import PostgresStore
 from kesin.store.redis.store import RedisStore
 from kesin.store.rules import jobs_by_state

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fastapi import Request
 
-from kesin.engine.access.sessions import IDLE_S, SESSION_S
+from kesin.engine.access.accounts import IDLE_S, SESSION_S
 from kesin.web.auth import still_signed_in
 from tests.web.client import ADDRESS, PROXY, Client
 from tests.web.conftest import PASSWORD, ROOT, SAME_ORIGIN, MakeWorld, World, by_cookie, error_of

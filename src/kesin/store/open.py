@@ -61,7 +61,7 @@ def open_store(
         return _open_postgres(text, migrate=migrate, wait_s=wait_s)
     if text.startswith(("redis://", "rediss://", "unix://")):
         return open_redis(text, keys_name_tenant=keys_name_tenant)
-    from kesin.store.sqlite.file import disk_errors_translated
+    from kesin.store.sqlite.connections import disk_errors_translated
     from kesin.store.sqlite.store import SqliteStore
 
     if text.startswith("sqlite:///"):

@@ -9,8 +9,7 @@ from urllib.parse import urlsplit
 from fastapi import APIRouter, Depends, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from kesin.engine.access.accounts import cron_actor
-from kesin.engine.access.sessions import SESSION_S
+from kesin.engine.access.accounts import SESSION_S, cron_actor
 from kesin.foundation.passwords import KEY_SESSION_PREFIX, equal_secrets, key_id_of
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Forbidden, NotSignedIn, Problem

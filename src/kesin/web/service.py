@@ -7,9 +7,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Protocol
 
-from kesin.engine.access.accounts import Accounts
+from kesin.engine.access.accounts import IDLE_S, Accounts
 from kesin.engine.access.commands import Commands
-from kesin.engine.access.sessions import IDLE_S
 from kesin.engine.queue import Queue
 from kesin.engine.sweeper import Sweeper
 from kesin.engine.worker import Worker

@@ -10,7 +10,7 @@ import pytest
 
 from kesin import StoreError, open_store
 from kesin.foundation.settings import Settings
-from kesin.store.postgres import pool, reachability
+from kesin.store.postgres import connections, reachability
 from tests.servers import PostgresServer
 
 
@@ -40,7 +40,7 @@ def on_failure(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], N
         return reasons
 
     monkeypatch.setattr(reachability, "RETRY_S", 0.02)
-    monkeypatch.setattr(pool, "RECONNECT_TIMEOUT_S", 0.01)  # the pool has given up long before
+    monkeypatch.setattr(connections, "RECONNECT_TIMEOUT_S", 0.01)  # it has given up long before
     return watch
 
 

@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 from kesin import NewJob, Queue, Worker, task_lifecycle
-from kesin.store.postgres import planned
-from kesin.store.postgres.connection import TimedConnection
+from kesin.store.postgres import connections
+from kesin.store.postgres.connections import TimedConnection
 from kesin.store.postgres.store import PostgresStore
 
 EXECUTED = "SELECT sum(generic_plans), sum(custom_plans) FROM pg_prepared_statements"
@@ -40,7 +40,7 @@ def session(store: PostgresStore) -> TimedConnection | None:
 
 
 def executed(
-    store: PostgresStore, claims: planned.PlannedClaims | None = None
+    store: PostgresStore, claims: connections.PlannedClaims | None = None
 ) -> tuple[int | None, int | None]:
     """How often it ran what it has prepared: with the plan that is kept, and with another."""
     connection = claims._connection if claims else session(store)
@@ -68,17 +68,17 @@ def test_claims_after_a_wait_keep_their_plan_and_those_before_have_none(
 
 
 def test_claims_of_many_jobs_keep_their_plan_without_a_wait(queue: Queue, store: PostgresStore):
-    queue.enqueue_many([NewJob({}) for _ in range(3 * planned.MANY_JOBS)])
+    queue.enqueue_many([NewJob({}) for _ in range(3 * connections.MANY_JOBS)])
     for kept in (None, 1, 2):
-        assert len(queue.claim("worker", limit=planned.MANY_JOBS)) == planned.MANY_JOBS
+        assert len(queue.claim("worker", limit=connections.MANY_JOBS)) == connections.MANY_JOBS
         assert executed(store) == (kept, kept and 0)
 
 
 def test_claims_at_the_same_time_keep_a_plan_each(queue: Queue, store: PostgresStore):
     claims = store._planned_claims
     with ExitStack() as at_work:
-        for _ in range(planned.MOST_SESSIONS):
-            assert queue.claim("worker", limit=planned.MANY_JOBS) == []  # it connects
+        for _ in range(connections.MOST_SESSIONS):
+            assert queue.claim("worker", limit=connections.MANY_JOBS) == []  # it connects
             assert claims_one(queue)
             assert executed(store, claims) == (1, 0)
             assert claims
@@ -89,7 +89,7 @@ def test_claims_at_the_same_time_keep_a_plan_each(queue: Queue, store: PostgresS
 
 
 def test_a_plan_is_made_again(queue: Queue, store: PostgresStore, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(planned, "PLAN_S", 0.0)
+    monkeypatch.setattr(connections, "PLAN_S", 0.0)
     for kept in (1, 2, 2, 2):
         wait(store)
         assert claims_one(queue)

@@ -17,7 +17,7 @@ from kesin.store.postgres.reachability import CONNECT_TIMEOUT_S
 from kesin.store.sql.migrate import migrations, pending_migrations
 from kesin.store.sql.statements import Statements
 from kesin.store.sql.store import SqlStore
-from kesin.store.sqlite.file import as_disk_error
+from kesin.store.sqlite.connections import as_disk_error
 from kesin.workloads import lifecycles
 
 _STEPS: Final = 100_000  # of SQLite's machine between two readings of the clock

@@ -25,9 +25,14 @@ from kesin.store.postgres.callers import (
     enqueue_within,
     refuse_what_is_ignored,
 )
-from kesin.store.postgres.connection import PostgresListener, TimedConnection
-from kesin.store.postgres.planned import MANY_JOBS, PlannedClaims
-from kesin.store.postgres.pool import PostgresPool, TransactionRolledBack
+from kesin.store.postgres.connections import (
+    MANY_JOBS,
+    PlannedClaims,
+    PostgresListener,
+    PostgresPool,
+    TimedConnection,
+    TransactionRolledBack,
+)
 from kesin.store.records import Event, NewJobRow, Outcome
 from kesin.store.sql.columns import event_columns
 from kesin.store.sql.dialect import Dialect, fill, template

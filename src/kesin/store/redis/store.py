@@ -49,11 +49,17 @@ from kesin.store.records import (
     Progress,
     ScheduleRow,
 )
-from kesin.store.redis import replies
-from kesin.store.redis.connection import RedisConnection
+from kesin.store.redis.connection import (
+    SCHEMA_VERSION,
+    QueueUndeclared,
+    RedisConnection,
+    RedisListener,
+    RulesOutdated,
+    check_version,
+    parse_outcome,
+)
 from kesin.store.redis.program import SEPARATOR, Program
 from kesin.store.redis.reader import RedisReader, conditions_of, parse_job, scan_params
-from kesin.store.redis.replies import QueueUndeclared, RedisListener, RulesOutdated, parse_outcome
 from kesin.store.rules import is_stored, next_version, refuse_occupied, require_upgrade, warn_of_two
 
 log = Logger("kesin.redis")
@@ -108,11 +114,11 @@ class RedisStore(RedisReader):
     def migrate(self) -> list[str]:
         """Record the version of the key layout; Redis has no tables to migrate."""
         version = self._execute("version", {"queue": ""})
-        replies.check_version(version)
-        if version == replies.SCHEMA_VERSION:
+        check_version(version)
+        if version == SCHEMA_VERSION:
             return []
-        self._execute("put_version", {"queue": "", "version": replies.SCHEMA_VERSION})
-        return [f"{int(replies.SCHEMA_VERSION):04d}_keys"]
+        self._execute("put_version", {"queue": "", "version": SCHEMA_VERSION})
+        return [f"{int(SCHEMA_VERSION):04d}_keys"]
 
     def open(self, queue: str, lifecycle: Lifecycle, *, virtual_time: bool = False) -> None:
         """Declare the queue, or at its first use: a service can start while Redis is down."""
@@ -158,14 +164,14 @@ class RedisStore(RedisReader):
         states = tuple(state.name for state in lifecycle.states)
         definition = Definition(lifecycle.name, states, lifecycle.stamps, lifecycle.flags)
         _, indexed, version, has_states = self._execute("declared", {"queue": queue})
-        replies.check_version(version)
+        check_version(version)
         ages = [age for age in program.indexed_ages() if SEPARATOR.join(age) not in indexed]
         if changed or ages or new_rules or version is None or not has_states:
             items = [
                 (SEPARATOR.join(edge[1:]), canonical_json(list(merged[edge])))
                 for edge in sorted(changed)
             ]
-            params = {"queue": queue, "ages": ages, "version": replies.SCHEMA_VERSION, **new_rules}
+            params = {"queue": queue, "ages": ages, "version": SCHEMA_VERSION, **new_rules}
             params["definition"] = canonical_json(definition._asdict())
             params["slots"] = {} if outdated else program.slots
             try:

@@ -21,10 +21,11 @@ from kesin.store.sqlite.connections import (
     SQLITE,
     CallersSqlite,
     SqliteConnections,
+    as_disk_error,
     callers_connection,
     check_version,
+    disk_errors_translated,
 )
-from kesin.store.sqlite.file import as_disk_error, disk_errors_translated
 from kesin.store.sqlite.listener import SqliteListener
 
 

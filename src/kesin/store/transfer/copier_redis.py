@@ -10,9 +10,9 @@ from kesin.lifecycle.model import JOB_COLUMNS
 from kesin.store.declarations import DeclaredMoves
 from kesin.store.limits import check_batch_size
 from kesin.store.records import Definition, MoveCount, RulesVersion
+from kesin.store.redis.connection import SCHEMA_VERSION
 from kesin.store.redis.program import SEPARATOR
 from kesin.store.redis.reader import parse_event, parse_job, parse_note
-from kesin.store.redis.replies import SCHEMA_VERSION
 from kesin.store.redis.store import RedisStore
 from kesin.store.transfer.copier import Copier, JobHistory, JobVersion, VersionPage, new_moves
 

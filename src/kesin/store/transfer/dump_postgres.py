@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Final
 import psycopg
 from psycopg.abc import Buffer
 
-from kesin.store.postgres.connection import APPLICATION, CONNECTION, TimedConnection
+from kesin.store.postgres.connections import APPLICATION, CONNECTION, TimedConnection
 from kesin.store.postgres.store import PostgresStore
 from kesin.store.transfer.dump import LEFT_OUT, Advance, Dump, DumpManifest, Finish, RestoreRefused
 

@@ -5,8 +5,7 @@ from collections.abc import Callable
 import pytest
 from argon2 import PasswordHasher
 
-from kesin.engine.access.accounts import Accounts
-from kesin.engine.access.sessions import IDLE_S, SESSION_S
+from kesin.engine.access.accounts import IDLE_S, SESSION_S, Accounts
 from kesin.foundation import passwords
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import NotSignedIn

@@ -41,7 +41,7 @@ NO_PAGE = (
     "workloads/common/api_client.py", "workloads/common/cli.py", "workloads/common/demo.py",
     "workloads/oci/demo.py", "workloads/optiplan/demo.py", "workloads/pdf/demo.py",
     "web/server.py", "web/routes/session.py", "web/routes/sites.py", "store/sql/migrate.py",
-    "store/open.py", "store/postgres/store.py", "store/postgres/pool.py",
+    "store/open.py", "store/postgres/store.py", "store/postgres/connections.py",
     "store/postgres/reachability.py", "store/redis", "store/sqlite/store.py",
     "store/sqlite/connections.py", "store/transfer/__init__.py", "store/transfer/copier",
     "workloads/oci/api/routes.py", "workloads/oci/api/control_routes.py",

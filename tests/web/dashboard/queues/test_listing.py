@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from kesin.engine.access.accounts import IDLE_S
 from kesin.engine.access.listing import in_trouble
-from kesin.engine.access.sessions import IDLE_S
 from kesin.engine.queue import apply_changes
 from kesin.lifecycle.failures import failure_states, ready_states
 from kesin.lifecycle.model import Change
