@@ -133,13 +133,6 @@ class WorkerThread:
     def handle_ids(self, ids: Sequence[str]) -> int:
         return self._run_batch(ClaimShare(None, len(ids)), ids)
 
-    def _handle_suspects(self) -> int:
-        """Claim each released group separately; a group not reached waits for the next claim."""
-        suspects, self._suspects = self._suspects, []
-        return sum(
-            self._run_batch(ClaimShare(None, len(ids)), ids, suspects_only=True) for ids in suspects
-        )
-
     def _run_batch(
         self, share: ClaimShare, ids: Sequence[str] | None = None, *, suspects_only: bool = False
     ) -> int:
@@ -162,7 +155,9 @@ class WorkerThread:
             raise
         if suspects_only:
             return len(handled_jobs)
-        handled = len(handled_jobs) + self._handle_suspects()
+        handled, suspects, self._suspects = len(handled_jobs), self._suspects, []
+        for group in suspects:  # each is claimed by itself; one not reached waits for another claim
+            handled += self._run_batch(ClaimShare(None, len(group)), group, suspects_only=True)
         grow = self._monotonic() - started < FULL_BATCH_S and len(jobs) >= self._size
         self._size = min(self._size * 2, MAX_CLAIM_BATCH) if grow else max(self._size // 2, 1)
         return handled
@@ -292,17 +287,13 @@ class WorkerThread:
         for (action, options), changes in groups.items():
             outcomes = self._apply(action, changes, options)
             done = [outcome for outcome in outcomes if outcome.result in DONE_RESULTS]
-            if len(done) < len(outcomes):
-                self._log_refusals(action, outcomes)
+            for refused in outcomes if len(done) < len(outcomes) else ():
+                if not refused.done:
+                    which = {"queue": self.queue.name, "job": refused.id, "action": action}
+                    log.warning("result_refused", **which, reason=refused.reason or refused.result)
             self.state_counts.update([outcome.state or "" for outcome in done])
             self.worker.completed += len(done)
         self.worker.leases.drop([job for job, _ in results])
-
-    def _log_refusals(self, action: str, outcomes: list[Outcome]) -> None:
-        for outcome in outcomes:
-            if not outcome.done:
-                name, why = self.queue.name, outcome.reason or outcome.result
-                log.warning("result_refused", queue=name, job=outcome.id, action=action, reason=why)
 
     def _apply(self, action: str, changes: list[Change], options: frozenset[str]) -> list[Outcome]:
         """Write changes, again while unreachable: what was committed is then "already" done."""
@@ -341,16 +332,13 @@ def _may_be_suspect(job: Job) -> bool:
 
 def _suspect_groups(suspects: list[Job]) -> list[list[str]]:
     """The ids to claim together; a job that lost two attempts or has its last one is alone."""
-    alone = [job for job in suspects if _lost_several_attempts(job)]
+    used = {job.id: job.attempt_count - job.attempt_base for job in suspects}
+    # More than one lost attempt and this one.
+    alone = [job for job in suspects if used[job.id] > 2 or used[job.id] >= job.max_attempts]  # noqa: PLR2004
     many = _without(suspects, alone)
     size = max(isqrt(len(many)), 1)  # about as many groups as jobs in each group
     groups = [many[start : start + size] for start in range(0, len(many), size)]
     return [[job.id for job in group] for group in (*groups, *([job] for job in alone))]
-
-
-def _lost_several_attempts(job: Job) -> bool:
-    used = job.attempt_count - job.attempt_base
-    return used > 2 or used >= job.max_attempts  # noqa: PLR2004  # one lost attempt, and this one
 
 
 def _without(jobs: list[Job], excluded: list[Job]) -> list[Job]:

@@ -69,16 +69,11 @@ def as_object(value: Any) -> dict[str, Any]:
 def is_deeper_than(value: Any, depth: int) -> bool:
     layer = [value]
     for _ in range(depth):
-        layer = [child for parent in layer for child in _children(parent)]
+        parents = (each for each in layer if isinstance(each, dict | list))
+        layer = [child for p in parents for child in (p.values() if isinstance(p, dict) else p)]
         if not layer:
             return False
     return True
-
-
-def _children(value: Any) -> list[Any]:
-    if isinstance(value, dict):
-        return list(value.values())
-    return value if isinstance(value, list) else []
 
 
 def wire_json(rows: Any) -> str:

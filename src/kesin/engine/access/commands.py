@@ -200,18 +200,13 @@ class Commands:
                 unreachable = problem
                 continue
             if job and self.sees(actor, job):
-                details = JobDetails(
-                    job, queue.events(job_id), queue.notes(job_id), self._actions(queue, job)
-                )
-                return self._shown(actor, details, reveal=reveal)
+                leaving = {m.action for m in queue.lifecycle.moves if job.state in m.sources}
+                actions = tuple(one for one in self.offered_actions(queue) if one in leaving)
+                history = queue.events(job_id), queue.notes(job_id)
+                return self._shown(actor, JobDetails(job, *history, actions), reveal=reveal)
         if unreachable is not None:
             raise unreachable
         raise NotFound("there is no job %(job)s", job=repr(job_id))
-
-    def _actions(self, queue: Queue, job: Job) -> tuple[str, ...]:
-        """The operator's actions that leave this job's state."""
-        moves, offered, state = queue.lifecycle.actions, self.offered_actions(queue), job.state
-        return tuple(one for one in offered if any(state in move.sources for move in moves[one]))
 
     def pauses(self, actor: Actor, name: str) -> list[Pause]:
         """The pauses of this queue that the actor may see."""

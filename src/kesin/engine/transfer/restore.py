@@ -69,10 +69,9 @@ def read_backup(folder: Path) -> Backup:
             raise RestoreRefused(f"the backup is damaged: {name} is not what was written")
     manifest = _read_manifest(folder)
     pending = pending_migrations(migrations(manifest.database), manifest.schema)
-    names = tuple(f"{migration.version:04d}_{migration.name}" for migration in pending)
     file = folder / backups.SIGNATURE
     signature = file.read_text("ascii", errors="replace").strip() if file.exists() else None
-    return Backup(folder, manifest, names, signature)
+    return Backup(folder, manifest, tuple(map(str, pending)), signature)
 
 
 def check_signature(backup: Backup, ring: KeyRing | None, *, allow_unsigned: bool) -> str | None:

@@ -206,16 +206,14 @@ class PostgresStore(SqlStore):
             table = f"{self.schema}.schema_migration"
             rows = connection.execute(f"SELECT version, checksum FROM {table}").fetchall()
             pending = pending_migrations(migrations("postgres"), dict(rows))
-            pending = [
-                migration for migration in pending if up_to is None or migration.version <= up_to
-            ]
+            pending = [each for each in pending if up_to is None or each.version <= up_to]
             for migration in pending:
                 connection.execute(fill(migration.text, {"schema": self.schema}))
                 connection.execute(
                     f"INSERT INTO {table} (version, name, checksum) VALUES (%s, %s, %s)",
                     (migration.version, migration.name, migration.checksum),
                 )
-        return [f"{migration.version:04d}_{migration.name}" for migration in pending]
+        return list(map(str, pending))
 
     def _require_schema(self) -> None:
         """Refuse a schema that is newer or older than this code."""
@@ -224,7 +222,7 @@ class PostgresStore(SqlStore):
         rows = self._read(f"SELECT version, checksum FROM {self.schema}.schema_migration", {})
         pending = pending_migrations(migrations("postgres"), dict(rows))
         if pending:
-            names = ", ".join(f"{migration.version:04d}_{migration.name}" for migration in pending)
+            names = ", ".join(map(str, pending))
             raise StoreError(f"the schema {self.schema} lacks {names}: run `kesin migrate` first")
         self._callers.learn_database()
         self._schema_checked = True

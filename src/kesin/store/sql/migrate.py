@@ -23,6 +23,9 @@ class Migration:
     name: str
     text: str
 
+    def __str__(self) -> str:
+        return f"{self.version:04d}_{self.name}"
+
     @cached_property
     def checksum(self) -> str:
         return hashlib.sha256(self.text.encode()).hexdigest()
@@ -49,7 +52,7 @@ def pending_migrations(steps: tuple[Migration, ...], applied: dict[int, str]) ->
     for step in steps:
         if step.version in applied and applied[step.version] != step.checksum:
             raise MigrationRefused(
-                f"migration {step.version:04d}_{step.name} was changed after it was"
+                f"migration {step} was changed after it was"
                 " applied: restore the file, and put the change into a new migration"
             )
     return [step for step in steps if step.version not in applied]

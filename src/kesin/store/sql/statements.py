@@ -1,10 +1,10 @@
 """One queue's statements, compiled once: plans and the benchmark depend on their exact text."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property, wraps
+from collections.abc import Iterable, Sequence
+from functools import cache, cached_property
 from operator import attrgetter
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, cast
+from typing import Any, Final, Literal
 
 from kesin.foundation.ids import first_id_at
 from kesin.foundation.text import wire_json
@@ -22,24 +22,13 @@ from kesin.store.sql.limited_claims import LimitedClaim
 
 _INPUT_COLUMN = re.compile(r"\bi\.(\w+)")
 _SHARED_COLUMN = re.compile(rf"\b{SHARED_PREFIX}(\w+)")
-_Built = TypeVar("_Built", str, "Statement")
-_Choice = ParamSpec("_Choice")
-_Build = Callable[Concatenate["Statements", _Choice], _Built]
 _AGE_INDEXES = {"stamp_1": "job_aged", "stamp_4": "job_ended"}
+# Those that are built on first use, once for each choice of arguments.
+_BUILT_ONCE: Final = (
+    *("plain", "over_input", "claim", "peek", "turns", "due", "chosen", "reasons", "sweep"),
+    *("_apply", "_apply_uniform", "_enqueue"),
+)
 PreviewWay = Literal["foresee", "foresee_among", "counters", "errors", "codes"]
-
-
-def _built_once(build: _Build[_Choice, _Built]) -> _Build[_Choice, _Built]:
-    """Build a statement on first use, once for each choice of arguments."""
-
-    @wraps(build)
-    def built(self: "Statements", /, *args: _Choice.args, **named: _Choice.kwargs) -> _Built:
-        key = (build.__name__, *args, *sorted(named.items()))
-        if key not in self.built:
-            self.built[key] = build(self, *args, **named)
-        return cast("_Built", self.built[key])
-
-    return built
 
 
 class Statements:
@@ -63,7 +52,8 @@ class Statements:
         self.compiler = Compiler(lifecycle, dialect)
         self._uniform_compiler = Compiler(lifecycle, dialect, uniform=True)
         self._shared = {"schema": schema}
-        self.built: dict[tuple[object, ...], str | Statement] = {}
+        for name in _BUILT_ONCE:
+            setattr(self, name, cache(getattr(self, name)))
         for part in ("clock", "pairs", "tenants"):
             if part != "clock" or dialect.name == "postgres":
                 self._shared[part] = self._fill(part)
@@ -124,17 +114,14 @@ class Statements:
         source = fill(source, {"same": constants, "columns": columns})
         return Statement(fill(filled, {"input": source}), tuple(rows), tuple(shared))
 
-    @_built_once
     def plain(self, name: str) -> str:
         """The template of this name, which needs nothing of the lifecycle."""
         return self._fill(name, columns=job_columns(self.dialect))
 
-    @_built_once
     def over_input(self, name: str) -> Statement:
         """Such a template that reads input rows."""
         return self._with_input(name)
 
-    @_built_once
     def claim(self, *, named: bool = False, among: bool = False) -> str:
         """Claim from named tenants, among named jobs, or from all tenants with due jobs."""
         moves = self.lifecycle.claims
@@ -164,17 +151,14 @@ class Statements:
         limits = {name: fill(text, self._shared) for name, text in limits.items()}
         return {"due": self._fill("due_limited", **parts, **limits)}
 
-    @_built_once
     def peek(self, *, named: bool) -> str:
         """The jobs that a claim would take, for PostgreSQL."""
         return self._fill("peek", columns=job_columns(self.dialect), **self._due(named=named))
 
-    @_built_once
     def turns(self, *, named: bool) -> str:
         """The tenants in the order of their turns: by name, after the one served last."""
         return self._fill("turns_named" if named else "turns_ready")
 
-    @_built_once
     def due(self, name: str) -> str:
         """Due jobs of a tenant (``claim_pick``) or of ids (``claim_among``), for SQLite."""
         return self._fill(name, columns=self.claim_decoder.columns, condition=self._claimable)
@@ -209,7 +193,6 @@ class Statements:
         general = self._apply(moves, frozenset())
         return self._apply(moves, self.shared_columns(general, changes))
 
-    @_built_once
     def _apply(self, moves: tuple[Move, ...], shared_columns: frozenset[str]) -> Statement:
         compiler = self.compiler
         if self.dialect.name == "sqlite":
@@ -234,7 +217,6 @@ class Statements:
         shared_columns = self.shared_columns(statement, changes)
         return statement if shared_columns.issuperset(statement.shared) else None
 
-    @_built_once
     def _apply_uniform(self, moves: tuple[Move, ...], name: str) -> Statement:
         which = self._uniform_compiler.chosen(moves, token=True)
         assignments = self._uniform_compiler.assignments(moves, which)
@@ -242,12 +224,10 @@ class Statements:
         used = dict.fromkeys(_SHARED_COLUMN.findall(sql))
         return Statement(sql, ("id",), tuple(column for column in used if column in INPUT_TYPES))
 
-    @_built_once
     def chosen(self, moves: tuple[Move, ...]) -> Statement:
         """Which alternative each job will make, for SQLite, where names alone do not show it."""
         return self._with_input("chosen", which=self.compiler.chosen(moves, token=True))
 
-    @_built_once
     def reasons(self, moves: tuple[Move, ...]) -> Statement:
         """Why jobs did not move (SQLite runs it only when some did not)."""
         return self._with_input("reasons", reason=self.compiler.reason(moves))
@@ -259,7 +239,6 @@ class Statements:
         )
         return self._enqueue(name, shared, self.creates(jobs[0]))
 
-    @_built_once
     def _enqueue(self, name: str, shared: frozenset[str], move: Move) -> Statement:
         state = self.lifecycle.state[move.to]
         return self._with_input(
@@ -282,7 +261,6 @@ class Statements:
     def renew(self) -> Statement:
         return self._with_input("renew", max_run_us=str(self.lifecycle.max_run_seconds * SECOND_US))
 
-    @_built_once
     def sweep(self, move: Move, *, capped: bool = False) -> str:
         """One of the clock's moves. ``capped`` judges budgets by the caller's cap."""
         condition = self.compiler.condition(move, token=False) + self.compiler.target_free(move)

@@ -169,14 +169,10 @@ def connect(path: str, *, reader: bool = False) -> sqlite3.Connection:
     connection.execute("PRAGMA temp_store = MEMORY")
     connection.execute("PRAGMA cache_size = -65536")
     # SQLite's own handles ASCII only.
-    connection.create_function("lower", 1, _lower, deterministic=True)
+    connection.create_function("lower", 1, lambda t: t and str(t).lower(), deterministic=True)
     if reader:
         connection.execute("PRAGMA query_only = ON")
     return connection
-
-
-def _lower(text: str | None) -> str | None:
-    return None if text is None else str(text).lower()
 
 
 FORK_WAIT_S: Final = 5.0  # a fork waits this long for a running call; then the child is useless

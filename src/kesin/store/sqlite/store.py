@@ -180,7 +180,7 @@ class SqliteStore(SqlStore):
                     "INSERT INTO schema_migration VALUES (?, ?, ?, ?)",
                     (migration.version, migration.name, migration.checksum, wall_clock_us()),
                 )
-        return [f"{migration.version:04d}_{migration.name}" for migration in pending]
+        return list(map(str, pending))
 
     # Statements
 
