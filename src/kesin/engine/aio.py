@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from kesin.engine.new_job import NewJob
 from kesin.engine.queue_reader import Looks
-from kesin.engine.validation import BadInput, require_fits
+from kesin.engine.validation import BadInput, bad_field, require_fits
 from kesin.foundation.clock import Duration
 from kesin.foundation.text import storable
 from kesin.lifecycle.model import Job
@@ -47,7 +47,7 @@ class AioQueue:
         queue = self._queue
         if new.after:
             why = "within: an asynchronous connection takes no after; use queue.enqueue(within=…)"
-            raise BadInput("bad_after", "after", why)
+            raise bad_field("after", why)
         row = queue.row_of(new)
         require_fits(  # the SQL function has a limit of its own
             row.payload,

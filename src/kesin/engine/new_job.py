@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kesin.engine.validation import (
     BadInput,
+    bad_field,
     checked_attempts,
     checked_name,
     checked_priority,
@@ -15,7 +16,6 @@ from kesin.engine.validation import (
 )
 from kesin.foundation.clock import Duration, Time
 from kesin.foundation.ids import is_id, salt_of
-from kesin.foundation.messages import Message
 from kesin.lifecycle.model import NO_STAMPS
 from kesin.store.errors import UnknownParents
 from kesin.store.limits import MAX_KEY, MAX_PARENTS, MAX_TENANT
@@ -47,19 +47,14 @@ class NewJob:
         attempts = lifecycle.max_attempts if self.max_attempts is None else self.max_attempts
         for name in self.stamps:
             if name not in lifecycle.enqueue_move.stamp_input:
-                raise BadInput(
-                    "unknown_stamp",
-                    "stamps",
-                    "enqueue on %(queue)s does not accept stamp %(stamp)s: it accepts %(takes)s",
-                    queue=repr(queue.name),
-                    stamp=repr(name),
-                    takes=", ".join(lifecycle.enqueue_move.stamp_input) or "none",
-                )
+                takes = ", ".join(lifecycle.enqueue_move.stamp_input) or "none"
+                why = "enqueue on %(queue)s does not accept stamp %(stamp)s: it accepts %(takes)s"
+                where = {"queue": repr(queue.name), "stamp": repr(name)}
+                raise BadInput("unknown_stamp", "stamps", why, **where, takes=takes)
         if not isinstance(self.once, bool):
-            raise BadInput("bad_once", "once", f"once must be True or False, got {self.once!r}")
+            raise bad_field("once", f"once must be True or False, got {self.once!r}")
         if self.once and (self.key is None or not lifecycle.initial.holds_key):
-            why = "once needs a key, and an initial state that holds it"
-            raise BadInput("bad_once", "once", why)
+            raise bad_field("once", "once needs a key, and an initial state that holds it")
         return NewJobRow(
             id=job_id,
             payload=queue.payload_text(self.payload),
@@ -80,24 +75,21 @@ class NewJob:
     def _after(self, queue: "Queue") -> tuple[str, ...]:
         named = isinstance(self.after, list | tuple | set | frozenset)
         if not named or not all(isinstance(parent, str) for parent in self.after):
-            raise BadInput("bad_after", "after", "after must be a list of job ids")
+            raise bad_field("after", "after must be a list of job ids")
         parents = tuple(dict.fromkeys(self.after))
         if not parents:
             return ()
         if queue.lifecycle.enqueue_after_move is None:
-            raise BadInput(
-                "bad_after",
-                "after",
+            why = (
                 "jobs in %(queue)s cannot depend on others: its lifecycle has no move"
-                " enqueue_after (task_lifecycle(parents=True) has one)",
-                queue=repr(queue.name),
+                " enqueue_after (task_lifecycle(parents=True) has one)"
             )
+            raise bad_field("after", why, queue=repr(queue.name))
         if len(parents) > MAX_PARENTS:
-            why = Message("after can name at most %(most)s jobs", most=MAX_PARENTS)
-            raise BadInput("bad_after", "after", why)
+            raise bad_field("after", "after can name at most %(most)s jobs", most=MAX_PARENTS)
         if self.delay_s or self.run_at is not None:
             both = "with after, a job runs when the named jobs are done: omit delay_s and run_at"
-            raise BadInput("bad_after", "after", both)
+            raise bad_field("after", both)
         unknown = {str(parent) for parent in parents if not is_id(parent)}
         if unknown:
             raise unknown_parent(UnknownParents(unknown))
@@ -107,10 +99,10 @@ class NewJob:
         if self.delay_s == 0:
             return checked_time(self.run_at, "run_at")
         if self.run_at is not None:
-            raise BadInput("bad_delay_s", "delay_s", "give delay_s or run_at, not both")
+            raise bad_field("delay_s", "give delay_s or run_at, not both")
         return queue.now() + delay_us(self.delay_s)
 
 
 def unknown_parent(problem: UnknownParents) -> BadInput:
-    why = Message("after names a job that is not in this store: %(id)s", id=min(problem.ids))
-    return BadInput("unknown_parent", "after", why)
+    why = "after names a job that is not in this store: %(id)s"
+    return BadInput("unknown_parent", "after", why, id=min(problem.ids))

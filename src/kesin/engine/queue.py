@@ -14,6 +14,7 @@ from kesin.engine.queue_reader import QueueReader
 from kesin.engine.turns import Turns
 from kesin.engine.validation import (
     BadInput,
+    bad_field,
     bounded_json,
     checked_attempts,
     checked_category,
@@ -297,19 +298,16 @@ class Queue(QueueReader):
         if (ids is None) == (where is None):
             raise BadInput("bad_selection", "ids", "specify the jobs by id or by filter, not both")
         if not self.lifecycle.allows(action, role):
-            raise BadInput(
-                "unknown_call",
-                "call",
+            why = (
                 "%(call)s is not an action that the %(role)s can take on %(queue)s:"
-                " the actions are %(may)s",
-                call=repr(action),
-                role=role,
-                queue=self.name,
-                may=", ".join(self.lifecycle.actions_of(role)) or "none",
+                " the actions are %(may)s"
             )
+            may = ", ".join(self.lifecycle.actions_of(role)) or "none"
+            named = {"call": repr(action), "role": role, "queue": self.name}
+            raise BadInput("unknown_call", "call", why, **named, may=may)
         sets_priority = self.lifecycle.sets_priority(action)
         if priority is not None and not sets_priority:
-            raise BadInput("bad_priority", "priority", "%(call)s cannot set priority", call=action)
+            raise bad_field("priority", "%(call)s cannot set priority", call=action)
         default_error = self.lifecycle.default_error(action)
         if default_error is not None:
             code, category = code or default_error.code, category or default_error.category

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 
 from kesin.engine.new_job import NewJob
-from kesin.engine.validation import BadInput, checked_name, json_text
+from kesin.engine.validation import BadInput, bad_field, checked_name, json_text
 from kesin.foundation.clock import datetime_of
 from kesin.foundation.logs import Logger
 from kesin.store.contract import Store
@@ -52,17 +52,16 @@ class Schedule:
         json_text(self.payload, "payload")
         if type(self.catch_up) is not int or not 1 <= self.catch_up <= MAX_CATCH_UP:
             why = f"catch_up must be a whole number in 1…{MAX_CATCH_UP}, got {self.catch_up!r}"
-            raise BadInput("bad_catch_up", "catch_up", why)
+            raise bad_field("catch_up", why)
         try:
             zone = ZoneInfo(self.timezone)
         except (KeyError, ValueError, TypeError, OSError):
-            why = f"there is no time zone {self.timezone!r}"
-            raise BadInput("bad_timezone", "timezone", why) from None
+            raise bad_field("timezone", f"there is no time zone {self.timezone!r}") from None
         try:
             next(CronSim(self.cron, datetime(2024, 1, 1, tzinfo=zone)))
         except (CronSimError, StopIteration, TypeError, AttributeError):
             why = f"{self.cron!r} is not a cron expression that ever matches"
-            raise BadInput("bad_cron", "cron", why) from None
+            raise bad_field("cron", why) from None
 
     def next_after(self, at_us: int) -> int:
         """The first tick after this time."""
@@ -113,7 +112,7 @@ def declare_schedules(queue: Queue, schedules: Sequence[Schedule]) -> None:
         queue.row_of(schedule.job_at(queue.now()))  # what the queue would refuse at each tick
     by_name = {schedule.name: schedule for schedule in schedules}
     if len(by_name) < len(schedules):
-        raise BadInput("bad_name", "name", f"two schedules of {queue.name} have the same name")
+        raise bad_field("name", f"two schedules of {queue.name} have the same name")
     store, now = queue.store, queue.now()
     with store.transaction():
         known = {row.name: row.definition for row in store.schedules(queue.name)}

@@ -36,51 +36,44 @@ def invalid_field(field_name: str, message: str, /, **values: Any) -> Invalid:
     return Invalid(message, details={"field": field_name}, **values)
 
 
+def bad_field(field_name: str, message: str, /, **values: object) -> BadInput:
+    """The refusal of a value for this field, with the field's code."""
+    return BadInput(f"bad_{field_name}", field_name, message, **values)
+
+
 def _is_int(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def checked_attempts(value: object) -> int:
     if not _is_int(value) or not 1 <= value <= MAX_ATTEMPTS:
-        raise BadInput(
-            "bad_max_attempts",
-            "max_attempts",
-            "max_attempts must be a whole number in 1…%(most)s, got %(given)s",
-            most=MAX_ATTEMPTS,
-            given=repr(value),
-        )
+        why = "max_attempts must be a whole number in 1…%(most)s, got %(given)s"
+        raise bad_field("max_attempts", why, most=MAX_ATTEMPTS, given=repr(value))
     return value
 
 
 def checked_priority(value: object) -> int:
     if not _is_int(value) or value not in PRIORITIES:
-        why = Message("priority must be -1, 0, 1 or 2, got %(given)s", given=repr(value))
-        raise BadInput("bad_priority", "priority", why)
+        why = "priority must be -1, 0, 1 or 2, got %(given)s"
+        raise bad_field("priority", why, given=repr(value))
     return value
 
 
 def require_positive_limit(limit: int) -> None:
     """Raise BadInput unless the limit of a claim is at least 1."""
     if limit < 1:
-        raise BadInput("bad_limit", "limit", "limit must be at least 1, got %(n)s", n=limit)
+        raise bad_field("limit", "limit must be at least 1, got %(n)s", n=limit)
 
 
 def delay_us(delay: object, field_name: str = "delay_s") -> int:
     """A delay in microseconds, from seconds or a timedelta."""
-    code = f"bad_{field_name}"
     try:
         seconds = in_seconds(delay, field_name)
     except ValueError as problem:
-        raise BadInput(code, field_name, str(problem)) from None
+        raise bad_field(field_name, str(problem)) from None
     if not 0 <= seconds <= MAX_DELAY_S:
-        raise BadInput(
-            code,
-            field_name,
-            "%(field)s must be in 0…%(most)s, got %(n)s",
-            field=field_name,
-            most=MAX_DELAY_S,
-            n=repr(delay),
-        )
+        why = "%(field)s must be in 0…%(most)s, got %(n)s"
+        raise bad_field(field_name, why, field=field_name, most=MAX_DELAY_S, n=repr(delay))
     return round(seconds * SECOND_US)
 
 
@@ -88,7 +81,7 @@ def lease_us(lease: object) -> int:
     """The length of a lease in microseconds, from seconds or a timedelta."""
     length_us = delay_us(lease, "lease_seconds")
     if not length_us:
-        raise BadInput("bad_lease_seconds", "lease_seconds", "lease_seconds must be positive")
+        raise bad_field("lease_seconds", "lease_seconds must be positive")
     return length_us
 
 
@@ -116,16 +109,13 @@ def require_fits(text: str, field_name: str, max_bytes: int, why: str | None = N
 
 def checked_name(value: object, field_name: str, max_length: int) -> str:
     """A name as stored text, not empty and not too long."""
-    code = f"bad_{field_name}"
     if not isinstance(value, str):
-        given = type(value).__name__
-        why = Message("%(field)s must be text, got %(given)s", field=field_name, given=given)
-        raise BadInput(code, field_name, why)
+        why, given = "%(field)s must be text, got %(given)s", type(value).__name__
+        raise bad_field(field_name, why, field=field_name, given=given)
     text = storable(value)
     if not 1 <= len(text) <= max_length:
-        most = max_length
-        why = Message("%(field)s must have 1…%(most)s characters", field=field_name, most=most)
-        raise BadInput(code, field_name, why)
+        why = "%(field)s must have 1…%(most)s characters"
+        raise bad_field(field_name, why, field=field_name, most=max_length)
     return text
 
 
@@ -136,11 +126,11 @@ def checked_time(value: object, field_name: str) -> int | None:
     try:
         return time_us(value, field_name)
     except ValueError as problem:
-        raise BadInput(f"bad_{field_name}", field_name, str(problem)) from None
+        raise bad_field(field_name, str(problem)) from None
 
 
 def checked_category(value: str) -> Category:
     try:
         return Category(value)
     except ValueError as problem:
-        raise BadInput("bad_category", "category", str(problem)) from None
+        raise bad_field("category", str(problem)) from None

@@ -11,7 +11,7 @@ from string import Formatter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kesin.engine.access.masking import MASK, Masking
-from kesin.engine.validation import BadInput
+from kesin.engine.validation import bad_field
 from kesin.foundation.ids import is_id
 from kesin.foundation.permissions import Actor
 from kesin.lifecycle.declare import Lifecycle
@@ -54,35 +54,31 @@ def check_search(search: Sequence[str], personal_fields: Iterable[str] = ()) -> 
     """Refuse names that are no fields of a payload, and fields that are masked."""
     masking = Masking(personal_fields)
     if isinstance(search, str) or len(search) > MAX_SEARCH_FIELDS:
-        raise _refused("search", f"search must be a list of at most {MAX_SEARCH_FIELDS} fields")
+        raise bad_field("search", f"search must be a list of at most {MAX_SEARCH_FIELDS} fields")
     for name in search:
         if not _FIELD.fullmatch(str(name)):
-            raise _refused("search", f"search names no payload field: {name!r}")
+            raise bad_field("search", f"search names no payload field: {name!r}")
         if any(map(masking.hides, name.split("."))):
-            raise _refused("search", f"search names a field that is masked: {name!r}")
+            raise bad_field("search", f"search names a field that is masked: {name!r}")
 
 
 @lru_cache(maxsize=256)
 def _title_parts(title: str) -> tuple[tuple[str, str | None], ...]:
     """The texts and fields of a title's format; raises BadInput if it is none."""
     if len(title) > MAX_TITLE_FORMAT:
-        raise _refused("title", f"title must be text of at most {MAX_TITLE_FORMAT} characters")
+        raise bad_field("title", f"title must be text of at most {MAX_TITLE_FORMAT} characters")
     try:
         parts = list(Formatter().parse(title))
     except ValueError as problem:
-        raise _refused("title", f"title is not a valid format: {problem}") from None
+        raise bad_field("title", f"title is not a valid format: {problem}") from None
     for _, name, spec, conversion in parts:
         if name is not None and (spec or conversion or not _FIELD.fullmatch(name)):
-            raise _refused(
+            raise bad_field(
                 "title",
                 "title takes names of payload fields, such as {to} or {order.number}, and no"
                 f" conversions or formats of them: {name!r}",
             )
     return tuple((text, name) for text, name, _, _ in parts)
-
-
-def _refused(field: str, why: str) -> BadInput:
-    return BadInput(f"bad_{field}", field, why)
 
 
 def title_of(title: str, payload: Any) -> str:

@@ -23,7 +23,7 @@ PROBLEMS = frozenset(
     {"Problem", "Invalid", "NotFound", "NotSignedIn", "Forbidden", "RequestConflict", "TooLarge"}
     | {"TooManyRequests", "RequestTimeout", "Unavailable", "FolderUnavailable", "OrderProblem"}
     | {"MessageError", "UnusableFile", "UnreadableSpreadsheet", "Unsendable"}
-    | {"RenderFailed", "TemplateError", "BadInput", "invalid_field", "StoreError"}
+    | {"RenderFailed", "TemplateError", "BadInput", "bad_field", "invalid_field", "StoreError"}
 )
 # Calls that raise, record or pass on a message, which is among their arguments.
 RAISED = frozenset(
@@ -95,6 +95,15 @@ UNMET = {
     "give a list of schedules, not a single one": "for programs",
     "two schedules of {} have the same name": "for programs",
     "{} is not a Schedule": "for programs",
+    "search must be a list of at most {} fields": "for programs",
+    "title must be text of at most {} characters": "for programs",
+    "search names no payload field: {}": "for programs",
+    "search names a field that is masked: {}": "for programs",
+    "title is not a valid format: {}": "for programs",
+    "title takes names of payload fields, such as {to} or {order.number}, and no conversions or"
+    " formats of them: {}": "for programs",
+    "once needs a key, and an initial state that holds it": "for programs",
+    "there is no time zone {}": "for programs",
     "priority must be -1, 0, 1 or 2, got %(given)s": "for programs",
     "within: only a queue in an SQL database can join a transaction": "for programs",
     "within: only a queue in PostgreSQL takes an asynchronous connection": "for programs",
