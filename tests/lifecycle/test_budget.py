@@ -15,13 +15,16 @@ from kesin.lifecycle.budget import (
     SECOND_US,
     Backoff,
     doubling,
-    jitter_us,
 )
 
 SALT_LIMIT = salt_of("f" * 32) + 1  # no job has a larger salt
 SALTS = st.integers(0, SALT_LIMIT - 1)
 TRIES = st.integers(0, 10_000)
 LARGEST = 2**63 - 1  # of an INTEGER or bigint column
+
+
+def jitter_us(jitter_s, tries, salt):
+    return Backoff((0,), jitter_s=jitter_s).delay_us(tries, salt)
 
 
 def some_salts(count):

@@ -287,10 +287,10 @@ class WorkerThread:
         for (action, options), changes in groups.items():
             outcomes = self._apply(action, changes, options)
             done = [outcome for outcome in outcomes if outcome.result in DONE_RESULTS]
-            for refused in outcomes if len(done) < len(outcomes) else ():
-                if not refused.done:
-                    which = {"queue": self.queue.name, "job": refused.id, "action": action}
-                    log.warning("result_refused", **which, reason=refused.reason or refused.result)
+            refusals = [o for o in outcomes if not o.done] if len(done) < len(outcomes) else []
+            for one in refusals:
+                name, why = self.queue.name, one.reason or one.result
+                log.warning("result_refused", queue=name, job=one.id, action=action, reason=why)
             self.state_counts.update([outcome.state or "" for outcome in done])
             self.worker.completed += len(done)
         self.worker.leases.drop([job for job, _ in results])

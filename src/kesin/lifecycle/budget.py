@@ -43,20 +43,13 @@ class Backoff:
     def delay_us(self, count: int, salt: int) -> int:
         """The delay in microseconds after ``count`` earlier attempts or retries, with jitter."""
         index = min(max(count, 0), len(self.delays_s) - 1)
-        return self.delays_s[index] * SECOND_US + jitter_us(self.jitter_s, count, salt)
+        mixed = (salt * JITTER_MULTIPLIER + max(count, 0) * JITTER_STEP) % JITTER_MODULUS
+        return self.delays_s[index] * SECOND_US + mixed % (self.jitter_s * SECOND_US + 1)
 
     def __str__(self) -> str:
         shown = ", ".join(str(delay) for delay in self.delays_s)
         jitter = f" + 0…{self.jitter_s}" if self.jitter_s else ""
         return f"backoff({shown}{jitter} s by {self.counts})"
-
-
-def jitter_us(jitter_s: int, count: int, salt: int) -> int:
-    """A delay in 0…jitter_s, determined by the job's salt and the count."""
-    if jitter_s == 0:
-        return 0
-    mixed = (salt * JITTER_MULTIPLIER + max(count, 0) * JITTER_STEP) % JITTER_MODULUS
-    return mixed % (jitter_s * SECOND_US + 1)
 
 
 def doubling(first_s: int, longest_s: int, *, jitter_s: int = 0) -> Backoff:

@@ -267,31 +267,20 @@ def _time_columns(
     lifecycle: Lifecycle, move: Move, job: Job, change: Change, at: int
 ) -> dict[str, int | None]:
     columns: dict[str, int | None] = {}
+    requested = {"now": at, "input": at if change.run_at is None else change.run_at, "clear": None}
     if isinstance(move.run_at, Backoff):
-        columns["run_at"] = at + move.run_at.delay_us(delay_index(move.run_at, job), job.salt)
-    elif move.run_at == "now":
-        columns["run_at"] = at
-    elif move.run_at == "input":
-        columns["run_at"] = at if change.run_at is None else change.run_at
-    elif move.run_at == "clear":
-        columns["run_at"] = None
+        columns["run_at"] = at + wait_us(move.run_at, job)
+    elif move.run_at != "keep":
+        columns["run_at"] = requested[move.run_at]
     if isinstance(move.timer, Backoff | After):
         armed = not move.timer_for or change.error_category in move.timer_for
-        wait = (
-            move.timer.seconds * SECOND_US
-            if isinstance(move.timer, After)
-            else move.timer.delay_us(delay_index(move.timer, job), job.salt)
-        )
-        columns["timer_at"] = at + wait if armed else None
+        columns["timer_at"] = at + wait_us(move.timer, job) if armed else None
     elif move.timer == "clear":
         columns["timer_at"] = None
-    for stamp in move.stamp:
-        columns[lifecycle.stamp_column(stamp)] = at
-    for stamp in move.unstamp:
-        columns[lifecycle.stamp_column(stamp)] = None
-    for stamp in move.stamp_input:
-        columns[lifecycle.stamp_column(stamp)] = change.stamps.get(stamp)
-    return columns
+    column = lifecycle.stamp_column
+    columns |= {column(stamp): at for stamp in move.stamp}
+    columns |= {column(stamp): None for stamp in move.unstamp}
+    return columns | {column(stamp): change.stamps.get(stamp) for stamp in move.stamp_input}
 
 
 class Meter(NamedTuple):
@@ -355,10 +344,12 @@ def slot_name(state: str, number: int, tenant: str = "") -> str:
     return state if number == 1 and not tenant else f"{state}/{tenant}/{number}"
 
 
-def delay_index(backoff: Backoff, job: Job) -> int:
-    if backoff.counts == "retries":
-        return job.retry_count
-    return job.attempt_count - job.attempt_base - 1
+def wait_us(wait: Backoff | After, job: Job) -> int:
+    """How long a move of this job waits, in microseconds."""
+    if isinstance(wait, After):
+        return wait.seconds * SECOND_US
+    attempts = job.attempt_count - job.attempt_base - 1
+    return wait.delay_us(job.retry_count if wait.counts == "retries" else attempts, job.salt)
 
 
 def declared_edges(lifecycle: Lifecycle) -> list[tuple[Move, str, str]]:

@@ -9,7 +9,7 @@ import json
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from threading import Lock
 from typing import Any, Final, Literal
 
@@ -225,39 +225,28 @@ class Masking:
         values = (value for text in documents if text for value in self._private_texts(text))
         mask_string = _searching(values)
 
-        def document(text: str | None, mask_string: MaskText = mask_string) -> str | None:
-            if text is None:
-                return None
+        def document(text: str, mask_string: MaskText = mask_string) -> str:
             value = decode_json(text)
             masked = self.value(value, mask_string)
             return text if masked == value else json.dumps(masked, ensure_ascii=False)
 
-        def payload(text: str | None) -> str | None:  # its other fields hold no running text
+        def payload(text: str) -> str:  # its other fields hold no running text
             return document(text, _mask_shapes)
 
         def quoting(text: str) -> str:  # it may quote other jobs
             return _CLICK_ID.sub(lambda found: str(mask_private(found[0])), mask_string(text))
 
-        masked_job = job._replace(
-            payload_json=payload(job.payload_json) or "null",
-            new_payload=payload(job.new_payload),
-            result_json=document(job.result_json),
-            note=document(job.note, quoting),
-            error_message=job.error_message and quoting(job.error_message),
-            dedup_key=job.dedup_key and mask_string(job.dedup_key),
-        )
-        masked_events = [
-            event._replace(
-                payload=payload(event.payload),
-                old_payload=payload(event.old_payload),
-                result=document(event.result),
-                note=document(event.note, quoting),
-                error_message=event.error_message and quoting(event.error_message),
-            )
-            for event in events
-        ]
-        masked_notes = [note._replace(details=document(note.details)) for note in notes]
-        return masked_job, masked_events, masked_notes
+        masks: dict[str, MaskText] = dict.fromkeys(("result_json", "result", "details"), document)
+        masks |= dict.fromkeys(("payload_json", "new_payload", "payload", "old_payload"), payload)
+        masks |= {"note": partial(document, mask_string=quoting), "error_message": quoting}
+        masks["dedup_key"] = mask_string
+
+        def masked(record: Any) -> Any:
+            given = record._asdict()
+            shown = {name: mask(given[name]) for name, mask in masks.items() if given.get(name)}
+            return record._replace(**shown)
+
+        return masked(job), list(map(masked, events)), list(map(masked, notes))
 
     def _private_texts(self, document: str) -> Iterator[str]:
         value = decode_json(document)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from importlib.resources import files
 from typing import Any
 
@@ -58,7 +58,6 @@ class Program:
         self, lifecycle: Lifecycle, masks: Mapping[str, int], *, keys_name_tenant: bool = False
     ) -> None:
         self.lifecycle = lifecycle
-        self._built: dict[tuple[tuple[Move, ...], Role | None], str] = {}
         claims, limited = lifecycle.claims, lifecycle.limited_claim
         meter = meter_of(limited) if limited else None
         alone = any(map(lifecycle.capacity_of, claims)) and not limited
@@ -96,11 +95,10 @@ class Program:
         params = option_params(moves, options)
         return {name.removeprefix("option_"): True for name, is_set in params.items() if is_set}
 
+    @lru_cache(maxsize=1_024)  # noqa: B019  # programs are few and live as long as their stores
     def alternatives(self, moves: tuple[Move, ...], role: Role | None = None) -> str:
         """The alternative moves of an action, each with the chained moves that the role makes."""
-        if (moves, role) not in self._built:
-            self._built[moves, role] = wire_json([self._move(move, role) for move in moves])
-        return self._built[moves, role]
+        return wire_json([self._move(move, role) for move in moves])
 
     def indexed_ages(self) -> list[tuple[str, str]]:
         """(state, stamp) for every sorted set in which the sweeper looks for old jobs."""

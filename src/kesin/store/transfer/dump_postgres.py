@@ -130,28 +130,25 @@ class PostgresDump(Dump):
         connection.execute(f"ANALYZE {qualified_table}")
 
     def _check_target(self, connection: Connection, *, replace: bool) -> None:
-        connection_count = self._other_connections(connection)
-        pause = "SELECT pg_sleep(%s), pg_stat_clear_snapshot()"
-        for _ in range(round(DISCONNECT_WAIT_S / DISCONNECT_POLL_S)):
-            if not connection_count:
+        n, pause = 0, "SELECT pg_sleep(%s), pg_stat_clear_snapshot()"
+        for _ in range(round(DISCONNECT_WAIT_S / DISCONNECT_POLL_S) + 1):
+            if not (n := self._other_connections(connection)):
                 break
             connection.execute(pause, (DISCONNECT_POLL_S,))
-            connection_count = self._other_connections(connection)
-        if connection_count:
+        else:
             raise RestoreRefused(
-                f"the database is in use (connections of kesin: {connection_count}): stop the"
+                f"the database is in use (connections of kesin: {n}): stop the"
                 " service, the workers and the sweeper on every machine, and run this again"
             )
         self._refuse_overwrite(f"the schema {self._schema}", connection, replace=replace)
 
     @staticmethod
     def _other_connections(connection: Connection) -> int:
-        count: int = connection.execute(
+        sql = (
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-            " AND application_name = %s AND pid <> pg_backend_pid()",
-            (APPLICATION,),
-        ).fetchall()[0][0]
-        return count
+            " AND application_name = %s AND pid <> pg_backend_pid()"
+        )
+        return int(connection.execute(sql, (APPLICATION,)).fetchall()[0][0])
 
     @contextmanager
     def _snapshot(self) -> Iterator[Connection]:

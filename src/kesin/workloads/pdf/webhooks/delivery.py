@@ -16,7 +16,7 @@ from kesin.foundation.messages import Message
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.budget import HOUR_S, SECOND_US
 from kesin.lifecycle.errors import Category
-from kesin.lifecycle.model import Job, delay_index
+from kesin.lifecycle.model import Job, wait_us
 from kesin.workloads.pdf.jobs.store import parse_job
 from kesin.workloads.pdf.links import PdfLinks
 from kesin.workloads.pdf.safe_fetch import FetchRefused, GuardedConnection
@@ -84,7 +84,7 @@ def deliver(
     message = Message("it returned %(status)s", status=status)
     if status == http.HTTPStatus.GONE:
         return Failed("HOOK_GONE", message)
-    delay_us = RETRY_DELAYS.delay_us(delay_index(RETRY_DELAYS, delivery), delivery.salt)
+    delay_us = wait_us(RETRY_DELAYS, delivery)
     # A shorter pause would use up the attempts.
     if status not in _BUSY or pause_s is None or pause_s * SECOND_US <= delay_us:
         return Failed("HOOK_BAD_ANSWER", message)
