@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.failures import failure_states, retried_at
 from kesin.lifecycle.model import Job, meter_of
-from kesin.lifecycle.vocabulary import READY, RESTING, Guard
+from kesin.lifecycle.vocabulary import READY, RESTING
 from kesin.store.contract import Store
 from kesin.store.limits import FAILURE_PERIOD_US
 from kesin.store.records import FailureCount, MoveCount, QueueStats
@@ -112,11 +112,6 @@ def states_without_slot(lifecycle: Lifecycle, stats: QueueStats, tenant: str) ->
         if state.capacity
         and (own if state.per_tenant else stats.states).get(state.name, 0) >= state.capacity
     )
-
-
-def rate_of(lifecycle: Lifecycle) -> Guard | None:
-    """The rate at which jobs of a tenant start, where there is one."""
-    return next((guard for move in lifecycle.claims if (guard := move.guard("rate"))), None)
 
 
 def rate_left(lifecycle: Lifecycle, store: Store, stats: QueueStats) -> dict[str, int]:

@@ -14,7 +14,7 @@ from kesin.foundation.messages import decode_note, recorded_traceback
 from kesin.foundation.text import decode_json, is_deeper_than
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.model import Job
-from kesin.store.counters import rate_of, slots_in_use
+from kesin.store.counters import slots_in_use
 from kesin.store.records import Note, QueueStats
 from kesin.web import schemas
 
@@ -119,7 +119,7 @@ def stats_body(stats: QueueStats, lifecycle: Lifecycle) -> schemas.Stats:
 
 
 def _limits_body(stats: QueueStats, lifecycle: Lifecycle) -> schemas.LimitsBody:
-    rate = rate_of(lifecycle)
+    rate = lifecycle.claims[0].guard("rate")
     return schemas.LimitsBody(
         slots=[
             schemas.SlotsBody(

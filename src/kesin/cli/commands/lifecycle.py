@@ -21,7 +21,6 @@ from kesin.lifecycle.drawing.shape import marks
 from kesin.lifecycle.proof.rules import Proof, prove
 from kesin.lifecycle.proof.upgrade import prove_upgrade
 from kesin.lifecycle.vocabulary import duration
-from kesin.store.counters import rate_of
 from kesin.store.rules import upgrade_proof
 from kesin.workloads import lifecycles
 
@@ -115,7 +114,7 @@ def _print(lifecycle: Lifecycle) -> None:
 
 def _bounds(lifecycle: Lifecycle) -> Iterator[str]:
     """What slots, a rate and jobs before others promise; nothing where there are none."""
-    rate = rate_of(lifecycle)
+    rate = lifecycle.claims[0].guard("rate")
     in_rate = f"⌈k/{rate.number}⌉ times {rate.per_s} s" if rate else ""
     limited = {lifecycle.state[move.to] for move in lifecycle.claims if lifecycle.capacity_of(move)}
     stay = " + ".join(

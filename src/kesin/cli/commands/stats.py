@@ -11,7 +11,7 @@ from kesin.cli.support.context import CommandContext, open_context, stored_lifec
 from kesin.foundation import terminal
 from kesin.foundation.clock import iso
 from kesin.store.contract import Store
-from kesin.store.counters import rate_left, rate_of, slots_in_use
+from kesin.store.counters import rate_left, slots_in_use
 from kesin.store.errors import StoreUnreachable
 
 COLUMNS = ("queue", "jobs", "states", "oldest due", "expired leases", "paused")
@@ -52,7 +52,7 @@ def queue_record(store: Store, name: str) -> dict[str, Any]:
         return {"queue": name, **nothing, **empty, "reachable": False}
     lifecycle = stored_lifecycle(store, name)
     rate = None
-    if lifecycle and (limit := rate_of(lifecycle)):
+    if lifecycle and (limit := lifecycle.claims[0].guard("rate")):
         left = rate_left(lifecycle, store, stats)
         rate = {"jobs": limit.number, "per_s": limit.per_s, "left": left}
     waited_us = None if stats.oldest_due_at is None else max(stats.now - stats.oldest_due_at, 0)

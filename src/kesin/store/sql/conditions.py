@@ -1,11 +1,12 @@
 """The conditions of a move as SQL: its source states, its guards, a free slot and key."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final
 
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.failures import ERROR_GUARDS, failure_states, ready_states, revivals
-from kesin.lifecycle.vocabulary import OWNED, Guard
+from kesin.lifecycle.vocabulary import OWNED, Guard, GuardKind
 from kesin.store.declarations import takes_key
 from kesin.store.sql.dialect import INPUT_TYPES, SHARED_PREFIX, Dialect, fill, literal, template
 
@@ -33,72 +34,21 @@ class MoveConditions:
     def name_list(self, names: Iterable[str]) -> str:
         return "(" + ", ".join(self.literal(name) for name in names) + ")"
 
-    def guard(self, guard: Guard) -> str:  # noqa: C901, PLR0911, PLR0912  # a table: one line a guard
+    def guard(self, guard: Guard) -> str:
         """The guard as a condition that is never NULL."""
-        now = self.now
-        match guard.kind:
-            case "due":
-                return f"coalesce(j.run_at <= {now}, FALSE)"
-            case "unclaimed":
-                return f"j.phase <> {OWNED}"
-            case "holds_claim":
-                token = self.input_value("token")
-                return f"(j.phase = {OWNED} AND j.claim_seq = coalesce({token}, -1))"
-            case "lease_over":
-                return f"(j.phase = {OWNED} AND j.lease_until <= {now})"
-            case "timer_over":
-                return f"coalesce(j.timer_at <= {now}, FALSE)"
-            case "timer_not_over":
-                return f"coalesce(j.timer_at > {now}, TRUE)"
-            case "budget_left":
-                return "j.attempt_count - j.attempt_base < j.max_attempts"
-            case "budget_spent":
-                return "j.max_attempts <= j.attempt_count - j.attempt_base"
-            case "retries_left":
-                return f"j.retry_count < {guard.number}"
-            case "code_in":
-                return f"coalesce(j.error_code IN {self.name_list(guard.names)}, FALSE)"
-            case "code_not_in":
-                return f"coalesce(j.error_code NOT IN {self.name_list(guard.names)}, TRUE)"
-            case "category_in":
-                return f"coalesce(j.error_category IN {self.name_list(guard.names)}, FALSE)"
-            case "returns_left":
-                return f"j.return_count < {self.lifecycle.max_returns}"
-            case "was_claimed":
-                return "j.claim_seq > j.payload_seq"
-            case "option":
-                option = self.dialect.param("option_" + guard.names[0])
-                return option if guard.number else f"NOT {option}"
-            case "flag_set":
-                return f"j.flags & {self.lifecycle.flag_bit(guard.names[0])} <> 0"
-            case "flag_not_set":
-                return f"j.flags & {self.lifecycle.flag_bit(guard.names[0])} = 0"
-            case "age_over":
-                column = self.lifecycle.stamp_column(guard.names[0])
-                return f"coalesce(j.{column} <= {now} - {guard.number * SECOND_US}, FALSE)"
-            case "slot_free":
-                return self.slot_free(guard.names[0])
-            case "rate":
-                return "TRUE"  # the claim counts how many it may take
-            case "parents_done":
-                return f"NOT EXISTS ({self._undone_parents} AND NOT {self._rests('s.success')})"
-            case "parents_failed":
-                return f"EXISTS ({self._undone_parents} AND {self._rests('NOT s.success')})"
+        return _GUARDS[guard.kind](self, guard)
 
-    @property
-    def _undone_parents(self) -> str:
-        """The parents that are not known to have succeeded, as they are now."""
+    def has_parent(self, how: str) -> str:
+        """Whether one of the parents that are not known to have succeeded rests like this now.
+
+        Never NULL: a queue that no process of this version has opened is not known.
+        """
         parent, job, state = map(self.dialect.table, ("parent", "job", "state"))
         return (
-            f"SELECT 1 FROM {parent} p JOIN {job} k ON k.id = p.parent"
+            f"EXISTS (SELECT 1 FROM {parent} p JOIN {job} k ON k.id = p.parent"
             f" LEFT JOIN {state} s ON s.queue = k.queue AND s.name = k.state"
-            " WHERE p.child = j.id AND NOT p.done"
+            f" WHERE p.child = j.id AND NOT p.done AND {how})"
         )
-
-    @staticmethod
-    def _rests(how: str) -> str:
-        """Never NULL: a queue that no process of this version has opened is not known."""
-        return f"coalesce(k.phase IN (2, 3) AND NOT s.waits AND {how}, FALSE)"
 
     def no_child_waits(self) -> str:
         """Every job that comes after this one is over."""
@@ -197,6 +147,38 @@ class MoveConditions:
         return conditions
 
 
+_RESTS = "coalesce(k.phase IN (2, 3) AND NOT s.waits AND {}, FALSE)"
+_GUARDS: Final[Mapping[GuardKind, Callable[[MoveConditions, Guard], str]]] = {
+    "due": lambda sql, _: f"coalesce(j.run_at <= {sql.now}, FALSE)",
+    "unclaimed": lambda *_: f"j.phase <> {OWNED}",
+    "holds_claim": lambda sql, _: (
+        f"(j.phase = {OWNED} AND j.claim_seq = coalesce({sql.input_value('token')}, -1))"
+    ),
+    "lease_over": lambda sql, _: f"(j.phase = {OWNED} AND j.lease_until <= {sql.now})",
+    "timer_over": lambda sql, _: f"coalesce(j.timer_at <= {sql.now}, FALSE)",
+    "timer_not_over": lambda sql, _: f"coalesce(j.timer_at > {sql.now}, TRUE)",
+    "budget_left": lambda *_: "j.attempt_count - j.attempt_base < j.max_attempts",
+    "budget_spent": lambda *_: "j.max_attempts <= j.attempt_count - j.attempt_base",
+    "retries_left": lambda _, g: f"j.retry_count < {g.number}",
+    "code_in": lambda sql, g: f"coalesce(j.error_code IN {sql.name_list(g.names)}, FALSE)",
+    "code_not_in": lambda sql, g: f"coalesce(j.error_code NOT IN {sql.name_list(g.names)}, TRUE)",
+    "category_in": lambda sql, g: f"coalesce(j.error_category IN {sql.name_list(g.names)}, FALSE)",
+    "returns_left": lambda sql, _: f"j.return_count < {sql.lifecycle.max_returns}",
+    "was_claimed": lambda *_: "j.claim_seq > j.payload_seq",
+    "option": lambda sql, g: (
+        f"{'' if g.number else 'NOT '}{sql.dialect.param(f'option_{g.names[0]}')}"
+    ),
+    "flag_set": lambda sql, g: f"j.flags & {sql.lifecycle.flag_bit(g.names[0])} <> 0",
+    "flag_not_set": lambda sql, g: f"j.flags & {sql.lifecycle.flag_bit(g.names[0])} = 0",
+    "age_over": lambda sql, g: (
+        f"coalesce(j.{sql.lifecycle.stamp_column(g.names[0])} <= {sql.now}"
+        f" - {g.number * SECOND_US}, FALSE)"
+    ),
+    "slot_free": lambda sql, g: sql.slot_free(g.names[0]),
+    "rate": lambda *_: "TRUE",  # the claim counts how many it may take
+    "parents_done": lambda sql, _: f"NOT {sql.has_parent('NOT ' + _RESTS.format('s.success'))}",
+    "parents_failed": lambda sql, _: sql.has_parent(_RESTS.format("NOT s.success")),
+}
 _NEVER = "CAST(NULL AS bigint)"
 
 

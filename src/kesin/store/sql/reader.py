@@ -175,45 +175,32 @@ class SqlReader(Store):
         param, body = self.dialect.param, self.dialect.table("job_body")
         rows = [f"j.phase <> {OWNED}"] * where.unclaimed
         pair_conditions = ["TRUE"]
-        if where.states:
-            pair_conditions.append(self.dialect.is_in("p.state", "states"))
-            params["states"] = self.dialect.array(where.states)
-        if where.tenants is not None:
-            pair_conditions.append(self.dialect.is_in("p.tenant", "tenants"))
-            params["tenants"] = self.dialect.array(where.tenants)
-        if where.codes:
-            rows.append(self.dialect.is_in("j.error_code", "codes"))
-            params["codes"] = self.dialect.array(list(dict.fromkeys(where.codes)))
-        if where.categories:
-            rows.append(self.dialect.is_in("j.error_category", "categories"))
-            params["categories"] = self.dialect.array(where.categories)
-        for column, sign, value, name in (
-            ("created_at", ">=", where.created_from, "created_from"),
-            ("created_at", "<", where.created_before, "created_before"),
-            ("moved_at", "<", where.moved_before, "moved_before"),
+        for conditions, column, name, values in (
+            (pair_conditions, "p.state", "states", where.states or None),
+            (pair_conditions, "p.tenant", "tenants", where.tenants),
+            (rows, "j.error_code", "codes", list(dict.fromkeys(where.codes)) or None),
+            (rows, "j.error_category", "categories", where.categories or None),
+        ):
+            if values is not None:
+                conditions.append(self.dialect.is_in(column, name))
+                params[name] = self.dialect.array(values)
+        find = "strpos" if self.dialect.name == "postgres" else "instr"
+        in_body = f"EXISTS (SELECT 1 FROM {body} b WHERE b.id = j.id AND"
+        text = f"%{escape_like(where.text.lower())}%" if where.text else None
+        for name, value, condition in (
+            ("created_from", where.created_from, "j.created_at >= {}"),
+            ("created_before", where.created_before, "j.created_at < {}"),
+            ("moved_before", where.moved_before, "j.moved_at < {}"),
             # Ids begin with the creation time, so these bounds end the index scan early.
-            ("id", ">=", _id_at(where.created_from, -MAX_CLOCK_SKEW_S), "first_id"),
-            ("id", "<", _id_at(where.created_before, MAX_CLOCK_SKEW_S), "last_id"),
+            ("first_id", _id_at(where.created_from, -MAX_CLOCK_SKEW_S), "j.id >= {}"),
+            ("last_id", _id_at(where.created_before, MAX_CLOCK_SKEW_S), "j.id < {}"),
+            ("dedup_key", where.dedup_key, f"{in_body} b.dedup_key = {{}})"),
+            ("text", text, "lower(j.error_message) LIKE {} ESCAPE '!'"),
+            ("contains", where.contains or None, f"{in_body} {find}(b.payload, {{}}) > 0)"),
         ):
             if value is not None:
-                rows.append(f"j.{column} {sign} {param(name)}")
+                rows.append(condition.format(param(name)))
                 params[name] = value
-        if where.dedup_key is not None:
-            rows.append(
-                f"EXISTS (SELECT 1 FROM {body} b WHERE b.id = j.id"
-                f" AND b.dedup_key = {param('dedup_key')})"
-            )
-            params["dedup_key"] = where.dedup_key
-        if where.text:
-            rows.append(f"lower(j.error_message) LIKE {param('text')} ESCAPE '!'")
-            params["text"] = "%" + escape_like(where.text.lower()) + "%"
-        if where.contains:
-            find_function = "strpos" if self.dialect.name == "postgres" else "instr"
-            rows.append(
-                f"EXISTS (SELECT 1 FROM {body} b WHERE b.id = j.id"
-                f" AND {find_function}(b.payload, {param('contains')}) > 0)"
-            )
-            params["contains"] = where.contains
         rows += [] if where.search is None else [self._has_term(where.search, params)]
         return "".join(f" AND {row}" for row in rows), " AND ".join(pair_conditions)
 

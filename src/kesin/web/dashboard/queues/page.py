@@ -16,7 +16,7 @@ from kesin.foundation.text import csv_text
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
 from kesin.lifecycle.moves import DISMISSED
-from kesin.store.counters import rate_left, rate_of, slots_in_use
+from kesin.store.counters import rate_left, slots_in_use
 from kesin.store.limits import MAX_PAGE, MAX_TENANT
 from kesin.store.records import QueueStats
 from kesin.web.bodies import first_value
@@ -235,7 +235,7 @@ def _page_values(ctx: PageContext, queue: Queue, sent: Mapping[str, str] = NONE)
             one for one in schedules if visible is None or one.schedule.tenant in visible
         ],
         "slots": slots_in_use(queue.lifecycle, all_stats),
-        "rate": rate_of(queue.lifecycle),
+        "rate": queue.lifecycle.claims[0].guard("rate"),
         "rate_left": list(rate_left(queue.lifecycle, queue.store, all_stats).items()),
         "most_fullest": MAX_FULLEST_SHOWN,
         "searched": queue.store.listing(queue.name).search,
