@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kesin.engine.validation import BadInput, require_positive_limit
-from kesin.foundation.clock import Clock, Duration, SystemClock, in_seconds, wall_clock_us
+from kesin.foundation.clock import Clock, Duration, in_seconds, monotonic, wall_clock_us
 from kesin.foundation.text import storable
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.model import Job
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 FIRST_PAUSE_S = 0.02  # between two looks at a job that is waited for
 LAST_PAUSE_S = 0.5
-_monotonic = SystemClock().monotonic
 
 
 class QueueReader:
@@ -122,7 +121,7 @@ class Looks:
         self._nowhere = f"{queue.name} has no job {job_id}"
         self._waiting = queue.lifecycle.waiting_states  # these end by themselves
         self._timeout_s = in_seconds(timeout, "timeout")
-        self._ends_at = _monotonic() + self._timeout_s
+        self._ends_at = monotonic() + self._timeout_s
         self._pause_s = FIRST_PAUSE_S
 
     def ended(self, job: Job | None) -> Job | None:
@@ -131,11 +130,11 @@ class Looks:
             raise BadInput("unknown_job", "job_id", self._nowhere)
         if job.phase in (RESTING, FINISHED) and job.state not in self._waiting:
             return job
-        if _monotonic() >= self._ends_at:
+        if monotonic() >= self._ends_at:
             raise TimeoutError(f"{self._what} is still {job.state} after {self._timeout_s:g} s")
         return None
 
     def pause_s(self) -> float:
         """How long to wait before the next look."""
         pause_s, self._pause_s = self._pause_s, min(self._pause_s * 1.5, LAST_PAUSE_S)
-        return max(0.0, min(pause_s, self._ends_at - _monotonic()))
+        return max(0.0, min(pause_s, self._ends_at - monotonic()))

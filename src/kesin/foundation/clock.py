@@ -13,6 +13,9 @@ Time = int | datetime  # microseconds since 1970, or a datetime with a zone
 Duration = float | timedelta  # seconds, or a timedelta
 
 
+monotonic = time.monotonic  # seconds, for waiting and measuring where no clock is injected
+
+
 class Clock(Protocol):
     """The engine's source of time."""
 
@@ -30,7 +33,7 @@ class SystemClock:
         """None: the database sets the time."""
         return None
 
-    monotonic = staticmethod(time.monotonic)  # read for every job, so it is no wrapper
+    monotonic = staticmethod(monotonic)  # read for every job, so it is no wrapper
 
 
 class ManualClock:

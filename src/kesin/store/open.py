@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kesin.foundation.clock import SystemClock
+from kesin.foundation.clock import monotonic
 from kesin.store.contract import Store
 from kesin.store.errors import StoreError, StoreUnreachable
 
@@ -87,10 +87,9 @@ def _open_postgres(url: str, *, migrate: bool, wait_s: float) -> Store:
     except ImportError:
         raise StoreError(NO_PSYCOPG) from None
     _check_postgres(url)
-    clock, pause = SystemClock(), threading.Event()
-    deadline = clock.monotonic() + wait_s
+    deadline, pause = monotonic() + wait_s, threading.Event()
     while True:
-        left_s = max(deadline - clock.monotonic(), 0)
+        left_s = max(deadline - monotonic(), 0)
         try:
             return PostgresStore(url, migrate=migrate, wait_s=min(left_s, wait_s))
         except StoreUnreachable:

@@ -17,7 +17,7 @@ from psycopg import errors
 from psycopg.rows import TupleRow
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from kesin.foundation.clock import SystemClock
+from kesin.foundation.clock import monotonic
 from kesin.foundation.forks import ForkAware, keep_for_ever
 from kesin.store.errors import GuardRefused, StoreError, StoreUnreachable
 from kesin.store.notify import LIVENESS_CHECK_S, POLL_S, RESPONSE_TIMEOUT_S, Notifier, QueueListener
@@ -34,8 +34,6 @@ CONNECTION: dict[str, Any] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }
-
-_CLOCK = SystemClock()
 
 
 class TimedConnection(psycopg.Connection[TupleRow]):
@@ -70,14 +68,14 @@ class TimedConnection(psycopg.Connection[TupleRow]):
         return super().wait(gen, *args, **kwargs)
 
     def _answered(self, gen: Generator[Any, Any, Any], seconds: float) -> Generator[Any, Any, Any]:
-        heard = _CLOCK.monotonic()
+        heard = monotonic()
         try:
             wants = next(gen)
             while True:
                 ready = yield wants
                 if ready:
-                    heard = _CLOCK.monotonic()
-                elif _CLOCK.monotonic() - heard >= seconds:
+                    heard = monotonic()
+                elif monotonic() - heard >= seconds:
                     self.close()  # a late response must not be taken for that of a later call
                     raise psycopg.OperationalError(f"no response within {seconds:g} s")
                 wants = gen.send(ready)
@@ -99,14 +97,14 @@ class PostgresListener(QueueListener):
         with TimedConnection.connect(self._url, **CONNECTION) as connection:
             connection.response_timeout_s = RESPONSE_TIMEOUT_S
             connection.execute(f"LISTEN {self._channel}")
-            checked = _CLOCK.monotonic()
+            checked = monotonic()
             while True:
                 yield None
                 for notice in connection.notifies(timeout=POLL_S, stop_after=1):
                     yield notice.payload
-                if _CLOCK.monotonic() - checked >= LIVENESS_CHECK_S:
+                if monotonic() - checked >= LIVENESS_CHECK_S:
                     connection.execute("SELECT 1")
-                    checked = _CLOCK.monotonic()
+                    checked = monotonic()
 
 
 # Temporary errors: a failed connection; no resources; a lock timeout; a server that stops, starts,
@@ -206,9 +204,9 @@ class PostgresPool(ForkAware):
 
     def _pooled(self, ending: ExitStack) -> TimedConnection:
         """Wait for a free connection; a pool that gave up reconnects only on the next request."""
-        until = _CLOCK.monotonic() + self._timeout_s
+        until = monotonic() + self._timeout_s
         while True:
-            left_s = until - _CLOCK.monotonic()
+            left_s = until - monotonic()
             try:
                 return ending.enter_context(
                     self._opened().connection(min(CONNECTION_POLL_S, left_s))
@@ -258,12 +256,12 @@ class PlannedClaims(ForkAware):
             return
         with self._lock, suppress(psycopg.Error):
             if self._may_open:  # no other thread has
-                self._open_from = _CLOCK.monotonic() + REOPEN_S
+                self._open_from = monotonic() + REOPEN_S
                 self._connect()
 
     @property
     def _may_open(self) -> bool:
-        return self._connection is None and _CLOCK.monotonic() >= self._open_from
+        return self._connection is None and monotonic() >= self._open_from
 
     def _connect(self) -> None:
         with ExitStack() as opened:
@@ -298,7 +296,7 @@ class PlannedClaims(ForkAware):
     def _rows(
         self, connection: TimedConnection, sql: str, params: dict[str, Any]
     ) -> list[tuple[Any, ...]]:
-        now = _CLOCK.monotonic()
+        now = monotonic()
         text, until = self._plans.get(sql, ("", 0.0))
         if now >= until:
             self._made += 1

@@ -2,13 +2,12 @@
 
 import threading
 
-from kesin.foundation.clock import SystemClock
+from kesin.foundation.clock import monotonic
 from kesin.foundation.settings import Settings
 from kesin.store.errors import StoreError
 
 CONNECT_TIMEOUT_S = 5
 RETRY_S = 1.0
-_CLOCK = SystemClock()
 # The server, or the driver, has answered: asking again gives the same answer.
 _FINAL = ("authentication failed", "does not exist", "no password supplied", "no pg_hba.conf entry")
 
@@ -32,10 +31,10 @@ def check_reachable(settings: Settings, *, wait_s: float = 0) -> None:
 
 def lasting_failure(url: str, wait_s: float, *, source: str = "the address") -> str | None:
     """Connect every second for this long; return the last failure, and a lasting one at once."""
-    deadline, pause = _CLOCK.monotonic() + wait_s, threading.Event()
+    deadline, pause = monotonic() + wait_s, threading.Event()
     while True:
         why = connection_failure(url, source=source)
-        left_s = deadline - _CLOCK.monotonic()
+        left_s = deadline - monotonic()
         if why is None or is_final(why) or left_s <= 0:
             return why
         pause.wait(min(RETRY_S, left_s))

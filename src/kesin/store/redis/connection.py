@@ -11,7 +11,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from kesin.foundation.clock import SystemClock
+from kesin.foundation.clock import monotonic
 from kesin.foundation.forks import ForkAware, keep_for_ever
 from kesin.foundation.text import wire_json
 from kesin.lifecycle.budget import SECOND_US
@@ -120,7 +120,6 @@ LOCK_WAIT_S: Final = 30.0
 CONNECT_TIMEOUT_S: Final = 5.0
 UNRESPONSIVE_PAUSE_S: Final = 5.0  # how long other calls fail at once after a timeout
 MAX_ABANDONED_TRANSACTIONS: Final = 100
-_CLOCK: Final = SystemClock()
 
 Params = Mapping[str, Any]  # of an operation of the script; None is left out
 
@@ -193,13 +192,13 @@ class RedisConnection(ForkAware):
             pause_s = min(pause_s * 2, 0.02)
 
     def _run(self, args: list[str]) -> Any:
-        if self._unresponsive_until > _CLOCK.monotonic():
+        if self._unresponsive_until > monotonic():
             raise StoreUnreachable("Redis did not respond a moment ago")
         try:
             return self.script(args=args)
         except redis.RedisError as problem:
             if isinstance(problem, redis.TimeoutError):
-                self._unresponsive_until = _CLOCK.monotonic() + UNRESPONSIVE_PAUSE_S
+                self._unresponsive_until = monotonic() + UNRESPONSIVE_PAUSE_S
             raise as_store_error(problem) from problem
 
     @contextmanager

@@ -23,6 +23,8 @@ NUMBERS = tuple(
     if "int" in str(kind)
 )
 SINGLE = ("run_at", "timer_at", "result", "finished_at", "priority", *STAMP_COLUMNS)
+# Of a move.
+SENT_AS_DECLARED = ("name", "to", "claim", "attempt", "retry", "result", "payload", "priority")
 
 
 @cache
@@ -116,26 +118,19 @@ class Program:
     def _move(self, move: Move, role: Role | None) -> dict[str, Any]:
         column = self.lifecycle.stamp_column
         fields: dict[str, Any] = {
-            "name": move.name,
+            **{name: getattr(move, name) for name in SENT_AS_DECLARED},
             "sources": _as_set(move.sources),
-            "to": move.to,
             "when": [self._guard(guard) for guard in move.when],
             "fenced": move.guard("holds_claim") is not None,
             "takes_slot": self.lifecycle.capacity_of(move) > 0,
             "takes_key": takes_key(self.lifecycle, move),
-            "claim": move.claim,
-            "attempt": move.attempt,
             "returns": move.guard("returns_left") is not None,
-            "retry": move.retry,
             "error": list(astuple(move.error)) if isinstance(move.error, Fixed) else move.error,
             "run_at": _encode_wait(move.run_at),
             "timer": _encode_wait(move.timer),
             "stamp": [column(stamp) for stamp in move.stamp],
             "unstamp": [column(stamp) for stamp in move.unstamp],
             "stamp_input": [column(stamp) for stamp in move.stamp_input],
-            "result": move.result,
-            "payload": move.payload,
-            "priority": move.priority,
             "flags": sum(self.lifecycle.flag_bit(flag) for flag in move.flag),
             "prunes": move.prunes,
             **self._sweep_source(move),

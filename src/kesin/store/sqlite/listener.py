@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kesin.foundation.clock import SystemClock
+from kesin.foundation.clock import monotonic
 from kesin.store.errors import StoreError
 from kesin.store.notify import POLL_S, Notifier, QueueListener
 
@@ -29,7 +29,6 @@ MIN_PAUSE_S: Final = 0.002  # between looks: others may commit thousands of time
 UNREPORTED_S: Final = 0.02  # between looks where nothing is reported, or while no thread waits
 _IN_MODIFY: Final = 0x2
 _MAX_REPORT_BYTES: Final = 65_536
-_CLOCK: Final = SystemClock()
 
 
 class SqliteListener(QueueListener):
@@ -70,12 +69,12 @@ class SqliteListener(QueueListener):
                 waiting = self._notifier.waiting()
                 if reports in found:
                     least_s = MIN_PAUSE_S if waiting else UNREPORTED_S
-                    self._stopping.wait(max(looked_at + least_s - _CLOCK.monotonic(), 0))
+                    self._stopping.wait(max(looked_at + least_s - monotonic(), 0))
                     if os.fsencode(log.name) in os.read(reports, _MAX_REPORT_BYTES):
                         pause_s = FIRST_LOOK_S
                 elif pause_s < quiet_s:
                     pause_s = pause_s * 2 if pause_s < LAST_LOOK_S else quiet_s
-                looked_at = _CLOCK.monotonic()
+                looked_at = monotonic()
                 if waiting and (version := self._store.data_version()) != seen:
                     seen = version
                     yield from (queue for queue in waiting if self._store.peek(queue, limit=1))
