@@ -50,7 +50,7 @@ def outstanding_migrations(settings: Settings) -> list[str]:
         if file.exists():
             applied = _applied_in_file(file.resolve())
     todo = pending_migrations(migrations(dialect), applied)
-    return [f"{migration.version:04d}_{migration.name}" for migration in todo]
+    return list(map(str, todo))
 
 
 def _applied_in_file(file: Path) -> dict[int, str]:
