@@ -78,7 +78,7 @@ def test_every_wrong_sign_in_is_answered_with_the_same_bytes(ask, ayse):
     assert not any("set-cookie" in one.headers for one in answers)
 
 
-@pytest.mark.parametrize("body", ["name=" + "x" * 70_000, "&".join(["field=1"] * 1_001)])
+@pytest.mark.parametrize("body", ["name=" + "x" * 5_000, "&".join(f"f{n}=1" for n in range(11))])
 def test_a_form_that_is_long_or_has_many_fields_is_too_large(body, ayse):
     response = ayse.client.post("/sign-in", content=body, headers=SAME_ORIGIN)
     assert (response.status_code, error_of(response)["code"]) == (413, "too_large")

@@ -9,11 +9,14 @@ from starlette.concurrency import run_in_threadpool
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import NotSignedIn, TooManyRequests
 from kesin.web import auth, schemas
+from kesin.web.bodies import first_values, read_form
 from kesin.web.dashboard.frame.page import any_context
-from kesin.web.dashboard.frame.routes import read_fields, safe_path
+from kesin.web.dashboard.frame.routes import safe_path
 from kesin.web.dependencies import SignedInActor
 
 router = auth.GuardedRouter(tags=["session"])
+MAX_FORM_BYTES = 4_096
+MAX_FIELDS = 10
 
 
 @router.post("/api/session", status_code=201, openapi_extra=auth.PUBLIC_ROUTE)
@@ -67,7 +70,7 @@ def sign_in_page(request: Request) -> HTMLResponse:
 async def sign_in_form(request: Request) -> Response:
     """Sign in with the submitted form; a wrong password shows the form again."""
     auth.check_origin(request, required=True)
-    fields = await read_fields(request)
+    fields = await _read_fields(request)
     name, password = fields.get("name", ""), fields.get("password", "")
     try:
         _, token = await _sign_in(request, name, password)
@@ -83,7 +86,7 @@ async def sign_out_form(request: Request) -> Response:
     auth.check_origin(request, required=True)
     actor: Actor = request.state.actor
     token = auth.session_token(request)
-    everywhere = (await read_fields(request)).get("everywhere") == "1"
+    everywhere = (await _read_fields(request)).get("everywhere") == "1"
     if token is not None and actor.grants:
         accounts = auth.service_of(request).accounts
         await run_in_threadpool(accounts.sign_out, actor, token, everywhere=everywhere)
@@ -120,3 +123,7 @@ def _start_session(request: Request, name: str, password: str) -> tuple[Actor, s
     if previous_token is not None:
         service.accounts.sign_out(actor, previous_token)
     return actor, token
+
+
+async def _read_fields(request: Request) -> dict[str, str]:
+    return first_values(await read_form(request, max_bytes=MAX_FORM_BYTES, max_fields=MAX_FIELDS))
