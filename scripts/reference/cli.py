@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from kesin.cli import app
+from kesin.cli.root import app
 
 from .text import number, page, plain, table
 

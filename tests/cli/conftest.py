@@ -13,8 +13,8 @@ import structlog
 import typer.testing
 from typer.testing import CliRunner
 
-from kesin.cli import app
 from kesin.cli.commands import lifecycle
+from kesin.cli.root import app
 from kesin.cli.support.inspection import open_for_reading
 from kesin.engine.proof_cache import proof_of
 from kesin.foundation import passwords

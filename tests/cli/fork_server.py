@@ -360,8 +360,8 @@ if __name__ == "__main__":
 
     import typer
 
-    from kesin.cli import app, main
-    from kesin.cli.root import import_structlog
+    from kesin.cli import main
+    from kesin.cli.root import app, import_structlog
     from kesin.engine.proof_cache import proof_of
 
     gc.set_threshold(20_000)

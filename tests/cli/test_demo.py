@@ -12,8 +12,7 @@ from typing import TextIO
 import httpx
 import pytest
 
-from kesin.cli.demo.scenario import load_parts
-from kesin.cli.demo.service import _sockets, demo_workloads
+from kesin.cli.demo.scenario import _sockets, demo_workloads, load_parts
 from kesin.cli.support.errors import CommandError
 from kesin.foundation.problems import Unavailable
 from kesin.foundation.settings import DATABASE_FILE, Settings

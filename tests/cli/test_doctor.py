@@ -57,7 +57,7 @@ def test_without_json_what_needs_attention_comes_first_and_defaults_are_left_out
     kesin, monkeypatch
 ):
     monkeypatch.setenv("KESIN_ZZZ", "x")
-    monkeypatch.setattr("kesin.cli.commands.doctor_service.missing_libraries", lambda _: ["lib"])
+    monkeypatch.setattr("kesin.cli.commands.doctor.missing_libraries", lambda _: ["lib"])
     lines = kesin("doctor").lines
     assert lines[0].split() == ["CHECK", "FOUND", "WHAT", "TO", "DO"]
     signs = [line[0] for line in lines[1:-2]]

@@ -7,8 +7,8 @@ import pytest
 import typer
 
 from kesin import __version__
-from kesin.cli import app
 from kesin.cli.commands import COMMANDS
+from kesin.cli.root import app
 from kesin.workloads import COMMAND_GROUPS
 from tests.cli.programs import KESIN, on_terminal
 
@@ -46,7 +46,7 @@ def test_every_command_has_a_help_that_fits_a_terminal(kesin, monkeypatch, path,
 
 def test_the_list_shows_each_command_with_the_first_sentence_of_its_help():
     first = {name: NAMED[name,].help.partition("\n")[0] for name in COMMANDS}
-    listed = {name: command.summary for name, command in COMMANDS.items()}
+    listed = {name: command["summary"] for name, command in COMMANDS.items()}
     shortened = {name for name in COMMANDS if first[name] != listed[name]}
     assert shortened == {"simulate", "demo"}  # theirs would not fit a line
 

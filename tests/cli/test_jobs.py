@@ -63,6 +63,12 @@ def test_filters_narrow_the_list(kesin, database, worked):
     assert both == [7, 6, 4, 3, 1, 0]
 
 
+def test_an_id_is_listed_only_if_the_other_filters_match_too(kesin):
+    made = kesin("enqueue", "task", '{"n": 1}', "--tenant", "north", "--json").json["id"]
+    assert listed(kesin, "task", "--text", made, "--tenant", "north") == [1]
+    assert listed(kesin, "task", "--text", made, "--tenant", "south") == []
+
+
 def test_a_key_finds_its_job(kesin):
     kesin("enqueue", "task", '{"n": 1}', "--key", "a")
     kesin("enqueue", "task", '{"n": 2}', "--key", "b")

@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from kesin.cli import app
+from kesin.cli.root import app
 from kesin.foundation.extras import LIBRARIES
 from tests.docs.pages import RECIPE_PAGE, blocks
 from tests.docs.test_docs import GENERATED, READ, SHELL, is_followed, is_run, name_of

@@ -14,7 +14,7 @@ import pytest
 import structlog
 from typer.testing import CliRunner
 
-from kesin.cli import app
+from kesin.cli.root import app
 from kesin.engine.queue import Queue, apply_changes
 from kesin.engine.replay import verify
 from kesin.engine.sweeper import Sweeper

@@ -115,3 +115,9 @@ class _AtOnce(httpx.BaseTransport):
         with suppress(Exception):  # it was answered with a 500 before
             await self._client.app(scope, receive, send)  # type: ignore[arg-type]
         return started, b"".join(parts)
+
+
+def end_bulk_runs(runs: Any) -> None:
+    """Wait until the background actions of a process have ended."""
+    if (thread := runs._thread) is not None:
+        thread.join(10)

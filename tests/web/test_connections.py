@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from kesin.foundation.settings import Settings
-from kesin.web import connections
+from kesin.web import server as web_server
 from kesin.web.server import Server, bind_sockets, build_server
 from tests.cli.programs import wait_until
 from tests.web.conftest import MakeWorld, World
@@ -132,7 +132,7 @@ def test_bytes_that_trickle_in_do_not_extend_the_deadline(start):
 
 
 def test_a_body_that_no_route_reads_is_cut_off(start, monkeypatch):
-    monkeypatch.setattr(connections, "UNREAD_BODY_S", 0.1)
+    monkeypatch.setattr(web_server, "UNREAD_BODY_S", 0.1)
     running = start(body_timeout_s=0.1, request_timeout_s=0.1)
     opened = running.connect(
         b"POST /nowhere HTTP/1.1\r\nhost: kesin.test\r\ncontent-length: 1000000\r\n\r\nx"
@@ -151,7 +151,7 @@ def test_a_request_in_time_is_answered_and_its_connection_used_again(start):
 
 
 def test_a_client_that_does_not_fetch_the_last_response_is_cut_off(start, monkeypatch):
-    monkeypatch.setattr(connections, "CLOSING_TICKS", 0)
+    monkeypatch.setattr(web_server, "CLOSING_TICKS", 0)
     running = start()
     opened = running.connect(GET)
     read_head(opened)
@@ -194,8 +194,7 @@ def test_a_trusted_proxy_has_as_many_connections_as_it_needs(start):
 
 
 def test_half_sent_requests_of_many_addresses_keep_nobody_out(start, monkeypatch):
-    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 10)
-    monkeypatch.setattr("kesin.web.server.MAX_CONNECTIONS", 10)
+    monkeypatch.setattr(web_server, "MAX_CONNECTIONS", 10)
     running = start()
     held = [running.connect(HALF, source=f"127.0.1.{n + 1}") for n in range(9)]
     running.wait_for_connections(9)
@@ -204,8 +203,8 @@ def test_half_sent_requests_of_many_addresses_keep_nobody_out(start, monkeypatch
 
 
 def test_a_connection_that_is_given_up_makes_room_before_the_loop_reports_its_end(monkeypatch):
-    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 3)
-    state = connections.Connections(Settings())
+    monkeypatch.setattr(web_server, "MAX_CONNECTIONS", 3)
+    state = web_server.Connections(Settings())
     old, older, new = (Mock(client=None) for _ in range(3))
     for connection in (older, old):
         state.connections.add(connection)
@@ -219,7 +218,7 @@ def test_a_connection_that_is_given_up_makes_room_before_the_loop_reports_its_en
 
 
 def test_a_request_under_way_is_not_given_up_for_new_connections(start, monkeypatch):
-    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 4)
+    monkeypatch.setattr(web_server, "MAX_CONNECTIONS", 4)
     running = start()
     post = b"POST /api/session HTTP/1.1\r\nhost: k\r\ncontent-type: application/json\r\n"
     busy = running.connect(post + b"content-length: 2\r\n\r\n{")

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from kesin import Job, Queue, Worker, open_store, task_lifecycle
-from kesin.cli import app
+from kesin.cli.root import app
 from tests.web.conftest import World
 
 CLICK = "Cj0KCQiA_click-of-ayse"

@@ -69,7 +69,7 @@ def test_the_processes_of_the_service_open_the_passwords_of_pdfs(monkeypatch: py
     monkeypatch.setattr("kesin.cli.support.supervisor.Stop", object)  # it is not started
     supervisor = supervisor_for(load_settings(), workloads())
     assert supervisor is not None
-    assert supervisor._processes.opens_secrets is True
+    assert supervisor.opens_secrets is True
 
 
 def test_a_child_keeps_what_programs_need():

@@ -4,17 +4,6 @@ import gc
 import os
 import sys
 from pathlib import Path
-from typing import Any
-
-__all__ = ["app", "main"]
-
-
-def __getattr__(name: str) -> Any:
-    if name != "app":
-        raise AttributeError(f"module {__name__} has no attribute {name}")
-    from kesin.cli.root import app
-
-    return app
 
 
 def main() -> None:

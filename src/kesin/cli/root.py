@@ -1,7 +1,6 @@
 """All commands under `kesin`. A command's module is imported when it is called."""
 
 import sys
-from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from typing import Annotated, Any, Final
@@ -24,7 +23,7 @@ class CommandGroup(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         for name, command in COMMANDS.items():
-            self.commands[name] = TyperCommand(name, help=command.summary)
+            self.commands[name] = TyperCommand(name, help=command["summary"])
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         """Our commands, then the groups of the workloads."""
@@ -41,7 +40,13 @@ class CommandGroup(TyperGroup):
                 return TyperGroup(name=cmd_name, help=COMMAND_GROUPS[cmd_name])
             if cmd_name in COMMANDS:
                 return super().get_command(ctx, cmd_name)
-        return _command(cmd_name) if cmd_name in COMMANDS else _group(cmd_name)
+        if cmd_name in COMMANDS:
+            return _command(cmd_name)
+        if (group := _groups().get(cmd_name)) is None:
+            return None
+        command = typer.main.get_command(group)
+        command.name = cmd_name
+        return command
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         self._listing = True
@@ -71,16 +76,16 @@ class CommandGroup(TyperGroup):
 @cache
 def _command(name: str) -> Any:
     command = COMMANDS[name]
-    module, _, attribute = command.place.partition(":")
+    module, _, attribute = command["place"].partition(":")
     loaded = getattr(import_module(f"kesin.cli.{module}"), attribute)
     parent = _new_app()
-    if not isinstance(command.examples, Mapping):
-        examples = format_examples(*command.examples)
-        parent.command(name, short_help=command.summary, epilog=examples)(loaded)
+    if isinstance(command["examples"], list):
+        examples = format_examples(*command["examples"])
+        parent.command(name, short_help=command["summary"], epilog=examples)(loaded)
         return typer.main.get_group(parent).commands[name]
-    parent.add_typer(loaded, name=name, help=command.summary)
+    parent.add_typer(loaded, name=name, help=command["summary"])
     group: Any = typer.main.get_group(parent).commands[name]
-    for subcommand, examples_of_one in command.examples.items():
+    for subcommand, examples_of_one in command["examples"].items():
         group.commands[subcommand].epilog = format_examples(*examples_of_one)
     return group
 
@@ -89,15 +94,6 @@ def _groups() -> dict[str, typer.Typer]:
     from kesin.workloads import workloads
 
     return {name: each.cli() for name, each in workloads().items() if each.cli is not None}
-
-
-def _group(name: str) -> Any:
-    group = _groups().get(name)
-    if group is None:
-        return None
-    command = typer.main.get_command(group)
-    command.name = name
-    return command
 
 
 def _print_error(sentence: str, code: int) -> int:

@@ -106,16 +106,17 @@ def format_cell(value: Cell) -> str:
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, title: str = "", empty: str = ""
 ) -> None:
-    """Print a table on a terminal, aligned columns otherwise; ``empty`` if there are no rows."""
+    """Print a table on a terminal, aligned columns otherwise; only ``empty`` without rows."""
     body = [[format_cell(value) for value in row] for row in rows]
-    if not body and empty:
-        say(empty)
-        return
-    if on_terminal():
-        console().print(rich_table(columns, body, title=title))
+    if not body:
+        if empty:
+            say(empty)
         return
     if title:
-        say(title)
+        say(f"\n{title}")
+    if on_terminal():
+        console().print(rich_table(columns, body))
+        return
     lines = [[name.upper() for name in columns], *body]
     widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
     for line in lines:
@@ -123,16 +124,14 @@ def print_table(
         say("  ".join(padded).rstrip())
 
 
-def rich_table(
-    columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, title: str = ""
-) -> "Table":
+def rich_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> "Table":
     """The table as a Rich object, for live displays."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     body = [[format_cell(value) for value in row] for row in rows]
-    table = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for index, name in enumerate(columns):
         numbers = bool(body) and all(_NUMBER.match(row[index]) for row in body)
         side: Literal["left", "right"] = "right" if numbers else "left"

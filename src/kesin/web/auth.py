@@ -146,19 +146,13 @@ def _cookie(request: Request) -> dict[str, Any]:
 
 def check_origin(request: Request, *, required: bool) -> None:
     """Refuse what another site's page made a browser send, which adds our cookie to any request."""
-    site = request.headers.get("sec-fetch-site")
-    origin = request.headers.get("origin")
-    if site is not None:
-        if site != "same-origin":
-            raise Forbidden("the request came from a page on another website", code="cross_site")
-    elif origin is not None:
-        if not _is_same_origin(request, origin):
-            raise Forbidden("the request came from a page on another website", code="cross_site")
-    elif required:
-        raise Forbidden(
-            "a request with a session cookie needs the header Sec-Fetch-Site or Origin",
-            code="cross_site",
-        )
+    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
+    if site is None and origin is None and required:
+        why = "a request with a session cookie needs the header Sec-Fetch-Site or Origin"
+        raise Forbidden(why, code="cross_site")
+    is_foreign = origin is not None and not _is_same_origin(request, origin)
+    if is_foreign if site is None else site != "same-origin":
+        raise Forbidden("the request came from a page on another website", code="cross_site")
 
 
 def _is_same_origin(request: Request, origin: str) -> bool:

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 from weakref import WeakSet
@@ -33,19 +34,11 @@ class Watch:
     mark: object = None  # of the last notification; used by the polling thread alone
     over: bool = False
 
-    def _set_stats(self, stats: QueueStats | None) -> None:
-        if stats is None:
-            self.over = True
-        else:
-            self.stats = stats
-        self.changed.set()
-
     def notify(self, stats: QueueStats | None) -> None:
         """Notify the watcher from the polling thread; None ends the watch."""
-        try:
-            self.loop.call_soon_threadsafe(self._set_stats, stats)
-        except RuntimeError:  # the event loop has ended
-            self.over = True
+        self.stats, self.over = stats or self.stats, stats is None
+        with suppress(RuntimeError):  # the event loop has ended
+            self.loop.call_soon_threadsafe(self.changed.set)
 
 
 class Live:

@@ -3,6 +3,7 @@
 from collections import Counter as Counted
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -22,16 +23,20 @@ log = Logger("kesin.metrics")
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"})
+Source = Callable[[], Iterable[Metric]]
 WAITS_S: Final = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60, 300, 3_600)
 
 
-class Metrics:
-    """Everything this process measures."""
+class Metrics(Collector):
+    """Everything this process measures, and what it reads at every scrape."""
 
     def __init__(self, commands: Commands, clock: Clock, failures: FailureReader) -> None:
         self.registry = CollectorRegistry()
-        self.registry.register(_Collected(partial(_queue_metrics, commands, failures)))
-        self.registry.register(_Collected(self._sweep_metrics))
+        self._sources: list[Source] = [
+            partial(_queue_metrics, commands, failures),
+            self._sweep_metrics,
+        ]
+        self.registry.register(self)
         self._monotonic = clock.monotonic
         self._swept_at: float | None = None
         counter = partial(Counter, registry=self.registry)
@@ -49,9 +54,12 @@ class Metrics:
         swept = "Jobs the sweeper of this process moved."
         self._swept = counter("kesin_swept_jobs_total", swept, ["queue", "move"])
 
-    def add(self, collect: Callable[[], Iterable[Metric]]) -> None:
+    def add(self, collect: Source) -> None:
         """Collect a workload's own metrics as well, at every scrape."""
-        self.registry.register(_Collected(partial(_workload_metrics, collect)))
+        self._sources.append(partial(_workload_metrics, collect))
+
+    def collect(self) -> Iterable[Metric]:
+        return chain.from_iterable(read() for read in self._sources)
 
     def record_request(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a request. Methods that do not exist are counted together."""
@@ -90,17 +98,7 @@ class Metrics:
         return generate_latest(self.registry)
 
 
-class _Collected(Collector):
-    """What a call finds at every scrape."""
-
-    def __init__(self, call: Callable[[], Iterable[Metric]]) -> None:
-        self._call = call
-
-    def collect(self) -> Iterable[Metric]:
-        return self._call()
-
-
-def _workload_metrics(collect: Callable[[], Iterable[Metric]]) -> Iterable[Metric]:
+def _workload_metrics(collect: Source) -> Iterable[Metric]:
     """A workload's own metrics; their failure does not affect the others."""
     try:
         return list(collect())

@@ -5,6 +5,7 @@ import re
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
@@ -48,13 +49,13 @@ HEADERS: Final = (
 HSTS: Final = (b"strict-transport-security", b"max-age=31536000; includeSubDomains")
 
 
+@dataclass(frozen=True, slots=True)
 class RequestMiddleware:
     """The outermost ASGI layer."""
 
-    def __init__(self, app: ASGIApp, service: Service, render_problem: RenderProblem) -> None:
-        self.app = app
-        self.service = service
-        self.render_problem = render_problem
+    app: ASGIApp
+    service: Service
+    render_problem: RenderProblem
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -117,7 +118,10 @@ class _Exchange:
         )
         try:
             has_no_end = str(self._scope["path"]).endswith("/events")
-            await self._wait_for_response(task, None if has_no_end else timeout_s)
+            chunks_sent = -1  # each chunk has this much time, so slow clients get long responses
+            while not task.done() and self._chunks_sent != chunks_sent:
+                chunks_sent = self._chunks_sent
+                await asyncio.wait({task}, timeout=None if has_no_end else timeout_s)
         except asyncio.CancelledError:
             task.cancel()
             raise
@@ -136,7 +140,10 @@ class _Exchange:
         if self._problem is not None:
             await self._refuse(self._problem)
         elif failure is not None:
-            await self._answer_internal_error(failure)
+            log.exception("request_failed", problem=failure, route=self._route())  # noqa: LOG004
+            why = "an internal error occurred; search the log for this request id"
+            details = {"request_id": self._id}
+            await self._refuse(Problem(why, code="internal", details=details), status=500)
 
     def _check_host(self) -> None:
         """Raise a Problem for a request to a host that is not ours, if the settings name ours."""
@@ -155,23 +162,6 @@ class _Exchange:
         length = self._length
         if length.isdigit() and (len(length) > _MAX_LENGTH_DIGITS or int(length) > self._limit):
             raise _too_large(self._limit)
-
-    async def _wait_for_response(self, task: asyncio.Future[None], limit_s: float | None) -> None:
-        """Wait for the response; each chunk has this much time, so slow clients get long ones."""
-        chunks_sent = -1
-        while not task.done() and self._chunks_sent != chunks_sent:
-            chunks_sent = self._chunks_sent
-            await asyncio.wait({task}, timeout=limit_s)
-
-    async def _answer_internal_error(self, problem: BaseException) -> None:
-        """Answer 500 without details; the log has them."""
-        log.exception("request_failed", problem=problem, route=self._route())  # noqa: LOG004
-        answer = Problem(
-            "an internal error occurred; search the log for this request id",
-            code="internal",
-            details={"request_id": self._id},
-        )
-        await self._refuse(answer, status=500)
 
     def _route(self) -> str:
         """The route's pattern; the path itself may name a job or a site."""

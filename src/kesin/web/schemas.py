@@ -25,6 +25,7 @@ from kesin.store.records import Filter
 MAX_IDS = 1_000
 MAX_ENQUEUED = 1_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LATEST = datetime.max.replace(tzinfo=UTC)
 _RFC_3339 = re.compile(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII | re.IGNORECASE
 )
@@ -44,11 +45,7 @@ def _check_rfc_3339(at: object) -> object:
 
 
 def _check_years(at: datetime) -> datetime:
-    try:
-        in_range = at.astimezone(UTC).year >= 1970  # noqa: PLR2004
-    except OverflowError:  # in UTC it is before the year 1 or after 9999
-        in_range = False
-    if not in_range:
+    if not _EPOCH <= at <= _LATEST:
         raise ValueError("a time must be in the years 1970…9999")
     return at
 
@@ -432,5 +429,4 @@ class LifecycleBody(BaseModel):
 
 
 def micros(at: datetime | None) -> int | None:
-    """Microseconds since 1970."""
     return None if at is None else (at - _EPOCH) // timedelta(microseconds=1)

@@ -45,18 +45,11 @@ SWEEPS_MISSED: Final = 3  # then the sweeper is unhealthy
 class Supervisor(Protocol):
     """The worker processes of workloads that need processes of their own."""
 
-    def start(self) -> None:
-        """Start them, and restart those that die."""
-
-    def stop(self) -> None:
-        """Stop them gracefully; the second call ends the grace period."""
-
-    def join(self, grace_s: float) -> None:
-        """Wait for them up to this long, then kill them."""
-
     @property
-    def alive(self) -> bool:
-        """Whether all of them are running."""
+    def alive(self) -> bool: ...
+    def start(self) -> None: ...
+    def stop(self) -> None: ...  # gracefully; the second call ends the grace period
+    def join(self, grace_s: float) -> None: ...  # then they are killed
 
 
 class Service:
@@ -108,7 +101,7 @@ class Service:
         self._supervisor = supervisor
         self._threads: list[threading.Thread] = []
         self._stopping = threading.Event()
-        self._store_ping, self._redis_ping = _Ping("store"), _Ping("redis")
+        self._pings: dict[str, Future[None]] = {}
         self._started = self._stop_began = self.clock.monotonic()
         self.requests = RateLimiter(
             settings.rate_per_s, settings.rate_per_s, self.clock.monotonic, "requests"
@@ -153,8 +146,6 @@ class Service:
                 sweeper.periodic[workload.name] = partial(workload.periodic, context)
         return sweeper
 
-    # Limits
-
     def _sign_in_limiter(self, per_min: int) -> RateLimiter:
         return RateLimiter(per_min / 60, per_min, self.clock.monotonic, "sign-in attempts")
 
@@ -163,8 +154,6 @@ class Service:
         network = network_of(address)
         self._sign_ins_of_address.take(network)
         self._sign_ins_of_name.take(f"{network} {name.casefold()}")
-
-    # Running
 
     @property
     def stopping(self) -> bool:
@@ -299,26 +288,43 @@ class Service:
         while not self._stopping.wait(MINUTE_S):
             self._run_minutely()
 
-    # Health
-
     def checks(self) -> dict[str, HealthCheck]:
         _, full = next(find_disk_problems(self.settings, self._installed), (None, ""))
         disk = HealthCheck(ok=not full, detail=full or "has room")
-        answers = self._store_ping.check(self.store.ping, "the store is not responding")
+        answers = self._ping("store", self.store.ping, "the store is not responding")
         checks = {"store": answers, "disk": disk}
         if isinstance(self.store, RoutedStore):  # only the queues that live in Redis need it
             why, ping = "is not responding: PDFs will wait for it", self.store.ping_secondary_stores
-            checks["redis"] = self._redis_ping.check(ping, why, needed=False)
+            checks["redis"] = self._ping("redis", ping, why, needed=False)
         if all(check.ok for name, check in checks.items() if name != "disk"):
             for name, workload in self.workloads.items():  # they read the stores
                 if check := check_workload(workload, self.workload_context(name)):
                     checks[name] = check
         if self._work:
             checks["workers"] = self._workers_check()
-            checks["sweeper"] = self._sweeper_check()
+            last = (self.sweeper.last_success if self.sweeper else None) or self._started
+            missed = self.clock.monotonic() - last > SWEEPS_MISSED * self.settings.sweep_s
+            detail = "has missed its most recent sweeps" if missed else "sweeps"
+            checks["sweeper"] = HealthCheck(ok=not missed, detail=detail)
         if self.stopping:
             checks["running"] = HealthCheck(ok=False, detail="the service is stopping")
         return checks
+
+    def _ping(
+        self, part: str, ping: Callable[[], None], away: str, *, needed: bool = True
+    ) -> HealthCheck:
+        """Whether a store answers: asked in a thread, one at a time, so that waiting can stop."""
+        if part not in self._pings or self._pings[part].done():
+            self._pings[part] = Future()
+            run = partial(_set_result, self._pings[part], ping)
+            # A daemon: the end of the process does not wait for a store that hangs.
+            threading.Thread(target=run, name="kesin-ping", daemon=True).start()
+        try:
+            self._pings[part].result(PING_S)
+        except Exception as problem:  # noqa: BLE001  # whatever it is, it is not ready
+            log.warning("store_not_ready", part=part, why=type(problem).__name__)
+            return HealthCheck(ok=False, detail=away, needed=needed)
+        return HealthCheck(ok=True, detail="responds", needed=needed)
 
     def _workers_check(self) -> HealthCheck:
         now = self.clock.monotonic()
@@ -337,38 +343,10 @@ class Service:
             return HealthCheck(ok=False, detail="a worker process is down")
         return HealthCheck(ok=True, detail=f"{len(self.workers)} at work")
 
-    def _sweeper_check(self) -> HealthCheck:
-        last = self.sweeper.last_success if self.sweeper else None
-        if self.clock.monotonic() - (last or self._started) > SWEEPS_MISSED * self.settings.sweep_s:
-            return HealthCheck(ok=False, detail="has missed its most recent sweeps")
-        return HealthCheck(ok=True, detail="sweeps")
-
-
-class _Ping:
-    """Pings in a thread of its own, one at a time, so that the caller can stop waiting."""
-
-    def __init__(self, part: str) -> None:
-        self._part = part
-        self._result: Future[None] | None = None
-
-    def check(self, ping: Callable[[], None], away: str, *, needed: bool = True) -> HealthCheck:
-        """Whether the store answers; ``away`` says that it does not."""
-        if self._result is None or self._result.done():
-            self._result = Future()
-            run = partial(_set_result, self._result, ping)
-            threading.Thread(target=run, name="kesin-ping", daemon=True).start()
-        try:
-            self._result.result(PING_S)
-        except Exception as problem:  # noqa: BLE001  # whatever it is, it is not ready
-            log.warning("store_not_ready", part=self._part, why=type(problem).__name__)
-            return HealthCheck(ok=False, detail=away, needed=needed)
-        return HealthCheck(ok=True, detail="responds", needed=needed)
-
 
 def _set_result(result: Future[None], ping: Callable[[], None]) -> None:
     try:
         ping()
+        result.set_result(None)
     except Exception as problem:  # noqa: BLE001  # raised where the result is read
         result.set_exception(problem)
-    else:
-        result.set_result(None)

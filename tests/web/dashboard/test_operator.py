@@ -19,6 +19,7 @@ from kesin.web.dashboard.queues import actions
 from kesin.web.dashboard.queues.bulk import take_action
 from kesin.web.dashboard.state_groups import glossed
 from tests.tables import table
+from tests.web.client import end_bulk_runs
 from tests.web.conftest import ROOT, World
 from tests.web.dashboard.turkish import TEMPLATES, catalogue
 
@@ -237,7 +238,7 @@ def test_many_jobs_are_retried_in_the_background(world, mail, monkeypatch):
     assert "Being retried in the background MAILBOX_FULL" in words(
         retry(world, groups_of(text)).text
     )
-    world.app.state.bulk_runs.join(10)
+    end_bulk_runs(world.app.state.bulk_runs)
     assert {mail.job(job).state for job in jobs} == {"ready"}
 
 

@@ -13,7 +13,7 @@ import typer
 from kesin.cli.support.arguments import AsJson, QueueNames, option
 from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import FAILED, CommandError, UsageError
-from kesin.cli.support.records import cells, record_of
+from kesin.cli.support.records import print_records, record_of
 from kesin.engine.access.audit_verification import (
     AuditVerification,
     lines_missing,
@@ -31,6 +31,8 @@ from kesin.store.contract import Store
 
 MAX_DIFFERENCES = 100  # differences that are reported
 MAX_LINES = 1_000
+LOG_COLUMNS = ("at", "actor", "action", "result", "queue", "site", "target", "details")
+LOG_RESULTS = ("refused", "allowed")
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -197,15 +199,5 @@ def show_log(
         decoded = [{"at": iso(line.at), "details": decode_json(line.details)} for line in lines]
         say_json([line._asdict() | texts for line, texts in zip(lines, decoded, strict=True)])
         return
-    print_table(
-        ("at", "by", "action", "result", "queue", "site", "target", "details"),
-        [
-            [
-                *cells(line, "at", "actor", "action"),
-                "allowed" if line.allowed else "refused",
-                *cells(line, "queue", "site", "target", "details"),
-            ]
-            for line in lines
-        ],
-        empty="no line matches",
-    )
+    records = [line._asdict() | {"result": LOG_RESULTS[line.allowed]} for line in lines]
+    print_records(records, LOG_COLUMNS, {"actor": "by"}, as_json=False, empty="no line matches")

@@ -5,7 +5,7 @@ import platform
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -13,14 +13,21 @@ from typing import Annotated, Final
 
 import typer
 
-from kesin.cli.commands import doctor_service
 from kesin.cli.support import inspection
 from kesin.cli.support.arguments import AsJson, flag
 from kesin.cli.support.errors import FAILED, explain
+from kesin.engine.access.accounts import Accounts
+from kesin.engine.access.commands import Commands
+from kesin.engine.access.vault import unopened_secrets
 from kesin.engine.proof_cache import proof_of
-from kesin.foundation.check import DoctorCheck
+from kesin.engine.transfer.queue_copy import was_moved_elsewhere
+from kesin.engine.workload import WorkloadContext
+from kesin.foundation.check import DoctorCheck, Status
 from kesin.foundation.clock import wall_clock_us
+from kesin.foundation.encryption import key_ring
+from kesin.foundation.extras import LIBRARIES, PURPOSES, install_command, missing_libraries
 from kesin.foundation.logs import set_up_logs
+from kesin.foundation.permissions import system_actor
 from kesin.foundation.settings import (
     PREFIX,
     BadSettings,
@@ -31,20 +38,25 @@ from kesin.foundation.settings import (
     unknown_variables,
 )
 from kesin.foundation.terminal import format_duration, pluralize, print_table, say, say_json
+from kesin.lifecycle.budget import SECOND_US
 from kesin.store.contract import Store
-from kesin.store.errors import StoreTrouble, StoreUnreachable
+from kesin.store.directory import Directory
+from kesin.store.errors import StoreError, StoreTrouble, StoreUnreachable
 from kesin.store.postgres.reachability import check_reachable
+from kesin.store.routed import RoutedStore
+from kesin.store.rules import jobs_by_state, known_states
 from kesin.store.sql.migrate import MigrationRefused
 from kesin.store.sqlite.connections import OLDEST_SQLITE
-from kesin.web.health import find_disk_problems
+from kesin.web.health import check_workload, find_disk_problems
 from kesin.workloads import lifecycles, workloads
-from kesin.workloads.common.stores import open_workload_stores
+from kesin.workloads.common import stores
 
 MEBIBYTE: Final = 1024 * 1024
 LITTLE_SPACE: Final = 1024 * MEBIBYTE
 LARGE_WAL: Final = 1024 * MEBIBYTE
 SKEW_S: Final = 1.0
 OLD_SNAPSHOT_S: Final = 600
+UNSERVED_S: Final = 60
 DAMAGE_CHECK_S: Final = 10.0  # a large file of SQLite is checked in part
 _warned: Final = partial(DoctorCheck.result, otherwise="warning")
 
@@ -94,23 +106,18 @@ def run_checks() -> Iterator[DoctorCheck]:
             yield DoctorCheck(name, "ok", f"{value or 'not set'} ({source})")
     except BadSettings as problem:
         yield DoctorCheck("settings", "failure", str(problem), "correct the variable, or unset it")
-    yield from _unknown_variables()
-    yield from _lifecycles()
-    yield from doctor_service.check_packages()
-    if settings is not None:
-        yield doctor_service.check_key_ring(settings)
-        yield from _folder(settings)
-        yield from doctor_service.check_redis(settings)
-        yield from _database(settings)
-
-
-def _unknown_variables() -> Iterator[DoctorCheck]:
-    theirs = tuple(f"{PREFIX}{name.upper().replace('-', '_')}_" for name in workloads())
+    own = tuple(f"{PREFIX}{name.upper().replace('-', '_')}_" for name in workloads())
     for name, meant in unknown_variables().items():
-        if name.upper().startswith(theirs):  # a workload's own, which it checks itself
-            continue
-        remedy = f"did you mean {meant}?" if meant else "unset it: Kesin does not use it"
-        yield DoctorCheck(name, "warning", "no setting has this name", remedy)
+        if not name.upper().startswith(own):  # a workload checks its own variables itself
+            remedy = f"did you mean {meant}?" if meant else "unset it: Kesin does not use it"
+            yield DoctorCheck(name, "warning", "no setting has this name", remedy)
+    yield from _lifecycles()
+    yield from _packages()
+    if settings is not None:
+        yield _key_ring(settings)
+        yield from _folder(settings)
+        yield from _redis(settings)
+        yield from _database(settings)
 
 
 def _lifecycles() -> Iterator[DoctorCheck]:
@@ -169,7 +176,7 @@ def _database(settings: Settings) -> Iterator[DoctorCheck]:
             yield (about := _file(file))
             if about.status == "failure":
                 return
-        store = open_workload_stores(settings, workloads().values())
+        store = stores.open_workload_stores(settings, workloads().values())
     except MigrationRefused as problem:
         yield DoctorCheck("schema", "failure", "does not fit this version of kesin", str(problem))
         return
@@ -185,8 +192,8 @@ def _database(settings: Settings) -> Iterator[DoctorCheck]:
         return
     try:
         yield from _store(store)
-        yield from doctor_service.check_access(settings, store)
-        yield from doctor_service.check_workloads(settings, store)
+        yield from _access(settings, store)
+        yield from _workloads(settings, store)
     finally:
         store.close()
 
@@ -232,13 +239,142 @@ def _store(store: Store) -> Iterator[DoctorCheck]:
         found = f"the database is {abs(skew_s):.3f} s {'ahead' if skew_s > 0 else 'behind'}"
         remedy = "synchronise both machines with NTP"
         yield _warned("clocks", ok=abs(skew_s) <= SKEW_S, found=found, remedy=remedy)
-    yield from doctor_service.check_stranded_jobs(store)
+    for name, jobs in stranded_jobs(store).items():
+        detail = f"jobs left in the database, where no worker runs them: {jobs}"
+        remedy = "move them to Redis with `kesin store copy DATABASE REDIS`"
+        yield DoctorCheck(f"{name} before redis", "warning", detail, remedy)
     for queue in store.queues():
         with suppress(StoreUnreachable):  # reported above
-            yield from doctor_service.check_unknown_states(store, queue)
+            yield from _unknown_states(store, queue)
             for pause in store.paused(queue):
                 what = f"{pause.tenant} of {queue}" if pause.tenant else queue
                 detail = f"by {pause.actor}" + (f": {pause.reason}" if pause.reason else "")
                 tenant = f" --tenant {pause.tenant}" if pause.tenant else ""
                 remedy = f"`kesin resume {queue}{tenant}`"
                 yield DoctorCheck(f"paused {what}", "warning", detail, remedy)
+
+
+def _packages() -> Iterator[DoctorCheck]:
+    """Which extras are installed. No installation needs all, so a missing extra is no fault."""
+    for extra, purpose in PURPOSES.items():
+        if lacking := missing_libraries(LIBRARIES[extra]):
+            remedy = f"{install_command(extra)}, if {purpose} here"
+            yield DoctorCheck(f"extra {extra}", "ok", f"lacks {', '.join(lacking)}", remedy)
+        else:
+            yield DoctorCheck(f"extra {extra}", "ok", "installed")
+
+
+def _key_ring(settings: Settings) -> DoctorCheck:
+    """Whether secrets can be sealed."""
+    try:
+        keys = key_ring(settings)
+    except BadSettings as problem:
+        return DoctorCheck("secret keys", "failure", str(problem), "correct KESIN_SECRET_KEYS")
+    if keys is None:
+        remedy = "run `kesin secrets new-key` if you want to store credentials here"
+        return DoctorCheck("secret keys", "ok", "not set", remedy)
+    return DoctorCheck("secret keys", "ok", f"new secrets are sealed with {keys.first}")
+
+
+def _redis(settings: Settings) -> Iterator[DoctorCheck]:
+    """Whether Redis answers and is durable, and workers take the jobs that live there."""
+    if not settings.redis_url:
+        return
+    try:
+        redis = stores.open_workload_redis(settings.redis_url, workloads().values())
+        with closing(redis) as store:
+            health = store.health()
+            yield DoctorCheck("redis", "ok", f"{health['version']}, {health['bytes']} bytes")
+            if health["append_only"] != "yes":
+                remedy = "set appendonly yes: a crash loses all jobs since the last snapshot"
+                yield DoctorCheck("redis persistence", "warning", "no append-only file", remedy)
+            if health["eviction"] != "noeviction":
+                remedy = "set maxmemory-policy noeviction, or Redis deletes jobs when it is full"
+                yield DoctorCheck("redis eviction", "failure", str(health["eviction"]), remedy)
+            if not settings.pdf_processes:
+                yield _check_redis_workers(store)
+    except StoreError as problem:
+        remedy = "start Redis, or correct KESIN_REDIS_URL: PDFs wait until then"
+        yield DoctorCheck("redis", "failure", mask_secrets(str(problem)), remedy)
+
+
+def _check_redis_workers(store: Store) -> DoctorCheck:
+    """Whether workers poll the queues in Redis whose jobs no transport pushes."""
+    in_redis = [workload for workload in workloads().values() if workload.in_redis]
+    pushed = [workload.name for workload in in_redis if workload.push_worker is not None]
+    polled = [workload.name for workload in in_redis if workload.push_worker is None]
+    present = [name for name in polled if name in store.queues()]
+    for name in present:
+        inspection.open_for_reading(store, name)
+    stats = {name: store.stats(name) for name in present}
+    due = {name: queue.oldest_due_at or queue.now for name, queue in stats.items()}
+    late = [name for name in due if stats[name].now - due[name] > UNSERVED_S * SECOND_US]
+    if late:
+        detail = f"no worker runs {' and '.join(late)}: jobs have waited over {UNSERVED_S} s"
+        remedy = f"run `kesin worker {' '.join([*pushed, *polled])} --rq`"
+        return DoctorCheck("redis workers", "warning", detail, remedy)
+    names = " and ".join(polled)
+    detail = f"KESIN_PDF_PROCESSES is 0: {names} need a `kesin worker` in another process"
+    return DoctorCheck("redis workers", "ok", detail)
+
+
+def stranded_jobs(store: Store) -> dict[str, int]:
+    """Queue that lives in Redis now → how many of its jobs still wait in the database."""
+    if not isinstance(store, RoutedStore):
+        return {}
+    main, waiting = store.main, {}
+    for name in sorted(store.stores_by_queue.keys() & set(main.queues())):
+        if was_moved_elsewhere(main, name, ""):  # it was copied: only history is left
+            continue
+        jobs = jobs_by_state(main.move_counts(name))
+        states = lifecycles()[name]().states
+        waiting[name] = sum(jobs.get(state.name, 0) for state in states if state.working)
+    return {name: jobs for name, jobs in waiting.items() if jobs}
+
+
+def _unknown_states(store: Store, queue: str) -> Iterator[DoctorCheck]:
+    """Whether jobs are in states that the newest rules do not know: nothing moves them."""
+    jobs, versions = jobs_by_state(store.move_counts(queue)), store.rules(queue)
+    known = known_states(versions[-1]) if versions else frozenset(jobs)
+    for state in sorted(jobs.keys() - known):
+        detail = f"jobs in {state}, which the lifecycle does not have: {jobs[state]}"
+        remedy = "declare the state again, with moves out of it, and run `kesin lifecycle check`"
+        yield DoctorCheck(f"states of {queue}", "failure", detail, remedy)
+
+
+def _access(settings: Settings, store: Store) -> Iterator[DoctorCheck]:
+    """Who can sign in, and whether every sealed secret opens."""
+    accounts = Accounts(Directory(store))
+    doctor = system_actor("doctor")
+    users, keys = len(accounts.users(doctor)), len(accounts.keys(doctor))
+    detail = f"{pluralize(users, 'user')}, {pluralize(keys, 'key')}"
+    if accounts.has_usable_account():
+        yield DoctorCheck("access", "ok", detail)
+    else:
+        remedy = "run `kesin user add NAME --role admin`, or let `kesin serve` create an admin"
+        yield DoctorCheck("access", "warning", f"no user can sign in ({detail})", remedy)
+    try:
+        ring = key_ring(settings)
+    except BadSettings:
+        return
+    if unopened := unopened_secrets(accounts.directory, ring):
+        remedy = "put their key back into KESIN_SECRET_KEYS, or store the secrets again"
+        yield DoctorCheck("secrets", "failure", f"cannot be opened: {', '.join(unopened)}", remedy)
+
+
+def _workloads(settings: Settings, store: Store) -> Iterator[DoctorCheck]:
+    """What the workloads report to `/health/ready`; changes nothing in the store."""
+    if missing_libraries(LIBRARIES["web"]):
+        return
+    for name, workload in workloads().items():
+        try:
+            queue = stores.open_as_stored(store, name, workload.lifecycle())
+        except StoreUnreachable:  # reported above
+            continue
+        if queue is None:
+            continue
+        commands = Commands({name: queue}, Accounts(Directory(store)), workloads())
+        check = check_workload(workload, WorkloadContext(settings, commands, queue))
+        if check is not None:
+            status: Status = "ok" if check.ok else "failure" if check.needed else "warning"
+            yield DoctorCheck(name, status, check.detail)

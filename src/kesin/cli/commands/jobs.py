@@ -28,7 +28,7 @@ from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
 from kesin.store.contract import Store
 from kesin.store.declarations import COLUMN_BITS
-from kesin.store.records import Definition, Event, Filter, Note, Page, Progress
+from kesin.store.records import Definition, Event, Filter, Page, Progress
 from kesin.workloads import workloads
 
 MAX_JOBS = 1_000
@@ -70,13 +70,12 @@ def list_jobs(
         name = context.readable_queue(queue)
         names = context.store.definition(name)
         title_of = _titles(context.store, name)
-        ids, where = _resolved(context.store, name, filters.to_filter(names), title_of)
-        if ids is not None:
-            found = context.store.find(name, ids).values()
-            jobs = [job for job in found if not where.states or job.state in where.states]
-            page = Page(sorted(jobs, key=lambda job: job.id, reverse=True)[:limit], None)
+        found = _resolved(context.store, name, filters.to_filter(names), title_of)
+        if found.ids is not None:
+            jobs = found.chosen(context.store.find(name, found.ids).values())
+            page = Page(jobs[:limit], None)
         else:
-            page = context.store.jobs(name, where, limit=limit, cursor=cursor)
+            page = context.store.jobs(name, found.where, limit=limit, cursor=cursor)
     if as_json:
         jobs_shown = [
             {**records.job_record(job, names), "title": title_of(job) or None} for job in page.jobs
@@ -157,8 +156,11 @@ def show_job(
     print_relatives("depends on", parents)
     print_relatives("needed by", children)
     print_history(events, names)
-    print_traceback(events)
-    print_notes(notes)
+    recorded = [(event.seq, text) for event in events if (text := recorded_traceback(event.note))]
+    for seq, text in recorded[-1:]:
+        say(f"\ntraceback of {seq}\n{visible_lines(text)}")
+    columns, fields = ("at", "kind", "by", "details"), ("at", "kind", "actor", "details")
+    print_table(columns, [records.cells(note, *fields) for note in notes], title="notes")
 
 
 def print_job(job: Job, names: Definition | None, phase: str, progress: Progress | None) -> None:
@@ -203,9 +205,6 @@ def _progress(said: Progress | None) -> str:
 
 
 def print_relatives(title: str, jobs: list[Job]) -> None:
-    if not jobs:
-        return
-    say()
     columns = ("id", "queue", "state", "moved", "error", "result")
     names = ("id", "queue", "state", "moved_at", "error_code")
     shown = jobs[:MAX_RELATIVES]
@@ -217,7 +216,6 @@ def print_relatives(title: str, jobs: list[Job]) -> None:
 
 def print_history(events: list[Event], names: Definition | None) -> None:
     """Print the events of a job; those that repeat one as one line."""
-    say()
     print_table(
         ("seq", "at", "move", "from", "to", "by", "attempt", "what"),
         [
@@ -248,22 +246,6 @@ def _what(folded: FoldedEvents, names: Definition | None) -> str:
         f"priority {event.priority}" if event.mask & COLUMN_BITS["priority"] else "",
     )
     return "; ".join(part for part in parts if part)
-
-
-def print_traceback(events: list[Event]) -> None:
-    """Print the last traceback of a handler, if there is one."""
-    recorded = [(event.seq, text) for event in events if (text := recorded_traceback(event.note))]
-    if recorded:
-        seq, text = recorded[-1]
-        say(f"\ntraceback of {seq}\n{visible_lines(text)}")
-
-
-def print_notes(notes: list[Note]) -> None:
-    if not notes:
-        return
-    say()
-    rows = [records.cells(note, "at", "kind", "actor", "details") for note in notes]
-    print_table(("at", "kind", "by", "details"), rows, title="notes")
 
 
 @app.command("act")

@@ -248,10 +248,9 @@ def check_upgrade(
     if queue is not None and against is not None:
         raise UsageError("choose one of --queue and --against")
     lifecycle = find_lifecycle(name)
-    if against is not None:
-        proof = _upgrade_from_file(lifecycle, against, must_exist=not update)
-    else:
-        proof = _upgrade_from_store(lifecycle, queue or lifecycle.name)
+    if against is not None and not (update or against.exists()):
+        raise UsageError(f"there is no file {against}: --update creates it")
+    proof = _prove_upgrade(lifecycle, queue or lifecycle.name, against)
     if as_json:
         say_json(None if proof is None else _proof_record(proof))
     elif proof is None:
@@ -260,8 +259,7 @@ def check_upgrade(
         say(f"{lifecycle.name}: the stored jobs fit these rules")
         _print_bounds(lifecycle)
     else:
-        say(f"{lifecycle.name}: the stored jobs do not fit these rules:")
-        say(str(proof))
+        say(f"{lifecycle.name}: the stored jobs do not fit these rules:\n{proof}")
     if proof is not None and not proof:
         raise typer.Exit(FAILED)
     if update and against is not None:
@@ -269,15 +267,12 @@ def check_upgrade(
         against.write_text(lifecycle_json(lifecycle) + "\n", "utf-8")
 
 
-def _upgrade_from_file(lifecycle: Lifecycle, file: Path, *, must_exist: bool) -> Proof | None:
-    if not file.exists():
-        if must_exist:
-            raise UsageError(f"there is no file {file}: --update creates it")
+def _prove_upgrade(lifecycle: Lifecycle, queue: str, file: Path | None) -> Proof | None:
+    """Prove that jobs under the stored rules fit these; None if no rules are stored."""
+    if file is not None and not file.exists():
         return None
-    return prove_upgrade(lifecycle_from_json(file.read_text("utf-8")), lifecycle)
-
-
-def _upgrade_from_store(lifecycle: Lifecycle, queue: str) -> Proof | None:
+    if file is not None:
+        return prove_upgrade(lifecycle_from_json(file.read_text("utf-8")), lifecycle)
     with open_context() as context:
         store = context.store.store_for(queue)
         versions = store.rules(queue)

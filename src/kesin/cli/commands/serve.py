@@ -9,7 +9,7 @@ from typing import Annotated
 from kesin.cli.support.arguments import flag, option
 from kesin.cli.support.context import open_context
 from kesin.cli.support.errors import CommandError
-from kesin.cli.support.supervisor import WorkerProcesses, WorkerSupervisor, worker_command
+from kesin.cli.support.supervisor import WorkerSupervisor, worker_command
 from kesin.engine.access.accounts import Accounts
 from kesin.engine.workload import Workload
 from kesin.foundation.files import write_atomically
@@ -46,22 +46,18 @@ def serve(
     released. A second signal stops the service immediately. On PostgreSQL, run `kesin migrate`
     first. All settings are KESIN_ variables; `kesin doctor --all` lists them.
     """
-    try:
-        _import_fastapi()
-        from kesin.web.app import create_app
-        from kesin.web.server import bind_sockets, run
-        from kesin.web.service import Service
-    except ImportError as problem:
-        raise CommandError(
-            f"the service needs {problem.name}: install it with `pip install 'kesin[web]'`"
-        ) from None
+    _import_fastapi()
+    from kesin.web.app import create_app
+    from kesin.web.server import bind_sockets, run
+    from kesin.web.service import Service
+
     with open_context(create=True, level="info", wait_s=OPEN_WAIT_S) as context:
         settings = context.settings
         address = host or settings.host
         known = workloads()
         supervisor = supervisor_for(settings, known) if workers else None
         if settings.redis_url:  # jobs that were left in the database: an operator must move them
-            from kesin.cli.commands.doctor_service import stranded_jobs  # few services have Redis
+            from kesin.cli.commands.doctor import stranded_jobs  # few services have Redis
 
             for queue, jobs in stranded_jobs(context.store).items():
                 log, remedy = Logger("kesin.cli"), "kesin store copy"
@@ -99,8 +95,7 @@ def supervisor_for(
     grace_s, rq = settings.grace_s, bool(settings.redis_url)
     command = worker_command(queues, grace=grace_s, rq=rq, no_sweep=True)  # the service sweeps
     opens_secrets, count = any(known[each].opens_secrets for each in queues), settings.pdf_processes
-    processes = WorkerProcesses(command, count, grace_s, opens_secrets, stderr, restart_always=True)
-    return WorkerSupervisor(processes)
+    return WorkerSupervisor(command, count, grace_s, opens_secrets, stderr, restart_always=True)
 
 
 def _ensure_admin(accounts: Accounts, settings: Settings, address: str, *, insecure: bool) -> None:

@@ -1,7 +1,6 @@
 """`kesin simulate`: the real engine under a virtual clock and an adversary."""
 
 import hashlib
-from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any
 
@@ -49,7 +48,17 @@ def simulate(
     if as_json:
         say_json({"seed": seed, "hash": whole, "holds": not failed, "runs": [*map(_record, runs)]})
     else:
-        _print(runs)
+        print_table(
+            ("lifecycle", "steps", "jobs", "moves", "killed", "cut off", "held"),
+            [
+                (
+                    *(run.lifecycle, run.steps, run.jobs, run.moves.total(), run.faults["died"]),
+                    run.faults["store unreachable"] + run.faults["no response"],
+                    "yes" if run else "NO",
+                )
+                for run in runs
+            ],
+        )
         say(f"seed {seed}, trace hash {whole}")
     for run in failed:
         assert run.failure is not None  # noqa: S101  # that is what makes it falsy
@@ -68,21 +77,3 @@ def _record(run: SimulationResult) -> dict[str, Any]:
         "hash": run.hash,
         "failure": run.failure and record_of(run.failure, "rule", "why", "at_step", "trace"),
     }
-
-
-def _print(runs: Sequence[SimulationResult]) -> None:
-    print_table(
-        ("lifecycle", "steps", "jobs", "moves", "killed", "cut off", "held"),
-        [
-            (
-                run.lifecycle,
-                run.steps,
-                run.jobs,
-                run.moves.total(),
-                run.faults["died"],
-                run.faults["store unreachable"] + run.faults["no response"],
-                "yes" if run else "NO",
-            )
-            for run in runs
-        ],
-    )

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -143,12 +144,9 @@ def import_sites(
                 raise Problem("the sites have since changed and nothing was stored: try again")
             if keys:
                 new = [line["site"] for line in lines if line["result"] == "new"]
-                made = "".join(f"{site},{_make_key(accounts, site)}\n" for site in new)
+                make = partial(accounts.create_key, local_operator(), scopes=["oci:script"])
+                made = "".join(f"{s},{make(f'script of {s}', site=s)[0]}\n" for s in new)
                 write_atomically(keys, f"site,key\n{made}".encode(), mode=0o600)
-
-
-def _make_key(accounts: Accounts, site: str) -> str:
-    return accounts.create_key(local_operator(), f"script of {site}", ["oci:script"], site=site)[0]
 
 
 def _read_rows(file: Path) -> list[tuple[int, Cells]]:

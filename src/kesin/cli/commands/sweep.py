@@ -63,8 +63,12 @@ def sweep(
                         _add_workload_calls(context, sweeper, quiet=True)
                     _print_swept(sweeper.sweep(stages), as_json=as_json, line=True)
                     pause_s = every
-                except Exception as problem:  # noqa: BLE001  # the next pass retries
-                    pause_s = _warn_of_failure(problem, max(pause_s, every))
+                except Exception as problem:  # the next pass retries
+                    if (report := explain(problem)) is None:
+                        raise
+                    pause_s = max(pause_s, every)
+                    pause_s = min(pause_s * 2, max(LONGEST_PAUSE_S, pause_s))
+                    warn(f"the sweep failed and is retried in {pause_s:g} s: {report[0]}")
                 passes += 1
                 if passes == count:
                     break
@@ -117,15 +121,5 @@ def _print_swept(swept: SweepResult, *, as_json: bool, line: bool) -> None:
         for row in moved:
             say(f"{row['queue']}: {row['move']} {row['jobs']}")
     else:
-        rows = [(row["queue"], row["move"], row["jobs"]) for row in moved]
+        rows = [list(row.values()) for row in moved]
         print_table(("queue", "move", "jobs"), rows, empty="nothing was due")
-
-
-def _warn_of_failure(problem: Exception, pause_s: float) -> float:
-    """Warn of a failed sweep; the longer pause before the next pass."""
-    report = explain(problem)
-    if report is None:
-        raise problem
-    pause_s = min(pause_s * 2, max(LONGEST_PAUSE_S, pause_s))
-    warn(f"the sweep failed and is retried in {pause_s:g} s: {report[0]}")
-    return pause_s

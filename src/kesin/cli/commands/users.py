@@ -8,10 +8,10 @@ import typer
 from kesin.cli.support.arguments import AsJson, Several, argument, flag, option
 from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import UsageError, check_choice
-from kesin.cli.support.records import record_of
+from kesin.cli.support.records import print_records, record_of
 from kesin.foundation.passwords import MAX_PASSWORD_LENGTH
 from kesin.foundation.permissions import ROLES
-from kesin.foundation.terminal import answer, format_time, print_table, say_json, warn
+from kesin.foundation.terminal import answer, warn
 from kesin.store.directory import User
 
 app = typer.Typer(no_args_is_help=True)
@@ -67,23 +67,14 @@ def list_users(as_json: AsJson = False) -> None:
     """List the users."""
     with open_context(create=True) as context:
         people = context.accounts.users(local_operator())
-    if as_json:
-        say_json([person_record(person) for person in people])
-        return
-    print_table(
-        ("name", "role", "sites", "queues", "sign-in", "changed"),
-        [
-            [
-                *(person.name, person.role),
-                "all" if person.all_sites or person.role == "admin" else ", ".join(person.sites),
-                ", ".join(person.queues),
-                "allowed" if person.disabled_at is None else "disabled",
-                format_time(person.changed_at),
-            ]
-            for person in people
-        ],
-        empty="there is no user yet: `kesin user add` creates one",
-    )
+    records = [person_record(person) for person in people]
+    for record in () if as_json else records:
+        if record["all_sites"] or record["role"] == "admin":
+            record["sites"] = "all"
+        record["sign-in"] = "disabled" if record["disabled"] else "allowed"
+    columns = ("name", "role", "sites", "queues", "sign-in", "changed_at")
+    none = "there is no user yet: `kesin user add` creates one"
+    print_records(records, columns, {"changed_at": "changed"}, as_json=as_json, empty=none)
 
 
 @app.command("set")

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from kesin.cli.support.arguments import flag, option
-from kesin.cli.support.errors import FAILED, CommandError
+from kesin.cli.support.errors import FAILED
 
 
 def demo(
@@ -29,12 +29,7 @@ def demo(
     All data stays on this machine, in a temporary folder that is deleted at the end unless you
     pass --keep.
     """
-    try:
-        from kesin.cli.demo.scenario import run_demo
-    except ImportError as problem:
-        raise CommandError(
-            f"the demonstration needs {problem.name}: install it with `pip install 'kesin[all]'`"
-        ) from None
+    from kesin.cli.demo.scenario import run_demo
 
     attended = sys.stdin.isatty() and sys.stdout.isatty()
     good, stuck = run_demo(seconds, port, attended=attended, keep=keep)

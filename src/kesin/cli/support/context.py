@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +55,6 @@ class CommandContext:
         return [self.readable_queue(name) for name in names or self.store.queues()]
 
     def open_queue(self, name: str, lifecycle: str | None = None) -> Queue:
-        """The queue, open for moves."""
         return Queue(name, self.lifecycle_of(name, lifecycle), self.store)
 
     def workload_context(self, workload: Workload) -> WorkloadContext:
@@ -108,9 +106,6 @@ def open_context(
         yield CommandContext(settings, store)
 
 
-# Lifecycles and functions by name
-
-
 def load_object(name: str) -> Any:
     """Load what ``module:attribute`` names; the current folder is searched first."""
     if not _OBJECT.fullmatch(name):
@@ -142,13 +137,10 @@ def load_object(name: str) -> Any:
 def stored_lifecycle(store: Store, queue: str) -> Lifecycle | None:
     """The newest rules that a queue was opened with; None where a store has only their names."""
     versions = store.store_for(queue).rules(queue)
-    return _read_rules(versions[-1].definition) if versions and versions[-1].version else None
-
-
-@lru_cache(maxsize=64)
-def _read_rules(definition: str) -> Lifecycle | None:
+    if not versions or not versions[-1].version:
+        return None
     try:
-        return lifecycle_from_json(definition)
+        return lifecycle_from_json(versions[-1].definition)
     except (TypeError, ValueError, KeyError):  # written by a newer version
         return None
 

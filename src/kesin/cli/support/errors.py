@@ -23,7 +23,10 @@ def explain(problem: BaseException) -> ErrorReport | None:
     if isinstance(problem, UsageError | CommandError):
         return str(problem), BAD_USAGE if isinstance(problem, UsageError) else FAILED
     if hasattr(problem, "format_message") and hasattr(problem, "exit_code"):
-        return _explain_parsing(problem)
+        # Typer's: with every version of click that it brings they have these attributes.
+        context = getattr(problem, "ctx", None)
+        hint = f" (try '{context.command_path} --help')" if context is not None else ""
+        return f"{str(problem.format_message()).strip()}{hint}", int(problem.exit_code)
     if isinstance(problem, ModuleNotFoundError):
         from kesin.foundation.extras import install_command, missing_extra
 
@@ -33,15 +36,6 @@ def explain(problem: BaseException) -> ErrorReport | None:
         how = f"install it with `{install_command(need[1])}`"
         return f"this command needs {need[0]}: {how}", FAILED
     return _explain_kesin(problem) or _explain_system(problem)
-
-
-def _explain_parsing(problem: BaseException) -> ErrorReport:
-    """Errors of Typer: with every version of click that it brings they have these attributes."""
-    sentence = str(problem.format_message()).strip()  # type: ignore[attr-defined]
-    context = getattr(problem, "ctx", None)
-    if context is not None:
-        sentence = f"{sentence} (try '{context.command_path} --help')"
-    return sentence, int(problem.exit_code)  # type: ignore[attr-defined]
 
 
 def _explain_kesin(problem: BaseException) -> ErrorReport | None:

@@ -2,7 +2,7 @@
 
 import sqlite3
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, cast
@@ -12,7 +12,6 @@ from kesin.foundation.settings import Settings
 from kesin.lifecycle.declare import Lifecycle
 from kesin.store.contract import Store
 from kesin.store.errors import StoreError
-from kesin.store.open import NO_PSYCOPG
 from kesin.store.postgres.reachability import CONNECT_TIMEOUT_S
 from kesin.store.sql.migrate import migrations, pending_migrations
 from kesin.store.sql.statements import Statements
@@ -42,27 +41,26 @@ def open_for_reading(store: Store, queue: str) -> None:
 
 
 def outstanding_migrations(settings: Settings) -> list[str]:
-    file = settings.database_file
+    """The migrations that a database lacks, which is only read."""
+    file, applied = settings.database_file, dict[int, str]()
     if file is None:
-        dialect, applied = "postgres", _applied_on_server(settings.database)
-    else:
-        dialect, applied = "sqlite", {}
-        if file.exists():
-            applied = _applied_in_file(file.resolve())
-    todo = pending_migrations(migrations(dialect), applied)
+        import psycopg
+        from psycopg.errors import InvalidSchemaName, UndefinedTable
+
+        sql = "SELECT version, checksum FROM kesin.schema_migration"
+        connecting = psycopg.connect(settings.database, connect_timeout=CONNECT_TIMEOUT_S)
+        with suppress(InvalidSchemaName, UndefinedTable), connecting as connection:
+            applied = dict(connection.execute(sql).fetchall())
+    elif file.exists():
+        try:
+            with closing(_read_only(file.resolve())) as reader:
+                applied = dict(reader.execute("SELECT version, checksum FROM schema_migration"))
+        except sqlite3.Error as problem:
+            if "no such table" not in str(problem):
+                unread = StoreError(f"cannot read the database: {problem}")
+                raise as_disk_error(problem, str(file)) or unread from problem
+    todo = pending_migrations(migrations("postgres" if file is None else "sqlite"), applied)
     return list(map(str, todo))
-
-
-def _applied_in_file(file: Path) -> dict[int, str]:
-    try:
-        with closing(_read_only(file)) as connection:
-            rows = connection.execute("SELECT version, checksum FROM schema_migration").fetchall()
-    except sqlite3.Error as problem:
-        if "no such table" in str(problem):
-            return {}
-        unread = StoreError(f"cannot read the database: {problem}")
-        raise as_disk_error(problem, str(file)) or unread from problem
-    return dict(rows)
 
 
 def find_damage(file: Path, max_s: float) -> str | None:
@@ -81,21 +79,6 @@ def find_damage(file: Path, max_s: float) -> str | None:
 
 def _read_only(file: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"file:{quote(str(file))}?mode=ro", uri=True)
-
-
-def _applied_on_server(url: str) -> dict[int, str]:
-    try:
-        import psycopg
-        from psycopg import errors
-    except ImportError:
-        raise StoreError(NO_PSYCOPG) from None
-    try:
-        with psycopg.connect(url, connect_timeout=CONNECT_TIMEOUT_S) as connection:
-            sql = "SELECT version, checksum FROM kesin.schema_migration"
-            rows = connection.execute(sql).fetchall()
-    except (errors.UndefinedTable, errors.InvalidSchemaName):
-        return {}
-    return dict(rows)
 
 
 def database_time_us(store: Store) -> int | None:

@@ -165,11 +165,11 @@ class WorkerProcesses:
                 self._close(slot)
 
 
-class WorkerSupervisor:
-    """Supervises worker processes from a thread."""
+class WorkerSupervisor(WorkerProcesses):
+    """Worker processes that are kept running from a thread."""
 
-    def __init__(self, processes: WorkerProcesses) -> None:
-        self._processes = processes
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._stop = Stop()
         self._thread = threading.Thread(target=self._run, name="kesin-supervisor", daemon=True)
 
@@ -185,19 +185,14 @@ class WorkerSupervisor:
         """Wait for them up to this long, then kill them."""
         if self._thread.ident is None:
             return
-        self._processes.grace_s = min(self._processes.grace_s, grace_s)
+        self.grace_s = min(self.grace_s, grace_s)
         self._thread.join(grace_s + 2 * KILL_AFTER_S)
 
     @property
     def alive(self) -> bool:
         """Whether the thread and all processes run."""
-        return self._thread.is_alive() and len(self.pids) == self._processes.count
-
-    @property
-    def pids(self) -> list[int]:
-        return self._processes.pids
+        return self._thread.is_alive() and len(self.pids) == self.count
 
     def _run(self) -> None:
-        code = self._processes.run(self._stop)
-        if code:
+        if code := self.run(self._stop):
             log.warning("supervisor_gave_up", code=code)

@@ -71,23 +71,18 @@ def _targets(ctx: PageContext, wanted: str) -> Iterator[JumpTarget]:
         path = f"/dashboard/queues/{queue.name}"
         yield JumpTarget(ctx.title_of(queue.name), path, ctx.say("queue"))
     yield from _pages(ctx)
-    yield from _sites(ctx)
-
-
-def _pages(ctx: PageContext) -> Iterator[JumpTarget]:
-    yield JumpTarget(ctx.say("Overview"), "/dashboard", ctx.say("page"))
-    for entry in (*page_entries(ctx), *below(ctx)):
-        yield JumpTarget(entry.title, entry.path, ctx.say("page"))
-
-
-def _sites(ctx: PageContext) -> Iterator[JumpTarget]:
-    """The sites that have a page, by name and by id."""
     for name, pages in ctx.frame.pages.items():
         if pages.site_path is None:
             continue
         for site in ctx.sites(name):
             title = site.name if site.name == site.id else f"{site.name} · {site.id}"
             yield JumpTarget(title, pages.site_path(site.id, ""), ctx.say("site"))
+
+
+def _pages(ctx: PageContext) -> Iterator[JumpTarget]:
+    yield JumpTarget(ctx.say("Overview"), "/dashboard", ctx.say("page"))
+    for entry in (*page_entries(ctx), *below(ctx)):
+        yield JumpTarget(entry.title, entry.path, ctx.say("page"))
 
 
 def _jobs(ctx: PageContext, queue: Queue, text: str) -> list[Job]:

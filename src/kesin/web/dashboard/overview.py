@@ -65,7 +65,11 @@ def overview(ctx: Context) -> HTMLResponse:
     cards = [_card(ctx, queue) for queue in queues]
     cards.sort(key=lambda card: not card.own)
     template = "part_cards.html" if ctx.in_part else "overview.html"
-    troubles = _process_troubles(ctx) if cards else []
+    troubles, checks = [], ctx.service.checks() if cards else {}
+    if "workers" in checks and not checks["workers"].ok:
+        troubles.append(ctx.say("Workers in this process are not responding."))
+    if "sweeper" in checks and not checks["sweeper"].ok:
+        troubles.append(ctx.say("The sweeper in this process has missed its most recent sweeps."))
     return ctx.page(template, cards=cards, process_troubles=troubles, now=ctx.accounts.now())
 
 
@@ -137,15 +141,6 @@ def _card(ctx: PageContext, queue: Queue) -> QueueCard:
     except StoreUnreachable:
         card.troubles = [ctx.say("Its store is not responding.")]
     return card
-
-
-def _process_troubles(ctx: PageContext) -> list[str]:
-    troubles, checks = [], ctx.service.checks()
-    if "workers" in checks and not checks["workers"].ok:
-        troubles.append(ctx.say("Workers in this process are not responding."))
-    if "sweeper" in checks and not checks["sweeper"].ok:
-        troubles.append(ctx.say("The sweeper in this process has missed its most recent sweeps."))
-    return troubles
 
 
 def _fill(ctx: PageContext, queue: Queue, card: QueueCard) -> None:

@@ -45,7 +45,9 @@ async def events(
         while not watch.over:
             now = service.clock.monotonic()
             quiet_in, check_in = sent + KEEPALIVE_S - now, checked + SESSION_CHECK_S - now
-            woken = await _wait_for_change(watch, min(quiet_in, check_in))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(watch.changed.wait(), max(min(quiet_in, check_in), 0.01))
+            woken = watch.changed.is_set()
             now = service.clock.monotonic()
             # Timed by what this client was sent: the pauses must not reveal other sites' moves.
             quiet = now - sent >= KEEPALIVE_S or not (woken or check_in < quiet_in)
@@ -76,13 +78,6 @@ async def events(
             yield f"id: {number}\nevent: stats\ndata: {json.dumps(data)}\n\n"
     finally:
         service.live.leave(watch)
-
-
-async def _wait_for_change(watch: Watch, within_s: float) -> bool:
-    """Wait for a change; False on timeout."""
-    with suppress(TimeoutError):
-        return await asyncio.wait_for(watch.changed.wait(), max(within_s, 0.01))
-    return False
 
 
 class _EnqueueRoute(DirectRoute):

@@ -62,8 +62,6 @@ UNMET = {
     " belongs to the task that opened it; finish it first, or make this call there": "for programs",
     "another task of this thread is inside a transaction of this store, which has one at a time:"
     " await nothing inside the block, or make this call in asyncio.to_thread": "likewise",
-    "this address has too many open connections": "refused before there is a request",
-    "the request did not arrive within %(n)s s": "likewise",
     "only an API key gets such a token": "a token is for programs",
     "unknown query parameter %(field)s; use one of: %(known)s": "pages take any parameter",
     "the cron secret is not set or does not match": "cron is no page",

@@ -9,7 +9,7 @@ from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.records import Pause
-from kesin.web.dashboard.jobs.outlook import Outlook, outlook
+from kesin.web.dashboard.jobs.page import Outlook, outlook
 from tests.web.conftest import World
 from tests.workloads.optiplan.orders_ready import held_order
 

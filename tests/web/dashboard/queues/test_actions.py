@@ -26,6 +26,7 @@ from kesin.web.dashboard.queues.bulk import (
     QueuedRun,
 )
 from kesin.web.service import Service
+from tests.web.client import end_bulk_runs
 from tests.web.conftest import ROOT
 from tests.web.dashboard.conftest import TaskQueue
 
@@ -242,7 +243,7 @@ def test_many_rows_move_in_the_background(how, many):
     assert "in the background" in sheet
     answer = send(tasks, "act", call="requeue", all="1", reason="mended", **how)
     assert answer.status_code == 200
-    runs(tasks).join(10)
+    end_bulk_runs(runs(tasks))
     [run] = runs(tasks).of(AYSE, many.name)
     assert (run.state, run.moved) == ("done", 5)
     assert run.link == ([] if "state" in how else [ready])
@@ -269,14 +270,14 @@ def test_the_refusals_of_a_background_run_are_exact(many):
     assert "already running 1" in text
     assert "Retry 6 jobs" in text
     send(many, "act", call="requeue", all="1")
-    runs(many).join(10)
+    end_bulk_runs(runs(many))
     [run] = runs(many).of(AYSE, many.name)
     assert (run.moved, sum(run.refused.values())) == (6, 2)
 
 
 def test_runs_are_shown_only_to_the_user_who_started_them(many):
     send(many, "act", call="requeue", all="1", state="failed")
-    runs(many).join(10)
+    end_bulk_runs(runs(many))
     many.known("bora", "operator", all_sites=True)
     assert words(many.client.get(f"{many.page}/runs", headers=many.cookie("bora"))) == ""
 
@@ -284,7 +285,7 @@ def test_runs_are_shown_only_to_the_user_who_started_them(many):
 def run_to_end(tasks: TaskQueue, who: Actor = AYSE) -> BulkRun:
     bulk_runs = BulkRuns(tasks.service)
     bulk_runs.start(who, tasks.name, "requeue", Filter(), 5)
-    bulk_runs.join(10)
+    end_bulk_runs(bulk_runs)
     [run] = bulk_runs.of(who, tasks.name)
     return run
 

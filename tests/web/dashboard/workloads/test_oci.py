@@ -12,6 +12,7 @@ from kesin.workloads.oci import operations, script
 from kesin.workloads.oci.google.channel import ConnectionTrouble
 from kesin.workloads.oci.google.circuit_breaker import close_breaker, record_upload
 from kesin.workloads.oci.site import SiteSettings
+from tests.web.client import end_bulk_runs
 from tests.web.dashboard.workloads.control_page import PAGE
 from tests.workloads.optiplan.orders_ready import held_order
 
@@ -169,7 +170,7 @@ def test_many_rows_move_in_the_background_with_all_that_was_said(control, monkey
     assert "in the background" in control.post("/preview", data=data).text
     begun = control.post("/actions", data={**data, "reason": "closed"})
     assert 'id="runs" hx-swap-oob="true"' in begun.text
-    control.world.app.state.bulk_runs.join(10)
+    end_bulk_runs(control.world.app.state.bulk_runs)
     rows = [control.world.found(one) for one in ids]
     assert {(one.error_code, one.error_category, one.error_message) for one in rows} == {
         ("SHOP_CLOSED", "TRANSIENT", "closed")

@@ -1,4 +1,4 @@
-"""The pages of accounts: users with their access, API keys, and what all of them did."""
+"""The pages of accounts: users with their access, API keys, sites, and what all of them did."""
 
 import json
 from typing import Annotated, Any, Final
@@ -7,7 +7,9 @@ from urllib.parse import urlencode
 from fastapi import Query
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
+from kesin.engine.access import site_changes
 from kesin.engine.access.masking import Masking
+from kesin.engine.access.sites import CHANNELS, site_uuid
 from kesin.foundation.ids import is_id
 from kesin.foundation.passwords import one_time_password
 from kesin.foundation.permissions import ROLES, SCOPE_PURPOSES, SCOPES
@@ -22,6 +24,7 @@ from kesin.web.dashboard.queues.listing import text_of
 router = page_router()
 PATH: Final = "/dashboard/admin/people"
 KEYS_PATH: Final = "/dashboard/admin/keys"
+SITES_PATH: Final = "/dashboard/admin/sites"
 AUDIT_PATH: Final = "/dashboard/audit"
 AUDIT_PAGE: Final = 50
 AUDIT_FIELDS: Final = ("actor", "action", "queue", "site", "target")
@@ -32,6 +35,11 @@ ROLE_WORDS: Final = {
     "viewer": "reads the jobs of the user's sites and queues",
     "operator": "also moves, pauses and resumes jobs",
     "admin": "has every permission, everywhere",
+}
+CHANNEL_WORDS: Final = {
+    "script": "a Google Ads script fetches them",
+    "api": "sent through the Google Ads API",
+    "data_manager": "sent through the Data Manager API",
 }
 
 
@@ -199,17 +207,84 @@ def _key_page(ctx: PageContext, key_id: str, *, problem: Problem | None = None) 
 
 
 def _key_list(ctx: PageContext, **outcome: Any) -> HTMLResponse:
-    accounts = ctx.accounts
-    keys = accounts.keys(ctx.actor)
+    keys = ctx.accounts.keys(ctx.actor)
     return ctx.page(
         "admin_keys.html",
         tab="keys",
         keys=sorted(keys, key=lambda key: (key.revoked_at is not None, -key.created_at)),
         scopes=[(scope, ctx.say(SCOPE_PURPOSES[scope])) for scope in SCOPES],
-        sites=[site.id for site in accounts.sites(ctx.actor)],
-        now=accounts.now(),
+        sites=[site.id for site in ctx.accounts.sites(ctx.actor)],
+        now=ctx.accounts.now(),
         **{"kept": None, **outcome},
     )
+
+
+# Sites: the tenants of conversions
+
+
+@router.get(SITES_PATH, response_class=HTMLResponse)
+def sites(ctx: Context) -> HTMLResponse:
+    return _site_list(ctx)
+
+
+@router.post(SITES_PATH, response_class=HTMLResponse)
+def add_site(ctx: Context, fields: FormFields) -> Response:
+    site_id = first_value(fields, "id")
+    try:
+        ctx.accounts.add_site(ctx.actor, site_id, **_read_settings(fields))
+    except (Invalid, RequestConflict) as problem:
+        return _site_list(ctx, problem=problem, given=fields)
+    return RedirectResponse(f"{SITES_PATH}/{site_id}?done=true", status_code=303)
+
+
+@router.get(SITES_PATH + "/{site_id}", response_class=HTMLResponse)
+def site_page(ctx: Context, site_id: str, done: str = "") -> HTMLResponse:
+    return _site_page(ctx, site_id, done=bool(done))
+
+
+@router.post(SITES_PATH + "/{site_id}", response_class=HTMLResponse)
+def change_site(ctx: Context, site_id: str, fields: FormFields) -> Response:
+    try:
+        ctx.accounts.set_site(ctx.actor, site_id, **_read_settings(fields))
+    except Invalid as problem:
+        return _site_page(ctx, site_id, problem=problem, given=fields)
+    return RedirectResponse(f"{SITES_PATH}/{site_id}?done=true", status_code=303)
+
+
+@router.get(SITES_PATH + "/{site_id}/removal", response_class=HTMLResponse)
+def removal_dialog(ctx: Context, site_id: str) -> HTMLResponse:
+    found = site_changes.preview_removal(ctx.commands, ctx.actor, site_id)
+    return ctx.page("sheet_remove_site.html", found=found)
+
+
+@router.post(SITES_PATH + "/{site_id}/removal", response_class=HTMLResponse)
+def remove_site(ctx: Context, site_id: str, fields: FormFields) -> Response:
+    try:
+        site_changes.remove_site(ctx.commands, ctx.actor, site_id, first_value(fields, "confirm"))
+    except (Invalid, RequestConflict) as problem:
+        return _site_page(ctx, site_id, problem=problem)
+    return RedirectResponse(SITES_PATH, status_code=303)
+
+
+def _read_settings(fields: dict[str, list[str]]) -> dict[str, Any]:
+    """The settings that were filled in; the others stay."""
+    names = ("name", "channel", "timezone", "currency")
+    return {name: first_value(fields, name) for name in names if first_value(fields, name)}
+
+
+def _site_list(ctx: PageContext, **outcome: Any) -> HTMLResponse:
+    ctx.accounts.require(ctx.actor, "admin", "site.list")
+    return _sites_page(ctx, "admin_sites.html", sites=ctx.accounts.sites(ctx.actor), **outcome)
+
+
+def _site_page(ctx: PageContext, site_id: str, **outcome: Any) -> HTMLResponse:
+    site = ctx.accounts.site(ctx.actor, site_id)
+    return _sites_page(ctx, "admin_site.html", site=site, uuid=site_uuid(site.id), **outcome)
+
+
+def _sites_page(ctx: PageContext, template: str, **values: Any) -> HTMLResponse:
+    channels = [(name, ctx.say(CHANNEL_WORDS[name])) for name in CHANNELS]
+    return ctx.page(template, tab="sites", channels=channels, **values)
 
 
 # The audit log: who asked for what, and whether it was allowed

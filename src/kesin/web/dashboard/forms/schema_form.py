@@ -61,8 +61,6 @@ class SchemaForm:
     errors: Mapping[str, list[str]] = field(default_factory=dict)  # by pointer
     language: str = "en"
 
-    # Drawing
-
     def draw(self, value: Any) -> FormNode:
         return self._draw_node(self.schema, value, ROOT, "", required=True, depth=0)
 
@@ -78,9 +76,7 @@ class SchemaForm:
             "hint": localized_text(schema, "description", self.language),
             "errors": tuple(self.errors.get(name.removeprefix(ROOT), ())),
         }
-        kind = _field_kind(schema)
-        if depth >= MAX_DEPTH:
-            kind = "json"
+        kind = "json" if depth >= MAX_DEPTH else _field_kind(schema)
         if kind == "group":
             return self._draw_group(schema, value, attributes, depth)
         if kind == "list":
@@ -142,8 +138,6 @@ class SchemaForm:
             titles += [title] if row is None else [f"{titles.pop()} {row + 1}"]
         return " · ".join(filter(None, titles))
 
-    # Reading
-
     def read(self, fields: Mapping[str, str]) -> Any:
         """The submitted value; text that cannot be parsed stays as typed, for the validation."""
         return self._read(self.schema, _build_field_tree(fields), required=True, depth=0)
@@ -180,8 +174,6 @@ class SchemaForm:
             if value is not _ABSENT:
                 values[key] = value
         return values
-
-    # Rows
 
     def with_added(self, value: Any, pointer: str) -> Any:
         """The value with another row, or with a group opened."""
@@ -291,25 +283,19 @@ def parse_number(text: str) -> Any:
 
 
 def _field_kind(schema: Schema) -> Kind:
-    types = _types(schema)
-    max_length = schema.get("maxLength")
-    kind: Kind = "json"
-    if "object" in types and isinstance(schema.get("properties"), Mapping):
-        kind = "group"
-    elif "array" in types and isinstance(schema.get("items"), Mapping):
-        kind = "list"
-    elif "enum" in schema:
-        kind = "enum"
-    elif types == {"boolean"}:
-        kind = "boolean"
-    elif types and types <= {"integer", "number"}:
-        kind = "number"
-    elif "string" in types and schema.get("format") == "date":
-        kind = "date"
-    elif "string" in types:
-        is_long = isinstance(max_length, int) and max_length > MAX_SINGLE_LINE_CHARS
-        kind = "area" if is_long else "text"
-    return kind
+    types, max_length = _types(schema), schema.get("maxLength")
+    is_long = isinstance(max_length, int) and max_length > MAX_SINGLE_LINE_CHARS
+    kinds: tuple[tuple[Kind, bool], ...] = (
+        ("group", "object" in types and isinstance(schema.get("properties"), Mapping)),
+        ("list", "array" in types and isinstance(schema.get("items"), Mapping)),
+        ("enum", "enum" in schema),
+        ("boolean", types == {"boolean"}),
+        ("number", bool(types) and types <= {"integer", "number"}),
+        ("date", "string" in types and schema.get("format") == "date"),
+        ("area", "string" in types and is_long),
+        ("text", "string" in types),
+    )
+    return next((kind for kind, fits in kinds if fits), "json")
 
 
 def _types(schema: Schema) -> set[str]:

@@ -1,7 +1,7 @@
 """The dashboard's languages: English in the templates, Turkish from ``.po`` files, not compiled."""
 
 import gettext
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Final, Literal, get_args
@@ -24,7 +24,7 @@ class Catalogue(gettext.NullTranslations):
         super().__init__()
         self.language: Language = language
         self.problems: frozenset[str] = frozenset()  # messages of the floors below
-        self._translations: dict[str, str | tuple[str, ...]] = {}
+        self._translations: dict[str, str | Sequence[str]] = {}
         if language != DEFAULT:
             for package in (DASHBOARD, *packages):
                 self._read(package)
@@ -39,8 +39,7 @@ class Catalogue(gettext.NullTranslations):
             for message in messages:
                 if message.string and not message.fuzzy:
                     key = message.id if isinstance(message.id, str) else message.id[0]
-                    text = message.string
-                    self._translations[key] = text if isinstance(text, str) else tuple(text)
+                    self._translations[key] = message.string
             if source.name == PROBLEMS:
                 self.problems |= {str(message.id) for message in messages}
 
@@ -50,14 +49,12 @@ class Catalogue(gettext.NullTranslations):
 
     def ngettext(self, msgid1: str, msgid2: str, n: int) -> str:
         texts = self._translations.get(msgid1)
-        if isinstance(texts, tuple) and all(texts):
+        if texts and not isinstance(texts, str) and all(texts):
             return texts[0] if n == 1 else texts[-1]
         return msgid1 if n == 1 else msgid2
 
 
-@cache
-def catalogue_for(language: Language, packages: tuple[str, ...] = ()) -> Catalogue:
-    return Catalogue(language, packages)
+catalogue_for: Final = cache(Catalogue)
 
 
 def translate(catalogue: Catalogue, message: str) -> str | None:

@@ -1,7 +1,6 @@
 """The navigation: queues and the workloads' own pages, the site switch, administration."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import urlencode
@@ -10,7 +9,6 @@ from kesin.engine.queue import Queue
 from kesin.foundation.text import canonical_json
 from kesin.store.directory import MetadataEntry, Site
 from kesin.store.errors import StoreUnreachable
-from kesin.store.records import QueueStats
 from kesin.web.dashboard.frame.page import PageContext, current_site
 from kesin.web.dashboard.state_groups import states_in
 
@@ -18,7 +16,6 @@ MAX_IN_BAR: Final = 4  # entries on a phone, beside the button that opens the re
 MAX_SITES: Final = 200  # in the site switch
 _QUEUES: Final = "/dashboard/queues/"
 _SEEN: Final = "dashboard_seen"  # a stored name
-Marks = Mapping[str, int]  # queue → when its page was last opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +49,19 @@ def navigation(ctx: PageContext, at: str = "") -> list[NavEntry]:
 
 
 def _queue_entries(ctx: PageContext, path: str) -> list[NavEntry]:
-    actor, commands, marks = ctx.actor, ctx.commands, read_marks(ctx)
+    """The queues, each with how many jobs need a person, and whether some are new to this user."""
+    actor, commands = ctx.actor, ctx.commands
+    opened = ctx.accounts.directory.metadata_entry(_SEEN, "", actor.name)
+    marks = (json.loads(opened.value) or {}) if opened else {}  # queue → when it was last opened
     entries = []
     for queue in commands.readable_queues(actor):
         badge, calls, unreachable = 0, False, False
         try:
-            badge, calls = needing_attention(ctx, queue, ctx.totals(queue), marks)
+            stats, visible = ctx.totals(queue), commands.visible_sites(actor, queue.name)
+            failures = ctx.service.failures.of(queue, stats, visible)
+            seen_at, held = marks.get(queue.name, -1), states_in(queue.lifecycle, "person")
+            new = any(group.latest > seen_at or group.state in held for group in failures.needing)
+            badge, calls = failures.needs_you + stats.lease_over, new or stats.lease_over > 0
         except StoreUnreachable:  # the other queues may live elsewhere
             unreachable = True
         title, href = ctx.title_of(queue.name), f"{_QUEUES}{queue.name}"
@@ -130,26 +134,9 @@ def site_switch(ctx: PageContext) -> tuple[str, list[tuple[str, str, bool]]] | N
     return chosen.name if chosen else every, options
 
 
-def read_marks(ctx: PageContext) -> Marks:
-    """The user's marks; one read for all queues."""
-    entry = ctx.accounts.directory.metadata_entry(_SEEN, "", ctx.actor.name)
-    return (json.loads(entry.value) or {}) if entry else {}
-
-
 def mark_seen(ctx: PageContext, queue: Queue, now: int) -> None:
     directory, name = ctx.accounts.directory, ctx.actor.name
     with directory.transaction():
         marks = json.loads(directory.lock_metadata(_SEEN, "", name, now).value) or {}
         value = canonical_json(marks | {queue.name: now})
         directory.put_metadata(MetadataEntry(_SEEN, "", name, value, now))
-
-
-def needing_attention(
-    ctx: PageContext, queue: Queue, stats: QueueStats, marks: Marks
-) -> tuple[int, bool]:
-    """How many jobs need a person or are stuck, and whether some are new to this user."""
-    visible = ctx.commands.visible_sites(ctx.actor, queue.name)
-    failures = ctx.service.failures.of(queue, stats, visible)
-    seen_at, held = marks.get(queue.name, -1), states_in(queue.lifecycle, "person")
-    new = any(group.latest > seen_at or group.state in held for group in failures.needing)
-    return failures.needs_you + stats.lease_over, new or stats.lease_over > 0

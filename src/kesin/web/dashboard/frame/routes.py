@@ -32,8 +32,7 @@ async def set_preferences(request: Request) -> Response:
         ("theme", page.THEME_COOKIE, page.THEMES),
         ("clock", page.CLOCK_COOKIE, page.CLOCKS),
     ):
-        value = fields.get(name)
-        if value is None:
+        if (value := fields.get(name)) is None:
             continue
         if value not in allowed:
             raise Invalid(
@@ -47,8 +46,7 @@ async def set_preferences(request: Request) -> Response:
 
 @router.get("/dashboard/nav", response_class=HTMLResponse)
 def nav(ctx: Context, at: Annotated[str, Query(max_length=2_000)] = "") -> HTMLResponse:
-    entries, entries_below = navigation(ctx, at), below(ctx, at)
-    return ctx.page("part_nav.html", nav_at=at, nav=entries, nav_below=entries_below)
+    return ctx.page("part_nav.html", nav_at=at, nav=navigation(ctx, at), nav_below=below(ctx, at))
 
 
 @fallback_router.get("/dashboard/{rest:path}")

@@ -1,8 +1,8 @@
 """The page of a job: its timeline, what happens next, actions, payload and result."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from fastapi.responses import HTMLResponse
 from markupsafe import Markup
@@ -15,20 +15,21 @@ from kesin.engine.queue import Queue
 from kesin.foundation.ids import is_id
 from kesin.foundation.logs import Logger
 from kesin.foundation.problems import NotFound, Problem
+from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.drawing.svg import svg
 from kesin.lifecycle.errors import Category
-from kesin.lifecycle.failures import decided_codes
+from kesin.lifecycle.failures import allowed_from, decided_codes
 from kesin.lifecycle.model import Job, MoveContext, failing_guard
-from kesin.lifecycle.vocabulary import BUILT_IN_STAMPS, READY, STAY
+from kesin.lifecycle.vocabulary import BUILT_IN_STAMPS, GONE, OWNED, READY, STAY
 from kesin.store.counters import states_without_slot
+from kesin.store.records import Pause
 from kesin.web.dashboard.frame.formatting import pretty
 from kesin.web.dashboard.frame.page import Context, JobAction, PageContext, Panel, page_router
-from kesin.web.dashboard.jobs.outlook import outlook
 from kesin.web.dashboard.jobs.timeline import MAX_LINES, corrections, current_error, timeline
 from kesin.web.dashboard.queues.actions import DESTRUCTIVE, label_of
 from kesin.web.dashboard.queues.fix import fix_path, offers_fix
-from kesin.web.dashboard.state_groups import StateGroup, state_group
+from kesin.web.dashboard.state_groups import state_group
 from kesin.web.middleware import FRAMING_CSP
 from kesin.web.serialize import json_depth_limited
 
@@ -39,6 +40,7 @@ ID_LENGTH: Final = 36
 MAX_KEY_IN_TITLE: Final = 40  # characters; a longer key is no title
 MAX_GIST: Final = 80  # characters of another job's result
 MAX_WAITED_NAMED: Final = 3  # jobs that a sentence names
+Kind = Literal["claim", "slots", "answer", "parents", "clock", "gone", "person", "paused", "over"]
 NEEDS_HELP: Final = frozenset({"failed", "person", "retrying"})
 
 
@@ -89,7 +91,11 @@ def _find_job(ctx: PageContext, job_id: str, *, reveal: bool = False) -> tuple[J
 def _changing_values(ctx: PageContext, history: JobDetails, queue: Queue) -> dict[str, Any]:
     job, now, lifecycle = history.job, queue.now(), queue.lifecycle
     pauses = ctx.commands.pauses(ctx.actor, job.queue)
-    future = outlook(lifecycle, job, now, pauses, _full_states(ctx, queue, job))
+    full: frozenset[str] = frozenset()  # states without a slot, as far as the user may know
+    limited = any(lifecycle.capacity_of(move) for move in lifecycle.claims)
+    if limited and job.phase == READY:
+        full = states_without_slot(lifecycle, ctx.stats(queue), job.tenant)
+    future = outlook(lifecycle, job, now, pauses, full)
     companions = companions_of(ctx.commands, ctx.actor, history)
     before = [_shown_relative(ctx, parent) for parent in companions.parents.jobs]
     after = [_shown_relative(ctx, child) for child in companions.children.jobs]
@@ -138,38 +144,20 @@ def _is_stopped(lifecycle: Lifecycle, job: Job) -> bool:
     return state_group(lifecycle, job.state) in {"failed", "person"}
 
 
-class ShownRelative(NamedTuple):
-    """A job before or after the one whose page it is."""
-
-    job: Job
-    name: str
-    title: str  # of its queue
-    family: StateGroup
-    gist: str  # of its result, or its error code
-
-
-def _shown_relative(ctx: PageContext, job: Job) -> ShownRelative:
-    lifecycle = ctx.service.queues[job.queue].lifecycle
+def _shown_relative(ctx: PageContext, job: Job) -> dict[str, Any]:
+    """A job before or after the one whose page it is, with the gist of its result or error."""
     name = ctx.job_name(job) or plain_key(job) or f"…{job.id[-12:]}"
-    return ShownRelative(
-        job,
-        _shortened(name, MAX_KEY_IN_TITLE),
-        ctx.title_of(job.queue),
-        state_group(lifecycle, job.state),
-        _shortened(job.error_code or job.result_json or "", MAX_GIST),
-    )
+    return {
+        "job": job,
+        "name": _shortened(name, MAX_KEY_IN_TITLE),
+        "title": ctx.title_of(job.queue),
+        "family": state_group(ctx.service.queues[job.queue].lifecycle, job.state),
+        "gist": _shortened(job.error_code or job.result_json or "", MAX_GIST),
+    }
 
 
 def _shortened(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
-def _full_states(ctx: PageContext, queue: Queue, job: Job) -> frozenset[str]:
-    """The states without a slot for a job in line, as far as the user may know."""
-    limited = [move.to for move in queue.lifecycle.claims if queue.lifecycle.capacity_of(move)]
-    if job.phase != READY or not limited:
-        return frozenset()
-    return states_without_slot(queue.lifecycle, ctx.stats(queue), job.tenant)
 
 
 def _stable_values(
@@ -236,9 +224,10 @@ def lifecycle_actions(ctx: PageContext, history: JobDetails) -> list[JobAction]:
     """The operator's moves that the job can make now, each with the dialog of its queue."""
     job, queue = history.job, ctx.service.queues[history.job.queue]
     possible = [
-        (action, _is_destructive(queue.lifecycle, moves, action))
+        (action, action in DESTRUCTIVE or groups <= {"failed", "expired"})
         for action in history.actions
         if (moves := possible_moves(queue.lifecycle, job, action, queue.now()))
+        for groups in [{"" if m.to == STAY else state_group(queue.lifecycle, m.to) for m in moves}]
     ]
     sets_priority = queue.lifecycle.sets_priority
     helpful = [action for action, ends in possible if not (ends or sets_priority(action))]
@@ -275,6 +264,83 @@ def possible_moves(lifecycle: Lifecycle, job: Job, action: str, now: int) -> lis
     ]
 
 
-def _is_destructive(lifecycle: Lifecycle, moves: Sequence[Move], action: str) -> bool:
-    groups = {"" if move.to == STAY else state_group(lifecycle, move.to) for move in moves}
-    return action in DESTRUCTIVE or groups <= {"failed", "expired"}
+# What will happen next, and when: as soon as the guards of an automatic move hold
+
+
+class Upcoming(NamedTuple):
+    """Something that will happen. ``at`` is None where the time cannot be known."""
+
+    kind: Kind
+    at: int | None = None
+    move: str = ""
+    to: str = ""
+    pause: Pause | None = None
+    slots: int = 0  # of the state in which all are taken
+
+
+class Outlook(NamedTuple):
+    """What is next, and what happens otherwise."""
+
+    next: Upcoming
+    otherwise: tuple[Upcoming, ...] = ()
+
+
+def outlook(
+    lifecycle: Lifecycle,
+    job: Job,
+    now: int,
+    pauses: Sequence[Pause] = (),
+    full: Collection[str] = (),
+) -> Outlook:
+    """What happens to the job; ``full`` are the states that have no slot for it."""
+    scheduled = _scheduled_moves(lifecycle, job, now)
+    if job.phase == OWNED:
+        return Outlook(Upcoming("answer", job.lease_until), tuple(scheduled))
+    if job.state in lifecycle.waiting_states:
+        return Outlook(Upcoming("parents"), tuple(scheduled))
+    claims = [
+        Upcoming("claim", at, move.name, move.target(job.state))
+        for move in lifecycle.claims
+        if job.state in move.sources and (at := allowed_from(lifecycle, move, job, now)) is not None
+    ]
+    pause = next((pause for pause in pauses if pause.tenant in ("", job.tenant)), None)
+    if claims and pause:
+        return Outlook(Upcoming("paused", pause=pause), tuple(scheduled))
+    claims = [
+        step._replace(kind="slots", slots=lifecycle.state[step.to].capacity)
+        if step.to in full and (step.at or 0) <= now
+        else step
+        for step in claims
+    ]
+    upcoming = sorted([*claims, *scheduled], key=lambda step: step.at or 0)
+    moving = [step for step in upcoming if step.kind != "gone"]
+    rest = tuple(step for step in upcoming if step.kind == "gone")
+    state = lifecycle.state.get(job.state)
+    acts = any("operator" in move.by and job.state in move.sources for move in lifecycle.moves)
+    # More than a day away: until then the job waits for a person rather than for time.
+    far = bool(moving) and (moving[0].at or 0) - now > DAY_S * SECOND_US
+    if moving and not (state and state.resting and acts and far):
+        return Outlook(moving[0], (*_later(moving), *rest))
+    if acts and not (state and (state.terminal or state.success)):
+        return Outlook(Upcoming("person"), (*moving, *rest))
+    return Outlook(rest[0] if rest else Upcoming("person" if acts else "over"))
+
+
+def _later(moving: Sequence[Upcoming]) -> tuple[Upcoming, ...]:
+    """What follows after the first, each result once."""
+    results: dict[tuple[str, str], Upcoming] = {}
+    for upcoming in moving:
+        results.setdefault((upcoming.kind, upcoming.to), upcoming)
+    return tuple(results.values())[1:]
+
+
+def _scheduled_moves(lifecycle: Lifecycle, job: Job, now: int) -> list[Upcoming]:
+    upcoming = []
+    for move in lifecycle.scheduled_moves:
+        if job.state in move.sources:
+            at = allowed_from(lifecycle, move, job, now)
+            if at is not None:
+                kind: Kind = "gone" if move.prunes else "clock"
+                to = GONE if move.prunes else move.target(job.state)
+                upcoming.append(Upcoming(kind, at, move.name, to))
+    return sorted(upcoming, key=lambda step: step.at or 0)

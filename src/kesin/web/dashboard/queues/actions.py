@@ -9,7 +9,6 @@ from kesin.engine.bulk import ActionPreview, BulkResult
 from kesin.engine.queue import Queue
 from kesin.foundation.ids import is_id
 from kesin.foundation.problems import Invalid
-from kesin.lifecycle.vocabulary import PRIORITIES
 from kesin.store.records import Filter
 from kesin.web.bodies import first_value
 from kesin.web.dashboard.frame.page import PageContext
@@ -165,9 +164,6 @@ def read_action(
     return action, read_selection(ctx, queue, fields), options
 
 
-# Before
-
-
 def preview(
     ctx: PageContext, queue: Queue, action: str, chosen: Selection, options: frozenset[str]
 ) -> Preview:
@@ -200,29 +196,6 @@ def jobs_of(ctx: PageContext, queue: Queue, chosen: Selection) -> dict[str, Any]
 
 def reason_of(fields: Fields) -> str | None:
     return first_value(fields, "reason")[:MAX_REASON_CHARS] or None
-
-
-def priority_of(fields: Fields) -> int | None:
-    """The chosen priority; any other text counts as none."""
-    return {str(one): one for one in PRIORITIES}.get(first_value(fields, "priority"))
-
-
-# Afterwards
-
-
-class BulkActionResult(NamedTuple):
-    """What an action did."""
-
-    moved: int
-    refused: Refusals
-    link: tuple[str, ...]  # ids of the first refused jobs
-    state: str = ""  # of the only job, if it moved
-
-
-def action_result(ctx: PageContext, bulk: BulkResult) -> BulkActionResult:
-    reasons, link = refused_jobs(bulk)
-    state = bulk.outcomes[0].state if bulk.moved == len(bulk.outcomes) == 1 else None
-    return BulkActionResult(bulk.moved, describe_refusals(ctx, reasons), link, state or "")
 
 
 def refused_jobs(bulk: BulkResult) -> tuple[Counter[str], tuple[str, ...]]:

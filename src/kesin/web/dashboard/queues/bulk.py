@@ -14,9 +14,11 @@ from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Problem, RequestConflict
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.budget import MINUTE_S, SECOND_US
+from kesin.lifecycle.vocabulary import PRIORITIES
 from kesin.store.directory import MetadataEntry
 from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter
+from kesin.web.bodies import first_value
 from kesin.web.dashboard.frame.page import PageContext, app_state
 from kesin.web.dashboard.queues import actions
 from kesin.web.dashboard.queues.filters import Fields
@@ -60,7 +62,6 @@ class BulkRun:
 
     @property
     def share(self) -> int:
-        """The finished percentage."""
         return min(100, 100 * self.done // max(self.total, 1))
 
 
@@ -98,11 +99,6 @@ class BulkRuns:
             if self._thread is None:
                 self._thread = self._service.run_thread("kesin-bulk", self._work)
         return run
-
-    def join(self, timeout_s: float) -> None:
-        thread = self._thread
-        if thread is not None:
-            thread.join(timeout_s)
 
     def of(self, actor: Actor, queue: str) -> list[BulkRun]:
         """A user's runs on a queue that are active or ended lately, newest first."""
@@ -203,11 +199,15 @@ def runs_of(ctx: PageContext) -> BulkRuns:
 
 def take_action(
     ctx: PageContext, queue: str, sent: Fields
-) -> tuple[Queue, str, actions.BulkActionResult | None]:
-    """Take the action that a form names; without a result it runs in the background."""
+) -> tuple[Queue, str, dict[str, Any] | None]:
+    """Take the action that a form names; without a result it runs in the background.
+
+    The result links to the first refused jobs; its state is that of the only job, if it moved.
+    """
     opened = ctx.commands.queue(ctx.actor, queue, "operate", "act")
     action, selection, options = actions.read_action(ctx, opened, sent)
-    reason, priority = actions.reason_of(sent), actions.priority_of(sent)
+    reason = actions.reason_of(sent)
+    priority = {str(n): n for n in PRIORITIES}.get(first_value(sent, "priority"))
     terms: dict[str, Any] = {"options": options, "reason": reason, "priority": priority}
     if selection.every and selection.sought.ids is None:
         preview = actions.preview(ctx, opened, action, selection, options)
@@ -217,7 +217,11 @@ def take_action(
             return opened, action, None
     jobs = actions.jobs_of(ctx, opened, selection)
     bulk = ctx.commands.act(ctx.actor, queue, action, **jobs, **terms)
-    return opened, action, actions.action_result(ctx, bulk)
+    reasons, link = actions.refused_jobs(bulk)
+    state = bulk.outcomes[0].state if bulk.moved == len(bulk.outcomes) == 1 else None
+    refused = actions.describe_refusals(ctx, reasons)
+    result = {"moved": bulk.moved, "refused": refused, "link": link, "state": state or ""}
+    return opened, action, result
 
 
 def _name(actor: Actor) -> str:

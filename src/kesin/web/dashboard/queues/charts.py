@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kesin.engine.queue import Queue
 from kesin.lifecycle.budget import DAY_S, SECOND_US
@@ -79,18 +79,11 @@ def _fitting_periods(notes: Sequence[Sequence[int]], now: int) -> tuple[int, int
     return part_us, max(-(-span_us // part_us), MIN_PERIODS)
 
 
-class Charts(NamedTuple):
-    """The data of the charts."""
+def charts_of(ctx: PageContext, queue: Queue, site: str) -> dict[str, Any]:
+    """The data of the charts: reads the newest jobs, so the cost does not grow with their number.
 
-    trend: Trend | None  # only for users who may see all jobs
-    median_us: int | None  # from created to finished, of the newest successes
-    slowest_us: int | None  # the 95th percentile
-    spans: tuple[int, ...]
-    ends: tuple[int, ...]  # when each of them finished
-
-
-def charts_of(ctx: PageContext, queue: Queue, site: str) -> Charts:
-    """Read the newest jobs; the cost does not grow with their number."""
+    The trend is for users who may see all jobs. Durations are from created to finished.
+    """
     succeeded: Sequence[Job] = ()
     if states := states_in(queue.lifecycle, "done"):
         where = Filter(states=states, tenants=(site,) if site else None)
@@ -101,10 +94,10 @@ def charts_of(ctx: PageContext, queue: Queue, site: str) -> Charts:
     spans = [max(finished_at - created_at, 0) for finished_at, created_at in ended]
     ordered = sorted(spans)
     whole = not site and ctx.sees_all(queue)
-    return Charts(
-        trend_of(queue, ctx.stats(queue), fitting=True) if whole else None,
-        ordered[len(ordered) // 2] if ordered else None,
-        ordered[min(len(ordered) * 19 // 20, len(ordered) - 1)] if ordered else None,
-        tuple(spans),
-        tuple(finished_at for finished_at, _ in ended),
-    )
+    return {
+        "trend": trend_of(queue, ctx.stats(queue), fitting=True) if whole else None,
+        "median_us": ordered[len(ordered) // 2] if ordered else None,
+        "slowest_us": ordered[len(ordered) * 19 // 20] if ordered else None,
+        "spans": spans,
+        "ends": [finished_at for finished_at, _ in ended],
+    }

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 from markupsafe import Markup
@@ -155,7 +155,6 @@ def _button(
 
 
 def first_job(ctx: PageContext, group: FailureGroup, site: str = "") -> Job | None:
-    """The newest job of a group."""
     codes = (group.code,) if group.code else ()
     where = Filter(states=(group.state,), codes=codes, tenants=(site,) if site else None)
     jobs = ctx.commands.jobs(ctx.actor, group.queue, where, limit=1).jobs
@@ -172,21 +171,9 @@ def _retry_action(ctx: PageContext, queue: Queue, group: FailureGroup) -> str:
     return ""
 
 
-# Before a bulk action
-
-
-class CodeCount(NamedTuple):
-    """How many of the chosen jobs have this error."""
-
-    code: str
-    category: str
-    n: int
-    futile: bool  # a retry fails again until the data is corrected
-
-
 def chosen_codes(
     ctx: PageContext, queue: Queue, action: str, search: JobSearch
-) -> tuple[list[CodeCount], int]:
+) -> tuple[list[dict[str, Any]], int]:
     """The errors of the jobs that an action is about to move; among how many, if not all."""
     if search.ids is None and _is_plain(queue, search.where):
         groups = failures_of(ctx, queue, ctx.stats(queue)).groups
@@ -199,7 +186,7 @@ def chosen_codes(
     ready = set(ready_states(queue.lifecycle))
     again = any(move.to in ready for move in queue.lifecycle.actions[action])
     codes = [
-        CodeCount(code, category, n, again and category == "VALIDATION")
+        {"code": code, "category": category, "n": n, "futile": again and category == "VALIDATION"}
         for (code, category), n in counted.most_common()
     ]
     return codes, among

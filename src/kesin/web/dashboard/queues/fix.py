@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final
 from urllib.parse import urlencode
 
 from fastapi import Depends, Request
@@ -27,23 +27,6 @@ router = page_router()
 MAX_JOBS: Final = 25  # on the page, the newest
 MAX_FORM_BYTES: Final = 4_000_000
 MAX_FIELDS: Final = 5_000
-
-
-class FixField(NamedTuple):
-    """A field of a payload, or a whole payload, as it is edited."""
-
-    input: str  # the name of its field in the form
-    label: str
-    text: str
-
-
-class FixRow(NamedTuple):
-    """A failed job, with the fields that it does not share with all others."""
-
-    job: Job
-    name: str
-    message: str
-    fields: Sequence[FixField]
 
 
 def offers_fix(ctx: PageContext, queue: Queue, state: str) -> bool:
@@ -125,7 +108,7 @@ def _page(ctx: PageContext, queue: Queue, *, status: int = 200, **outcome: Any) 
         rows=[_row(ctx, job, shared, as_json=as_json) for job in jobs],
         newest=path() if cursor else "",
         older=path(below=page.cursor) if page.cursor else "",
-        shared=[FixField(f"all|{name}", name, _text(value)) for name, value in shared.items()],
+        shared=[_field(f"all|{name}", name, value) for name, value in shared.items()],
         dismissal={"ids": "", **dict(wanted.pairs()), "all": "1", "call": "dismiss"},
         path=path(below=cursor or ""),
         as_json=as_json,
@@ -144,13 +127,19 @@ def _shared(payloads: Sequence[Any]) -> Mapping[str, Any]:
     }
 
 
-def _row(ctx: PageContext, job: Job, shared: Mapping[str, Any], *, as_json: bool) -> FixRow:
-    fields = [FixField(job.id, ctx.say("Payload"), _text(job.payload))]
+def _row(ctx: PageContext, job: Job, shared: Mapping[str, Any], *, as_json: bool) -> dict[str, Any]:
+    """A failed job, with the fields that it does not share with all others."""
+    fields = [_field(job.id, ctx.say("Payload"), job.payload)]
     if isinstance(job.payload, dict) and not as_json:
         own = {name: value for name, value in job.payload.items() if name not in shared}
-        fields = [FixField(f"{job.id}|{name}", name, _text(own[name])) for name in own]
+        fields = [_field(f"{job.id}|{name}", name, own[name]) for name in own]
+    name = ctx.job_name(job) or job.dedup_key or f"…{job.id[-12:]}"
     message = recorded_message(job.error_message, job.note)
-    return FixRow(job, ctx.job_name(job) or job.dedup_key or f"…{job.id[-12:]}", message, fields)
+    return {"job": job, "name": name, "message": message, "fields": fields}
+
+
+def _field(place: str, label: str, value: Any) -> dict[str, str]:
+    return {"input": place, "label": label, "text": _text(value)}
 
 
 def _corrected(job: Job, written: Mapping[str, str]) -> Any:

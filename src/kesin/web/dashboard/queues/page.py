@@ -27,7 +27,7 @@ from kesin.web.dashboard.frame.routes import FirstFields, FormFields
 from kesin.web.dashboard.queues import actions, failures, filters
 from kesin.web.dashboard.queues.bulk import BulkRun, runs_of, take_action
 from kesin.web.dashboard.queues.charts import charts_of
-from kesin.web.dashboard.queues.listing import NONE, JobSource, ShownRows, shown_rows, visible_jobs
+from kesin.web.dashboard.queues.listing import NONE, JobSource, shown_rows, visible_jobs
 from kesin.web.dashboard.state_groups import state_groups, states_in
 from kesin.web.dependencies import UNCACHED
 
@@ -79,9 +79,7 @@ def renew(ctx: Context, queue: str, sent: FirstFields) -> HTMLResponse:
 @router.get("/dashboard/queues/{queue}/rows", response_class=HTMLResponse)
 def more(ctx: Context, queue: str) -> HTMLResponse:
     opened = ctx.commands.queue(ctx.actor, queue)
-    page_filter, stats, source = _search(ctx, opened)
-    listing = shown_rows(ctx, source, ctx.request.query_params)
-    return ctx.page("part_rows.html", **_table(ctx, opened, page_filter, stats, listing))
+    return ctx.page("part_rows.html", **_table(ctx, opened, ctx.request.query_params))
 
 
 @router.get("/dashboard/queues/{queue}/rows.csv")
@@ -112,9 +110,6 @@ def _csv_lines(ctx: PageContext, queue: str, search: JobSearch) -> Iterator[str]
 def runs(ctx: Context, queue: str) -> HTMLResponse:
     opened = ctx.commands.queue(ctx.actor, queue)
     return ctx.page("part_runs.html", queue=opened, runs=runs_shown(ctx, opened))
-
-
-# Actions
 
 
 @router.post("/dashboard/queues/{queue}/sheet", response_class=HTMLResponse)
@@ -155,9 +150,6 @@ def act(ctx: Context, queue: str, sent: FormFields) -> Response:
     return _result(ctx, *take_action(ctx, queue, sent))
 
 
-# Pauses
-
-
 @router.get("/dashboard/queues/{queue}/steer", response_class=HTMLResponse)
 def steer(ctx: Context, queue: str) -> HTMLResponse:
     commands, actor = ctx.commands, ctx.actor
@@ -176,7 +168,7 @@ def steer(ctx: Context, queue: str) -> HTMLResponse:
 
 @router.post("/dashboard/queues/{queue}/pause", response_class=HTMLResponse)
 def pause(ctx: Context, queue: str, sent: FormFields) -> Response:
-    site = _site_of(sent)
+    site = first_value(sent, "site")[:MAX_TENANT] or None
     ctx.commands.pause(ctx.actor, queue, site=site, reason=actions.reason_of(sent))
     message = ctx.say("%(what)s is paused.", what=site or ctx.title_of(queue))
     return _result(ctx, ctx.commands.queue(ctx.actor, queue), message=message)
@@ -184,14 +176,11 @@ def pause(ctx: Context, queue: str, sent: FormFields) -> Response:
 
 @router.post("/dashboard/queues/{queue}/resume", response_class=HTMLResponse)
 def resume(ctx: Context, queue: str, sent: FormFields) -> Response:
-    site = _site_of(sent)
+    site = first_value(sent, "site")[:MAX_TENANT] or None
     was_paused = ctx.commands.resume(ctx.actor, queue, site=site)
     sentence = "%(what)s has been resumed." if was_paused else "%(what)s was not paused."
     message = ctx.say(sentence, what=site or ctx.title_of(queue))
     return _result(ctx, ctx.commands.queue(ctx.actor, queue), message=message)
-
-
-# Values of the templates
 
 
 def _search(ctx: PageContext, queue: Queue) -> tuple[filters.PageFilter, QueueStats, JobSource]:
@@ -208,14 +197,15 @@ def _search(ctx: PageContext, queue: Queue) -> tuple[filters.PageFilter, QueueSt
 
 
 def _page_values(ctx: PageContext, queue: Queue, sent: Mapping[str, str] = NONE) -> dict[str, Any]:
-    page_filter, stats, source = _search(ctx, queue)
+    table = _table(ctx, queue, sent)
+    page_filter, stats = table["wanted"], table["stats"]
     found = failures.failures_of(ctx, queue, stats, page_filter.site)
     all_stats = ctx.stats(queue)
     listed = sorted(all_stats.tenants)[:MAX_SITES]
     visible = ctx.commands.visible_sites(ctx.actor, queue.name)
     schedules = listed_schedules(queue.store, queue.name, stats.now)
     return {
-        **_table(ctx, queue, page_filter, stats, shown_rows(ctx, source, sent)),
+        **table,
         "title": ctx.title_of(queue.name),
         "of_site": _site_title(ctx, queue.name, page_filter.site),
         "charts": charts_of(ctx, queue, page_filter.site),
@@ -242,17 +232,12 @@ def _page_values(ctx: PageContext, queue: Queue, sent: Mapping[str, str] = NONE)
     }
 
 
-def _table(
-    ctx: PageContext,
-    queue: Queue,
-    page_filter: filters.PageFilter,
-    stats: QueueStats,
-    listing: ShownRows,
-) -> dict[str, Any]:
+def _table(ctx: PageContext, queue: Queue, sent: Mapping[str, str]) -> dict[str, Any]:
+    page_filter, stats, source = _search(ctx, queue)
     workload = ctx.commands.workload(queue.name)
     return {
         "queue": queue,
-        "listing": listing,
+        "listing": shown_rows(ctx, source, sent),
         "title_of": titles_of(ctx.commands, queue.name),
         "key_of": plain_key,
         "wanted": page_filter,
@@ -284,15 +269,11 @@ def runs_shown(ctx: PageContext, queue: Queue) -> list[tuple[BulkRun, str, actio
     ]
 
 
-def _site_of(sent: dict[str, list[str]]) -> str | None:
-    return first_value(sent, "site")[:MAX_TENANT] or None
-
-
 def _result(
     ctx: PageContext,
     queue: Queue,
     action: str = "",
-    result: actions.BulkActionResult | None = None,
+    result: dict[str, Any] | None = None,
     message: str = "",
 ) -> Response:
     """The result on top of the page, which refreshes itself below it."""
