@@ -26,7 +26,7 @@ from kesin.lifecycle.model import Job
 from kesin.store.records import Filter
 from kesin.workloads.oci import reconciliation
 from kesin.workloads.oci.conversions.conversion import Conversion, Unsendable
-from kesin.workloads.oci.google import circuit_breaker, pending_uploads
+from kesin.workloads.oci.google import circuit_breaker, data_manager
 from kesin.workloads.oci.google.channel import (
     MAX_ROWS,
     Channel,
@@ -93,7 +93,7 @@ class Uploader:
         for site in _rotate(self._sites(), self._rounds):
             with self._reserve(site.id) as free:
                 if free:
-                    pending_uploads.poll_requests(site, self._channels[site.channel])
+                    data_manager.poll_requests(site, self._channels[site.channel])
         with self._reserve(_COPYING) as free:  # one site at a time: uploads come first
             if free:
                 self._copy_figures()
@@ -248,7 +248,7 @@ class Uploader:
         try:
             self._record_upload(site, sent.trouble)
             if site.channel == "data_manager":
-                pending_uploads.remember_requests(site, sent.request_ids, unclicked)
+                data_manager.remember_requests(site, sent.request_ids, unclicked)
         except Exception:  # the rows' results must not be lost
             log.exception("upload_not_recorded", site=site.id, requests=list(sent.request_ids))
         rows, trouble = len(sent.rows), sent.trouble.code if sent.trouble else None

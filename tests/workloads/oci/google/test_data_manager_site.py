@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kesin.workloads.common.advice import LANGUAGES
-from kesin.workloads.oci.google import pending_uploads
+from kesin.workloads.oci.google import data_manager
 from kesin.workloads.oci.lifecycle import ADVICE
 from kesin.workloads.oci.operations import site_stats
 from tests.workloads.oci.fake_data_manager import Violation, refused
@@ -184,7 +184,7 @@ def test_a_request_still_processing_is_asked_about_again_and_at_last_let_go(api:
 def test_a_request_google_never_tells_of_is_let_go_too(
     api: ApiSite, notes, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(pending_uploads, "MAX_SILENT_POLLS", 3)
+    monkeypatch.setattr(data_manager, "MAX_SILENT_POLLS", 3)
     api.enqueue(1)
     api.turn()
     api.google.statuses["ingest-1"] = {"requestStatus": "REQUEST_STATUS_UNKNOWN"}

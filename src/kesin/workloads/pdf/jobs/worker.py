@@ -18,7 +18,6 @@ from kesin.lifecycle.model import Job
 from kesin.workloads.pdf import errors
 from kesin.workloads.pdf.config import PdfRenderConfig
 from kesin.workloads.pdf.engines import pick_engine
-from kesin.workloads.pdf.engines.attachments import Attachment
 from kesin.workloads.pdf.engines.base import (
     UNMARKED_ARCHIVES,
     WEASYPRINT,
@@ -33,7 +32,7 @@ from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
 from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStore, UnknownJob, parse_job
 from kesin.workloads.pdf.security import sanitize_html_variables, validate_template, validate_url
 from kesin.workloads.pdf.steps.finishing import JobSteps, finish_pdf, parse_steps
-from kesin.workloads.pdf.steps.marking import mark
+from kesin.workloads.pdf.steps.marking import Attachment, mark
 from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore
 from kesin.workloads.pdf.storage.base import StorageError
 from kesin.workloads.pdf.templating.library import TemplateLibrary

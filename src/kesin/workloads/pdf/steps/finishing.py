@@ -11,11 +11,10 @@ import pikepdf
 
 from kesin.workloads.pdf.channel import ChildLimits, Reply, run_in_child, serve_task
 from kesin.workloads.pdf.engines import archive
-from kesin.workloads.pdf.engines.attachments import Attachment
 from kesin.workloads.pdf.engines.base import PRODUCER
 from kesin.workloads.pdf.errors import TemplateError
 from kesin.workloads.pdf.limits import check_pages, check_pdf
-from kesin.workloads.pdf.steps.marking import mark
+from kesin.workloads.pdf.steps.marking import Attachment, mark
 from kesin.workloads.pdf.steps.merging import MAX_TITLE_LENGTH, add_bookmarks, merge
 from kesin.workloads.pdf.uploads.checking import DAMAGED, drop_id
 
