@@ -13,7 +13,7 @@ from hypothesis import example
 from hypothesis import strategies as st
 
 from kesin.foundation.problems import Invalid, Problem
-from kesin.foundation.text import escape_cell, storable
+from kesin.foundation.text import decode_json, escape_cell, storable
 from kesin.workloads.oci.conversions.conversion import Conversion, RowDefaults, Unsendable
 from kesin.workloads.oci.conversions.parsing import MAX_ROWS, RowSource, parse_body
 from kesin.workloads.oci.google import data_manager
@@ -24,7 +24,6 @@ from kesin.workloads.oci.google.google_ads import click_conversion, read_upload
 from kesin.workloads.oci.google.http import (
     MAX_RETRY_AFTER_S,
     GoogleResponse,
-    read_json,
     retry_after_s,
 )
 from kesin.workloads.oci.google.oauth import _lifetime_s, _refusal
@@ -159,7 +158,7 @@ def test_an_answer_credits_or_refuses_every_row_it_was_asked_for(body):
     st.deferred(lambda: broken(json.dumps(google_answer()).encode(), json.dumps(FAILURE).encode()))
 )
 def test_bytes_from_google_are_json_or_nothing(content):
-    body = read_json(content)
+    body = decode_json(content.decode("utf-8", "replace"))
     assert len(read_upload(body, SENT)) == len(SENT)
 
 

@@ -61,8 +61,15 @@ class AdviceTexts:
 
     @cached_property
     def _texts(self) -> _Texts:
-        source = files(self._package).joinpath("advice.toml").read_text("utf-8")
-        return _index(tomllib.loads(source), self._general)
+        document = tomllib.loads(files(self._package).joinpath("advice.toml").read_text("utf-8"))
+        enums, categories = (document.pop(name, {}) for name in ("enum", "category"))
+        general = document[self._general]
+        document.pop(GENERAL, None)
+        codes = {name: document[text.get("same_as", name)] for name, text in document.items()}
+        for text in enums.values():
+            codes |= {value: text for value in text.get("values", ()) if value not in codes}
+        cut = {name[:MAX_CODE]: text for name, text in codes.items()}
+        return _Texts(tuple(codes), cut, enums, categories, general)
 
     def _find_text(self, code: str, category: str) -> Mapping[str, Any]:
         texts = self._texts
@@ -75,28 +82,3 @@ class AdviceTexts:
         )
         text: Mapping[str, Any] = match or texts.general
         return text
-
-
-def _index(document: dict[str, Any], general: str) -> _Texts:
-    """The texts of a document; raises ValueError for a text that lacks a language or a part."""
-    enums, categories = (document.pop(name, {}) for name in ("enum", "category"))
-    general_text = document[general]
-    document.pop(GENERAL, None)
-    codes = {name: document[text.get("same_as", name)] for name, text in document.items()}
-    for name, text in {**codes, **enums, **categories, GENERAL: general_text}.items():
-        _check(name, text, general_text)
-    for text in enums.values():
-        for value in text.get("values", ()):
-            codes.setdefault(value, text)
-    cut = {name[:MAX_CODE]: text for name, text in codes.items()}
-    return _Texts(tuple(codes), cut, enums, categories, general_text)
-
-
-def _check(name: str, text: Mapping[str, Any], pattern: Mapping[str, Any]) -> None:
-    """Every text of a workload has the same parts, in every language."""
-    if ("who" in text) != ("who" in pattern):
-        raise ValueError(f"the advice on {name} must say who acts, like the others")
-    for language in LANGUAGES:
-        parts = tuple(text.get(language, ()))
-        if parts != tuple(pattern[language]):
-            raise ValueError(f"the advice on {name} has {parts} in the language {language!r}")

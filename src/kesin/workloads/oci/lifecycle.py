@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from kesin.foundation.settings import BadSettings, Settings, load_settings
 from kesin.lifecycle import moves
@@ -95,36 +96,27 @@ def oci_lifecycle(limits: OciLimits | None = None) -> Lifecycle:
         stamps=("conversion_at", "uploaded_at", "failed_at", "expires_at"),
         states=(State("QUEUED", initial=True, holds_key=True), *SENDING),
         moves=(*_worker_moves(limits), *_scheduled_moves(limits), *_operator_moves()),
-        errors=oci_errors(),
+        errors=oci_taxonomy(
+            Code(EXPIRED.code, EXPIRED.category),
+            *(Code(it.code, it.category, decision=True) for it in (CONSENT_DENIED, RETRACTED)),
+            *CODES,
+        ),
         default_errors=(("MARK_FAILED", MANUAL_FAIL),),
     )
 
 
 def reject_move(sources: tuple[str, ...]) -> Move:
     """A worker finds a row unsendable before the claim."""
-    return Move(
-        "reject",
-        sources,
-        "FAILED",
-        by=("worker",),
-        when=(unclaimed,),
-        error="record",
-        stamp=ENDED,
-        doc="Found invalid before the claim; no attempt is counted.",
+    doc = "Found invalid before the claim; no attempt is counted."
+    return moves.fail(
+        sources, "FAILED", name="reject", when=(unclaimed,), claim="keep", stamp=ENDED, doc=doc
     )
 
 
 def mark_failed_move(sources: tuple[str, ...]) -> Move:
     """An operator ends a row."""
-    return Move(
-        "MARK_FAILED",
-        sources,
-        "FAILED",
-        by=("operator",),
-        claim="drop",
-        error="record",
-        timer="clear",
-        stamp=ENDED,
+    return moves.fail(
+        sources, "FAILED", name="MARK_FAILED", by=("operator",), when=(), timer="clear", stamp=ENDED
     )
 
 
@@ -184,23 +176,14 @@ def _worker_moves(limits: OciLimits) -> tuple[Move, ...]:
     reject = reject_move(WAITING)
     refused = "Consent was denied: the row is stored and never sent."
     retracted = "The sale was retracted before the row was sent, so the row will never be sent."
+    how: dict[str, Any] = {"by": ("producer",), "timer": "clear", "payload": "replace"}
+    how["sources"] = (*WAITING, "FAILED")
     return (
         moves.enqueue("QUEUED", stamp_input=conversion.STAMPS),
         moves.claim(WAITING, "PROCESSING"),
         reject,
         replace(reject, name="withhold", action="withhold", error=CONSENT_DENIED, doc=refused),
-        Move(
-            "retract",
-            (*WAITING, "FAILED"),
-            "FAILED",
-            by=("producer",),
-            when=(unclaimed,),
-            error=RETRACTED,
-            timer="clear",
-            payload="replace",
-            stamp=ENDED,
-            doc=retracted,
-        ),
+        replace(reject, name="retract", action="retract", error=RETRACTED, doc=retracted, **how),
         moves.complete("PROCESSING", "COMPLETED", name="ack", when=(), timer="clear", stamp=SENT),
         moves.complete(
             ("RETRY", "QUEUED", "FAILED"),
@@ -225,14 +208,11 @@ def _worker_moves(limits: OciLimits) -> tuple[Move, ...]:
             doc="The timer retries temporary failures; other failed rows have no timer.",
         ),
         moves.fail("PROCESSING", "FAILED", name="ack_failed", when=(budget_spent,), stamp=ENDED),
-        Move(
-            "attempt_cap",
-            ("PROCESSING",),
+        moves.fail(
+            "PROCESSING",
             "FAILED",
+            name="attempt_cap",
             action="cap_in_flight",
-            by=("worker",),
-            when=(holds_claim,),
-            claim="drop",
             error=MAX_ATTEMPTS,
             stamp=ENDED,
             doc="A limit set by the caller also ends running attempts; a late acknowledgement"
@@ -313,14 +293,6 @@ def _operator_moves() -> tuple[Move, ...]:
             when=(),
             doc="Corrected data for a row that has not been claimed with its current data.",
         ),
-    )
-
-
-def oci_errors() -> Taxonomy:
-    return oci_taxonomy(
-        Code(EXPIRED.code, EXPIRED.category),
-        *(Code(each.code, each.category, decision=True) for each in (CONSENT_DENIED, RETRACTED)),
-        *CODES,
     )
 
 

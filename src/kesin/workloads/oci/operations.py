@@ -18,14 +18,15 @@ from kesin.foundation.ids import is_id
 from kesin.foundation.messages import Message
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Invalid, Problem
+from kesin.foundation.text import as_object
 from kesin.lifecycle.budget import DAY_S, HOUR_S, SECOND_US
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
 from kesin.store.directory import Site
-from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter, MoveCount
 from kesin.store.rules import jobs_by_state
 from kesin.workloads.common.advice import Advice, Language
+from kesin.workloads.common.stores import job_pages
 from kesin.workloads.oci import reconciliation
 from kesin.workloads.oci.adjustments.lifecycle import QUEUE as ADJUSTMENTS
 from kesin.workloads.oci.conversions import conversion
@@ -238,20 +239,17 @@ def daily_sums(
     where, zone, sums = build_filter(site, criteria), site.zone, DailySums()
     if before:
         where = replace(where, created_before=datetime.combine(before, time(), zone))
-    cursor: str | None = ""
-    while cursor is not None:
+    for page in job_pages(site.queue, where):
         days = sorted({day for day, _ in sums})
         if len(days) > 1 and sum(n for n, _ in sums.values()) >= SUMMED_ROWS:
             return {key: each for key, each in sums.items() if key[0] != days[0]}, days[1]
-        page = site.queue.jobs(where, limit=MAX_PAGE, cursor=cursor or None)
-        for job in page.jobs:
-            payload = job.payload if isinstance(job.payload, dict) else {}
+        for job in page:
+            payload = as_object(job.payload)
             value, currency = (payload.get(f"conversion{part}") for part in ("Value", "Currency"))
             day = datetime.fromtimestamp(job.created_at / SECOND_US, zone).date()
             n, total = sums.get((day, str(currency)), (0, Decimal()))
             worth = Decimal(str(value)) if isinstance(value, int | float) else Decimal()
             sums[day, str(currency)] = n + 1, total + worth
-        cursor = page.cursor
     return sums, None
 
 
@@ -384,8 +382,7 @@ def row_columns(job: Job) -> dict[str, Any]:
     retry_times = {"RETRY": job.run_at, "FAILED": job.timer_at}
     if job.run_at and job.run_at > job.moved_at:
         retry_times["QUEUED"] = job.run_at  # held until the click is old enough
-    payload = job.payload if isinstance(job.payload, dict) else {}
-    names = {name: payload.get(name) for name in ("orderId", "externalId")}
+    names = {name: as_object(job.payload).get(name) for name in ("orderId", "externalId")}
     return {
         "id": job.id,
         **{name: value if isinstance(value, str) else None for name, value in names.items()},

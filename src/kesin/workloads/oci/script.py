@@ -199,7 +199,7 @@ class AckReport:
 
     updated: int
     already: int  # reported before
-    refused: list[tuple[str, str]]  # (sealed id, reason)
+    refused: list[dict[str, str]]  # id (sealed) and reason
 
 
 def ack(site: SiteContext, queue_ids: Sequence[str], *, actor: str) -> AckReport:
@@ -267,7 +267,7 @@ def _apply_report(
         for outcome in outcomes
         if outcome.result != "moved" and (outcome.result == "unknown" or outcome.state != done)
     }
-    refused = [(f"{SEAL_PREFIX}{job_id}", reason) for job_id, reason in reasons.items()]
+    refused = [{"id": f"{SEAL_PREFIX}{job_id}", "reason": why} for job_id, why in reasons.items()]
     updated = sum(outcome.result == "moved" for outcome in outcomes)
     return AckReport(updated, len(changes) - updated - len(refused), refused)
 

@@ -16,7 +16,7 @@ from kesin.workloads.oci.google.classify import (
     stored_code,
 )
 from kesin.workloads.oci.google.error_table import ADJUSTMENTS, ERROR_TABLE
-from kesin.workloads.oci.lifecycle import oci_errors
+from kesin.workloads.oci.lifecycle import oci_lifecycle
 from tests.workloads.oci.fake_google import Wrong, failure, refusal
 from tests.workloads.oci.google_library import google_module
 
@@ -39,7 +39,7 @@ def error(group, value, message="Google says so."):
 
 
 def taxonomy():
-    ours = oci_errors()
+    ours = oci_lifecycle().errors
     mine = {code.name for code in CODES}
     others = tuple(code for code in ours.codes if code.name not in mine)
     return Taxonomy(ours.channels, ours.rules, ours.moves, (*others, *CODES), ours.unknown)

@@ -12,8 +12,8 @@ from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Forbidden
 from kesin.lifecycle.budget import MINUTE_S, SECOND_US
 from kesin.lifecycle.model import Change
-from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter
+from kesin.workloads.common.stores import job_pages
 from kesin.workloads.oci.adjustments.lifecycle import QUEUE
 from kesin.workloads.oci.adjustments.sender import AdjustmentUploader
 from kesin.workloads.oci.api import schemas
@@ -89,27 +89,22 @@ def _cap_in_flight(context: WorkloadContext, min_age_us: int, max_attempts: int 
     """Fail rows in PROCESSING whose attempts are spent, by the given cap or by that of each."""
     queue, moved = context.queue, 0
     moved_until = queue.now() - min_age_us
-    cursor: str | None = ""
-    while cursor is not None:
-        page = queue.jobs(Filter(states=("PROCESSING",)), limit=MAX_PAGE, cursor=cursor or None)
+    for page in job_pages(queue, Filter(states=("PROCESSING",))):
         changes = [
             Change(job.id, job.claim_seq)  # a later claim is not capped
-            for job in page.jobs
+            for job in page
             if job.moved_at <= moved_until
             and job.attempt_count - job.attempt_base >= (max_attempts or job.max_attempts)
         ]
         outcomes = apply_changes(queue, "cap_in_flight", changes, actor="clock") if changes else []
         moved += sum(outcome.result == "moved" for outcome in outcomes)
-        cursor = page.cursor
     return moved
 
 
 def _sweep(context: WorkloadContext, name: str, min_age_us: int, max_attempts: int | None) -> int:
     queue, moved = context.queue, 0
     limits: dict[str, Any] = {"min_age_us": min_age_us, "max_attempts": max_attempts}
-    for move in queue.lifecycle.scheduled_moves:
-        if move.name != name:
-            continue
+    for move in [each for each in queue.lifecycle.scheduled_moves if each.name == name]:
         for _ in range(MAX_BATCHES_PER_MOVE):
             done = queue.store.sweep(queue.name, move, limit=BATCH, now=queue.clock.now(), **limits)
             moved += done

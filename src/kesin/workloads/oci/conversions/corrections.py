@@ -8,9 +8,9 @@ from typing import Any, Final
 from kesin.foundation.clock import iso
 from kesin.foundation.permissions import Actor
 from kesin.lifecycle.model import Job
-from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter
 from kesin.workloads.common.advice import Language
+from kesin.workloads.common.stores import job_pages
 from kesin.workloads.oci.adjustments import intake, settling
 from kesin.workloads.oci.conversions import ingest
 from kesin.workloads.oci.conversions.conversion import (
@@ -150,15 +150,12 @@ def dead_letter_pages(
     reveals = actor.has("reveal")
     columns = [name for name in DEAD_LETTER_COLUMNS if reveals or not masking.hides(name)]
     yield [columns]
-    cursor: str | None = ""
     where = Filter(states=("FAILED",), tenants=(site.id,), codes=tuple(codes))
-    while cursor is not None:
-        page = site.queue.jobs(where, limit=MAX_PAGE, cursor=cursor or None)
-        jobs = page.jobs if reveals else list(map(masking.job, page.jobs))
+    for page in job_pages(site.queue, where):
+        jobs = page if reveals else map(masking.job, page)
         jobs = [job for job in jobs if job.error_code not in DECISIONS]  # nothing to correct
         if jobs:
             yield [_dead_letter_cells(job, columns, language) for job in jobs]
-        cursor = page.cursor
 
 
 def _dead_letter_cells(job: Job, columns: Sequence[str], language: Language) -> list[str]:

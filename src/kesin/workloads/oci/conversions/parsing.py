@@ -230,8 +230,8 @@ class CsvFile:
         if n > 1:
             raise Problem("the column %(column)s occurs twice", code="column_twice", column=name)
         unread = (column for name, column in zip(fields, cells, strict=True) if name is None)
-        stripped = [name.strip() for name in unread if not columns.is_ignored(name, self._ignored)]
-        if unknown := list(filter(None, stripped)):
+        stripped = filter(None, map(str.strip, unread))
+        if unknown := [name for name in stripped if name.casefold() not in self._ignored]:
             details, why = {"columns": unknown[:100]}, columns.unknown_columns(unknown)
             raise Problem(why, code=columns.UNKNOWN_COLUMNS, details=details)
         self._fields = fields

@@ -117,8 +117,6 @@ def look_up(error: GoogleError) -> Match:
 
 def classify_errors(errors: Sequence[GoogleError]) -> RowAccepted | RowRefused:
     """Classify all errors of a row: the worst decides; only "already recorded" is a success."""
-    if not errors:
-        raise ValueError("a row without an error is not judged")
     code, meaning = min((look_up(error) for error in errors), key=lambda match: _SEVERITY[match[1]])
     messages = dict.fromkeys(error.message for error in errors if error.message)
     message = "; ".join(messages)[:MAX_MESSAGE] or code

@@ -1,6 +1,5 @@
 """HTTP requests to Google, bounded in size and time; a failure is a value, never raised."""
 
-import json
 import math
 import re
 import threading
@@ -9,7 +8,7 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kesin.foundation.messages import Message
-from kesin.foundation.text import storable
+from kesin.foundation.text import decode_json, storable
 from kesin.workloads.oci.google.json_paths import dig, objects, text_at
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ _DELAY: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)s")
 
 
 class GoogleResponse(NamedTuple):
-    """A response; ``body`` is None if it is not JSON."""
+    """A response; ``body`` is text if it is not JSON."""
 
     status: int
     headers: Mapping[str, str]
@@ -81,7 +80,8 @@ class BoundedHttpClient:
                         return NoResponse("UNREADABLE_RESPONSE", "the response is too long")
                     if self.monotonic() > deadline:
                         return NoResponse("TIMEOUT", "the response took too long")
-                return GoogleResponse(response.status_code, response.headers, read_json(content))
+                body = decode_json(content.decode("utf-8", "replace"))
+                return GoogleResponse(response.status_code, response.headers, body)
         except httpx.TimeoutException as problem:
             code, why, name = "TIMEOUT", "no response in time: %(problem)s", type(problem).__name__
         except httpx.HTTPError as error:
@@ -90,14 +90,6 @@ class BoundedHttpClient:
             name, why = type(problem).__name__, "the request cannot be sent (%(problem)s)"
             code = UNSENDABLE
         return NoResponse(code, Message(why, problem=name))
-
-
-def read_json(content: bytes | bytearray) -> Any:
-    """Parse JSON; None if it is not JSON."""
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError):
-        return None
 
 
 def details_of(body: Any) -> list[dict[str, Any]]:

@@ -32,8 +32,9 @@ from kesin.web.dashboard.state_groups import state_groups
 from kesin.workloads.common.advice import Advice
 from kesin.workloads.common.columns import column_names
 from kesin.workloads.oci import operations, reconciliation, script
+from kesin.workloads.oci.api.control_routes import csv_response
 from kesin.workloads.oci.conversions.conversion import CLICK_KINDS, INPUT_FIELDS
-from kesin.workloads.oci.conversions.corrections import fix_rows
+from kesin.workloads.oci.conversions.corrections import BYTE_ORDER_MARK, fix_rows
 from kesin.workloads.oci.conversions.ingest import IngestPreview, import_rows
 from kesin.workloads.oci.conversions.parsing import CsvFile
 from kesin.workloads.oci.lifecycle import ADVICE
@@ -328,10 +329,8 @@ def oci_reconciliation(
     first = max(min(since or last - timedelta(days=13), last), last - timedelta(days=MAX_DAYS - 1))
     figures = list(reconciliation.read_figures(site, first, last))
     if file:
-        name = f"reconciliation-{site.id}-{first}-{last}.csv"
-        headers = {"content-disposition": f'attachment; filename="{name}"'}
-        text = "\ufeff" + csv_text([reconciliation.DayFigures._fields, *figures])
-        return Response(text, media_type="text/csv; charset=utf-8", headers=headers)
+        text = csv_text([reconciliation.DayFigures._fields, *figures])
+        return csv_response(f"reconciliation-{site.id}-{first}-{last}", [BYTE_ORDER_MARK + text])
     days = [(first + timedelta(days=n)).isoformat() for n in range((last - first).days + 1)]
     state["short"] = reconciliation.short_days(state, site.queue.now())
     state["copied"] = reconciliation.is_copied(site)

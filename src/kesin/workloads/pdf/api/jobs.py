@@ -15,6 +15,7 @@ from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import TooLarge
 from kesin.foundation.settings import Settings
 from kesin.store.errors import StoreUnreachable
+from kesin.store.records import Filter
 from kesin.web.auth import GuardedRouter, service_of
 from kesin.web.bodies import ANY_SIZE, SMALL_BODY_BYTES, announced_bytes
 from kesin.web.dependencies import SignedInActor, json_response
@@ -106,8 +107,12 @@ def jobs_router(loader: PdfServiceLoader) -> APIRouter:
     ) -> Response:
         """Your jobs, newest first; an admin gets the jobs of all users."""
         require_access(context, actor, "list")
-        queue, owner = loader.services.jobs.queue, None if actor.is_admin else actor.name
-        page = common.read_page(queue, owner, status=status, limit=limit, cursor=cursor)
+        states, owners = (
+            (status.value,) if status else (),
+            None if actor.is_admin else (actor.name,),
+        )
+        where = Filter(states=states, tenants=owners)
+        page = loader.services.jobs.queue.jobs(where, limit=limit, cursor=cursor)
         build = schemas.PdfJobBody.model_construct  # trusted values
         bodies = [build(**_fields(store.parse_job(job))) for job in page.jobs]
         return json_response(schemas.PdfJobPage(jobs=bodies, cursor=page.cursor))

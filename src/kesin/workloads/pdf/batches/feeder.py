@@ -16,7 +16,7 @@ from kesin.store.metadata import metadata_for
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs.dispatch import enqueue_pdf_job
 from kesin.workloads.pdf.jobs.stats import WORKLOAD
-from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStore, RenderRequest, parse_job
+from kesin.workloads.pdf.jobs.store import PdfJobStore, RenderRequest, parse_job
 
 JOBS_PER_QUERY: Final = 100  # jobs read by one query
 ACTOR_PREFIX: Final = "batch:"
@@ -169,11 +169,6 @@ def row_state(job: Job | None) -> RowState:
         case "expired" if job.move == "cancel" and job.actor.startswith(ACTOR_PREFIX):
             return "gone"  # of another batch with the same row; what a user cancelled stays so
     return "failed"
-
-
-def succeeded_row(row_job: RowJob, job: PdfJob) -> BatchRowResult:
-    output = {fact: (job.result or {}).get(fact) for fact in ("pages", "bytes", "sha256")}
-    return BatchRowResult(row_job.row, row_job.job_id, job.artifact_key, **output)
 
 
 def failed_row(row_job: RowJob, job: Job | None, code: str | None = None) -> BatchRowResult:

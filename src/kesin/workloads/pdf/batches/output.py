@@ -5,7 +5,7 @@ import json
 import tempfile
 import threading
 import zipfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -45,12 +45,7 @@ class UnreadablePdf(ValueError):
 
 
 class IncompleteRows(Exception):
-    """Some rows have lost their PDF, or have an unreadable one."""
-
-    def __init__(self, missing: Iterable[int], unreadable: Iterable[int]) -> None:
-        self.missing = list(missing)
-        self.unreadable = list(unreadable)
-        super().__init__(f"missing: {self.missing}, unreadable: {self.unreadable}")
+    """Its arguments: the rows that have lost their PDF, and those that have an unreadable one."""
 
 
 class ZipAssembly:

@@ -176,7 +176,11 @@ class PdfBatchStore:
 
     def parse_batch(self, job: Job) -> PdfBatch:
         body = job.payload if isinstance(job.payload, dict) else {}
-        cancelled = job.state == BatchStatus.EXPIRED and job.move in {"cancel", "stop"}
+        code, why = job.error_code, job.error_message
+        if job.state == BatchStatus.EXPIRED and job.move in {"cancel", "stop"}:
+            code, why = feeder.CANCELLED, "it was cancelled"
+        elif code is not None and code not in _PUBLIC_CODES:  # of the storage or the system
+            why = ADVICE.find(code).means
         return PdfBatch(
             batch_id=job.id,
             status=BatchStatus(job.state),
@@ -190,8 +194,8 @@ class PdfBatchStore:
             options=options if isinstance(options := body.get("options"), dict) else {},
             file_name=body.get("file_name"),
             cancel_asked=bool(job.flags & self.queue.lifecycle.flag_bit(CANCEL_ASKED)),
-            error_code=feeder.CANCELLED if cancelled else job.error_code,
-            error_message="it was cancelled" if cancelled else _error_message(job),
+            error_code=code,
+            error_message=why,
             result=job.result or {},
         )
 
@@ -278,10 +282,3 @@ class PdfBatchStore:
                 self.storage.put_bytes(key, data, media_type)
                 return key
         raise StorageDown(f"no key of {folder!r} is free")
-
-
-def _error_message(job: Job) -> str | None:
-    """Return the error message; messages of storage or system are replaced: they are internal."""
-    if job.error_code is None or job.error_code in _PUBLIC_CODES:
-        return job.error_message
-    return ADVICE.find(job.error_code).means

@@ -153,7 +153,10 @@ class BatchWorker(Worker):
             return
         work.waiting.discard(row)
         if state == "made" and job is not None:
-            work.results[row] = feeder.succeeded_row(row_job, parse_job(job))
+            pdf = parse_job(job)
+            facts = {fact: (pdf.result or {}).get(fact) for fact in ("pages", "bytes", "sha256")}
+            made = feeder.BatchRowResult(row, row_job.job_id, pdf.artifact_key, **facts)
+            work.results[row] = made
         elif state == "gone":
             work.mark_lost(row, missing=False)
         else:
@@ -210,10 +213,12 @@ class BatchWorker(Worker):
         except RenderFailed as problem:
             failure = problem.code, problem.message
         except outputs.IncompleteRows as incomplete:
-            log.warning("batch_incomplete", batch=work.batch.batch_id, rows=str(incomplete))
-            for row in incomplete.missing:
+            missing, unreadable = incomplete.args
+            rows_text = f"missing: {missing}, unreadable: {unreadable}"
+            log.warning("batch_incomplete", batch=work.batch.batch_id, rows=rows_text)
+            for row in missing:
                 work.mark_lost(row, missing=True)
-            for row in incomplete.unreadable:
+            for row in unreadable:
                 row_job = work.row_jobs[row]
                 work.results[row] = feeder.failed_row(row_job, None, feeder.UNREADABLE)
             return None

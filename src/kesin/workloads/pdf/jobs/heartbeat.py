@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from kesin.engine.queue import Queue
 from kesin.foundation.clock import wall_clock_us
@@ -55,11 +55,7 @@ def open_heartbeats(store: Store) -> SqlHeartbeatStore | RedisHeartbeatStore:
     home = store.store_for(WORKLOAD)
     if isinstance(home, SqlStore):
         return SqlHeartbeatStore(Directory(home))
-    from kesin.store.redis.store import RedisStore
-
-    if not isinstance(home, RedisStore):
-        raise TypeError("heartbeats are kept in SQLite, PostgreSQL or Redis")
-    return RedisHeartbeatStore(home)
+    return RedisHeartbeatStore(cast("RedisStore", home))
 
 
 class SqlHeartbeatStore:

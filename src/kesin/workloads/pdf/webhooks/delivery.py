@@ -1,7 +1,6 @@
 """One attempt to deliver a webhook; the owner's URL is checked each time, and never logged."""
 
 import base64
-import binascii
 import hmac
 import http.client
 import re
@@ -149,10 +148,7 @@ def derive_secret(master: str, owner: str) -> str:
 
 
 def signature_headers(secret: str, message_id: str, at_s: int, body: bytes) -> dict[str, str]:
-    try:
-        key = base64.b64decode(secret.removeprefix(WHSEC), validate=True)
-    except binascii.Error:
-        raise ValueError(f"a secret is {WHSEC} and base64") from None
+    key = base64.b64decode(secret.removeprefix(WHSEC))
     signed_text = f"{message_id}.{at_s}.".encode("utf-8", "replace")
     digest = hmac.digest(key, signed_text + body, "sha256")
     return {
