@@ -19,14 +19,13 @@ from kesin.workloads.oci.conversions.parsing import MAX_ROWS, RowSource, parse_b
 from kesin.workloads.oci.google import data_manager
 from kesin.workloads.oci.google.channel import RowAccepted, RowRefused
 from kesin.workloads.oci.google.client import failure_of
-from kesin.workloads.oci.google.credentials import GoogleCredentials
+from kesin.workloads.oci.google.credentials import GoogleCredentials, _lifetime_s, _refusal
 from kesin.workloads.oci.google.google_ads import click_conversion, read_upload
 from kesin.workloads.oci.google.http import (
     MAX_RETRY_AFTER_S,
     GoogleResponse,
     retry_after_s,
 )
-from kesin.workloads.oci.google.oauth import _lifetime_s, _refusal
 from tests.faults.fuzz import answered, broken, broken_json, broken_text, given
 from tests.workloads.oci.fake_google import upload_error, upload_response
 from tests.workloads.oci.rows import rows

@@ -10,9 +10,8 @@ import pytest
 from kesin.lifecycle.errors import Category
 from kesin.store.limits import MAX_CODE
 from kesin.workloads.common.advice import LANGUAGES, Advice
-from kesin.workloads.oci.adjustments.lifecycle import adjustment_lifecycle
 from kesin.workloads.oci.google.classify import ADJUSTMENT_CODES, CODES
-from kesin.workloads.oci.lifecycle import ADVICE, oci_lifecycle
+from kesin.workloads.oci.lifecycle import ADVICE, adjustment_lifecycle, oci_lifecycle
 from tests.workloads.oci import fake_data_manager
 from tests.workloads.oci.google.test_classify import ENUMS, values_of
 

@@ -26,16 +26,6 @@ class Advice(NamedTuple):
     next: str = ""
 
 
-class _Texts(NamedTuple):
-    """The texts, indexed by what they are looked up with."""
-
-    names: tuple[str, ...]
-    codes: Mapping[str, Any]  # keys cut to the stored length: Google has longer names
-    enums: Mapping[str, Any]
-    categories: Mapping[str, Any]
-    general: Any
-
-
 class AdviceTexts:
     """The texts of a workload, read from the `advice.toml` of its package on first use."""
 
@@ -57,10 +47,11 @@ class AdviceTexts:
 
     @property
     def codes(self) -> tuple[str, ...]:
-        return self._texts.names
+        return self._texts[0]
 
     @cached_property
-    def _texts(self) -> _Texts:
+    def _texts(self) -> tuple[tuple[str, ...], Mapping[str, Mapping[str, Any]]]:
+        """The codes; and the texts by code (cut as it is stored), by enum and by category."""
         document = tomllib.loads(files(self._package).joinpath("advice.toml").read_text("utf-8"))
         enums, categories = (document.pop(name, {}) for name in ("enum", "category"))
         general = document[self._general]
@@ -68,17 +59,14 @@ class AdviceTexts:
         codes = {name: document[text.get("same_as", name)] for name, text in document.items()}
         for text in enums.values():
             codes |= {value: text for value in text.get("values", ()) if value not in codes}
-        cut = {name[:MAX_CODE]: text for name, text in codes.items()}
-        return _Texts(tuple(codes), cut, enums, categories, general)
+        texts = {name[:MAX_CODE]: text for name, text in codes.items()}
+        texts |= {f"enum.{name}": text for name, text in enums.items()}
+        texts |= {f"category.{name}": text for name, text in categories.items()}
+        return tuple(codes), texts | {GENERAL: general}
 
     def _find_text(self, code: str, category: str) -> Mapping[str, Any]:
-        texts = self._texts
-        status = _HTTP_CODE.fullmatch(code)
-        match = (
-            texts.codes.get(code[:MAX_CODE])
-            or (texts.codes.get(f"HTTP_{status[1]}XX") if status else None)
-            or texts.enums.get(code.partition("_")[0])  # DateError_<a value added by Google later>
-            or texts.categories.get(category)
-        )
-        text: Mapping[str, Any] = match or texts.general
-        return text
+        status, texts = _HTTP_CODE.fullmatch(code), self._texts[1]
+        status_class = f"HTTP_{status[1]}XX" if status else code
+        enum = code.partition("_")[0]  # DateError_<a value added by Google later>
+        keys = (code[:MAX_CODE], status_class, f"enum.{enum}", f"category.{category}", GENERAL)
+        return next(texts[key] for key in keys if key in texts)

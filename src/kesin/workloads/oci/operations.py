@@ -28,10 +28,10 @@ from kesin.store.rules import jobs_by_state
 from kesin.workloads.common.advice import Advice, Language
 from kesin.workloads.common.stores import job_pages
 from kesin.workloads.oci import reconciliation
-from kesin.workloads.oci.adjustments.lifecycle import QUEUE as ADJUSTMENTS
 from kesin.workloads.oci.conversions import conversion
-from kesin.workloads.oci.google.circuit_breaker import Breaker, read_breaker
+from kesin.workloads.oci.google.circuit_breaker import read_breaker
 from kesin.workloads.oci.lifecycle import ADVICE, DECISIONS
+from kesin.workloads.oci.lifecycle import QUEUE as ADJUSTMENTS
 from kesin.workloads.oci.script import parse_category, reason_of, refusal_reason
 from kesin.workloads.oci.site import ACTIONS as KNOWN_ACTIONS
 from kesin.workloads.oci.site import HEARTBEAT, UPLOADS, SiteContext, SiteSettings
@@ -50,23 +50,38 @@ _KEY_SCOPES: Final = {"oci:ingest", "oci:script"}
 _ORDER_ID: Final = re.compile(r"k[0-9a-f]{40}")
 
 
-@dataclass(frozen=True, slots=True)
 class SiteStats:
     """The statistics of a site; their cost does not grow with its rows."""
 
-    totals: dict[str, int]
-    stuck: int  # PROCESSING past its lease
-    failed_share: float
-    withheld: int  # FAILED by a decision: consent is denied, or retracted; not in the share
-    oldest_queued_at: int | None
-    expiring_soon: int
-    last_updated_at: int | None
-    last_ack_at: int | None
-    was_claimed: bool  # a row, ever
-    breaker: Breaker
-    breaker_state: str | None  # None where a script uploads
-    warnings: Sequence[dict[str, str]] = ()
-    refused: Mapping[str, Any] | None = None  # the last upload that Google did not take whole
+    def __init__(self, site: SiteContext, move_counts: Iterable[MoveCount] | None = None) -> None:
+        queue, now = site.queue, site.queue.now()
+        if move_counts is None:
+            move_counts = queue.store.move_counts(queue.name)
+        counts = [count for count in move_counts if count.tenant == site.id]
+        self.totals = {**dict.fromkeys(STATES, 0), **jobs_by_state(counts)}
+        self.last_updated_at = max((count.at for count in counts), default=None)
+        acks = (count.at for count in counts if count.to_state == "COMPLETED")
+        self.last_ack_at = max(acks, default=None)
+        self.was_claimed = any(count.to_state == "PROCESSING" for count in counts)  # a row, ever
+        waiting = queue.waiting(site.id, aged=("conversion_at", expiring_before(now)))
+        self.stuck = waiting.lease_over  # PROCESSING past its lease
+        self.oldest_queued_at = waiting.first_created_at.get("QUEUED")
+        ending = ending_rows(queue, [site.record]) if site.settings.actions else {}
+        self.expiring_soon = max(waiting.aging, ending.get(site.id, 0))
+        # FAILED by a decision (consent is denied, or retracted): they are not in the share.
+        denied = self.totals["FAILED"] and any(it.move in DECISIONS.values() for it in counts)
+        self.withheld = count_withheld(queue, [site.id]) if denied else 0
+        failed = self.totals["FAILED"] - self.withheld
+        ended = failed + self.totals["COMPLETED"]
+        self.failed_share = failed / ended if ended else 0.0
+        self.fails_often = ended >= MIN_FINISHED_ROWS and self.failed_share > FAILED_SHARE_LIMIT
+        self.breaker = read_breaker(site)
+        # None where a script uploads.
+        self.breaker_state = None if site.channel == "script" else self.breaker.state(now)
+        # The last upload that Google did not take whole.
+        self.refused = (site.read_metadata(UPLOADS) or {}).get("refused")
+        warnings = _warnings(site, self)
+        self.warnings = [{"code": code, "message": message} for code, message in warnings]
 
     def record(self) -> dict[str, Any]:
         return {
@@ -90,45 +105,6 @@ class SiteStats:
             reasons = Counter[str](self.refused.get("errors")).most_common(1)
             code = next((one for one, _ in reasons if one.startswith("PROCESSING_ERROR_")), code)
         return ADVICE.find(code, None, language)
-
-    @property
-    def fails_often(self) -> bool:
-        """Whether too many rows failed, out of enough that finished."""
-        finished = self.totals["FAILED"] + self.totals["COMPLETED"] - self.withheld
-        return finished >= MIN_FINISHED_ROWS and self.failed_share > FAILED_SHARE_LIMIT
-
-
-def site_stats(site: SiteContext, move_counts: Iterable[MoveCount] | None = None) -> SiteStats:
-    """Compute the site's statistics from the queue's counters, which are read if not given."""
-    queue = site.queue
-    if move_counts is None:
-        move_counts = queue.store.move_counts(queue.name)
-    counts = [count for count in move_counts if count.tenant == site.id]
-    totals = {**dict.fromkeys(STATES, 0), **jobs_by_state(counts)}
-    acks = (count.at for count in counts if count.to_state == "COMPLETED")
-    waiting = queue.waiting(site.id, aged=("conversion_at", expiring_before(queue.now())))
-    ending = ending_rows(queue, [site.record]) if site.settings.actions else {}
-    denied = totals["FAILED"] and any(count.move in DECISIONS.values() for count in counts)
-    withheld = count_withheld(queue, [site.id]) if denied else 0
-    failed = totals["FAILED"] - withheld
-    ended = failed + totals["COMPLETED"]
-    breaker = read_breaker(site)
-    stats = SiteStats(
-        totals=totals,
-        stuck=waiting.lease_over,
-        failed_share=failed / ended if ended else 0.0,
-        withheld=withheld,
-        oldest_queued_at=waiting.first_created_at.get("QUEUED"),
-        expiring_soon=max(waiting.aging, ending.get(site.id, 0)),
-        last_updated_at=max((count.at for count in counts), default=None),
-        last_ack_at=max(acks, default=None),
-        was_claimed=any(count.to_state == "PROCESSING" for count in counts),
-        breaker=breaker,
-        breaker_state=None if site.channel == "script" else breaker.state(queue.now()),
-        refused=(site.read_metadata(UPLOADS) or {}).get("refused"),
-    )
-    warnings = [{"code": code, "message": message} for code, message in _warnings(site, stats)]
-    return replace(stats, warnings=warnings)
 
 
 def onboarding(site: SiteContext, stats: SiteStats) -> dict[str, bool]:

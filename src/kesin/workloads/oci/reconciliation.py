@@ -23,7 +23,7 @@ from kesin.workloads.oci.conversions.actions import MAX_ACTIONS
 from kesin.workloads.oci.google import circuit_breaker as breaking
 from kesin.workloads.oci.google.channel import Channel, ConnectionTrouble, RequestFailure
 from kesin.workloads.oci.google.google_ads import GoogleAds
-from kesin.workloads.oci.google.json_paths import MAX_DIGITS, count_of, dig, objects, text_at
+from kesin.workloads.oci.google.http import MAX_DIGITS, count_of, dig, objects, text_at
 from kesin.workloads.oci.site import WORKLOAD, SiteContext
 
 RECONCILIATION: Final = "reconciliation"  # a metadata entry; each month has one of its own

@@ -47,7 +47,7 @@ def delete_expired(context: WorkloadContext) -> int:
 def tend_jobs(context: WorkloadContext) -> None:
     """Do what is due every few seconds: lost messages, and passwords of jobs that have ended."""
     dispatch_waiting(context.queue)
-    PdfJobStore(context.queue).forget_passwords()
+    PdfJobStore(context.queue).forget_old_passwords()
 
 
 def delete_unused_batch_files(batches: batch_store.PdfBatchStore, older_than_s: float) -> int:

@@ -10,15 +10,14 @@ import pytest
 from kesin.foundation.clock import ManualClock
 from kesin.lifecycle.errors import Category, Verdict
 from kesin.workloads.common.advice import LANGUAGES
-from kesin.workloads.oci.google import error_table as table
-from kesin.workloads.oci.google.batching import RequestReply
+from kesin.workloads.oci.google import classify as table
 from kesin.workloads.oci.google.channel import RowAccepted, RowRefused
-from kesin.workloads.oci.google.classify import GoogleError, look_up, stored_code
+from kesin.workloads.oci.google.classify import ERROR_TABLE, GoogleError, look_up, stored_code
+from kesin.workloads.oci.google.client import RequestReply
 from kesin.workloads.oci.google.connection_check import build_findings
+from kesin.workloads.oci.google.credentials import AccessTokens
 from kesin.workloads.oci.google.data_manager import DataManager
-from kesin.workloads.oci.google.error_table import ERROR_TABLE
 from kesin.workloads.oci.google.google_ads import GoogleAds
-from kesin.workloads.oci.google.oauth import AccessTokens
 from kesin.workloads.oci.lifecycle import ADVICE, oci_lifecycle
 from tests.workloads.oci.fake_data_manager import Violation, refused, statuses
 from tests.workloads.oci.fake_data_manager import values_of as data_manager_values

@@ -11,8 +11,8 @@ from kesin.foundation.clock import ManualClock
 from kesin.lifecycle.errors import Category
 from kesin.workloads.oci.google import http as wire
 from kesin.workloads.oci.google.channel import RowAccepted, RowRefused
+from kesin.workloads.oci.google.credentials import AccessTokens
 from kesin.workloads.oci.google.google_ads import GoogleAds
-from kesin.workloads.oci.google.oauth import AccessTokens
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from tests.workloads.oci.fake_google import (
     Whole,

@@ -8,7 +8,7 @@ import pikepdf
 import pytest
 from facturx import get_xml_from_pdf
 
-from kesin.workloads.pdf.einvoices.factur_x import make_factur_x
+from kesin.workloads.pdf.einvoices.attach import make_factur_x
 from kesin.workloads.pdf.engines.base import Paper
 from kesin.workloads.pdf.steps.finishing import finish_pdf
 from kesin.workloads.pdf.steps.marking import Attachment, embed_files

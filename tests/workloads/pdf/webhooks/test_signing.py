@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from kesin.foundation.clock import wall_clock_us
-from kesin.workloads.pdf.webhooks.delivery import derive_secret, signature_headers
+from kesin.workloads.pdf.webhooks.worker import derive_secret, signature_headers
 
 SECRET = derive_secret("the master of all secrets", "key:ayse")
 AT_S = 1_700_000_000

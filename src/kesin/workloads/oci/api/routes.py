@@ -19,16 +19,14 @@ from kesin.web.bodies import LargeBodyRoute
 from kesin.web.dependencies import JSON, UNCACHED, IgnoreColumns, RawBody, SignedInActor
 from kesin.workloads.common.columns import column_names
 from kesin.workloads.common.stores import job_pages
-from kesin.workloads.oci import reconciliation, script
-from kesin.workloads.oci.adjustments import intake, settling
-from kesin.workloads.oci.adjustments.lifecycle import SENDABLE
+from kesin.workloads.oci import adjustments, reconciliation, script
 from kesin.workloads.oci.api import control_routes, schemas
-from kesin.workloads.oci.api.control_routes import CSV_FILE, SiteId, csv_response
-from kesin.workloads.oci.api.cron_routes import add_cron_routes
+from kesin.workloads.oci.api.control_routes import CSV_FILE, SiteId, add_cron_routes, csv_response
 from kesin.workloads.oci.conversions.conversion import CONSENT_FIELDS, CONSENTS, CONVERSION_FIELDS
 from kesin.workloads.oci.conversions.identifiers import EXPORTED_FIELDS
 from kesin.workloads.oci.conversions.ingest import IngestResult, ingest
 from kesin.workloads.oci.conversions.parsing import CONTENT_TYPES, MAX_ROWS, parse_body
+from kesin.workloads.oci.lifecycle import SENDABLE
 from kesin.workloads.oci.site import HEARTBEAT, SiteContext, require_site
 
 SESSION_S: Final = 300
@@ -128,7 +126,7 @@ def _add_adjustment_routes(router: APIRouter, batches: APIRouter, context: Workl
     def post_adjustments(actor: SignedInActor, body: schemas.AdjustmentsBody) -> schemas.Ingested:
         """Retract or restate up to 10,000 earlier conversions; one result for each row."""
         site = require_site(context, actor, body.site_id, "oci:ingest", action="oci.adjust")
-        results = intake.adjust(site, body.adjustments, actor=actor)
+        results = adjustments.adjust(site, body.adjustments, actor=actor)
         return schemas.Ingested.model_validate({"results": results}, from_attributes=True)
 
     @router.get("/api/oci/adjustments.csv", **CSV_FILE)
@@ -142,7 +140,7 @@ def _adjustment_lines(site: SiteContext) -> Iterator[str]:
     """Google's file: the header, then a page at a time, oldest first."""
     where = Filter(states=SENDABLE, tenants=(site.id,), oldest_first=True)
     yield csv_text([_ADJUSTMENT_COLUMNS])
-    for page in job_pages(settling.beside(site).queue, where):
+    for page in job_pages(adjustments.beside(site).queue, where):
         payloads = [job.payload for job in page]
         sold = site.payloads([payload["conversionId"] for payload in payloads])
         yield csv_text(_adjustment_cells(it, sold.get(it["conversionId"], {})) for it in payloads)
@@ -181,22 +179,21 @@ def _add_script_routes(  # noqa: C901  # one function a route
             headers = {PAUSED_HEADER: "true"} if not items and site.is_paused else {}
             return uncached_response(items, headers)
         site = require_site(context, actor, site_id, "read", "oci:script", action="oci.preview")
-        preview = script.preview_export(site, limit=limit)
-        if not actor.has("reveal") and not actor.has("oci:script"):
-            preview = preview.masked(site)
-        elif preview.items:
+        masked = not (actor.has("reveal") or actor.has("oci:script"))
+        preview = script.ExportPreview(site, limit=limit, masked=masked)
+        if preview.items and not masked:
             site.note(actor, "oci.preview", {"rows": len(preview.items)})
         shown = {"items": preview.items, "counts": preview.counts, "warnings": preview.warnings}
         return uncached_response({"siteId": site.id, **shown})
 
     @batches.post("/api/oci/ack", response_model=schemas.Acked)
-    def post_ack(actor: SignedInActor, body: schemas.AckBody) -> script.AckReport:
+    def post_ack(actor: SignedInActor, body: schemas.AckBody) -> script.Report:
         """Report rows that Google accepted. Late and repeated reports are allowed."""
         site = require_site(context, actor, body.site_id, "oci:script", action="oci.ack")
         return script.ack(site, body.queue_ids, actor=actor.name)
 
     @batches.post("/api/oci/ack-failed", response_model=schemas.Acked)
-    def post_ack_failed(actor: SignedInActor, body: schemas.AckFailedBody) -> script.AckReport:
+    def post_ack_failed(actor: SignedInActor, body: schemas.AckFailedBody) -> script.Report:
         """Report rows that failed in the script; they become FAILED with the given reason."""
         site = require_site(context, actor, body.site_id, "oci:script", action="oci.ack_failed")
         error = {"code": body.error_code, "message": body.error_message}

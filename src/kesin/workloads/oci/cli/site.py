@@ -27,7 +27,7 @@ from kesin.workloads.oci.google.circuit_breaker import seal_credentials
 from kesin.workloads.oci.google.connection_check import check_site
 from kesin.workloads.oci.google.credentials import vault_name
 from kesin.workloads.oci.lifecycle import ADVICE, DECISIONS
-from kesin.workloads.oci.operations import site_stats
+from kesin.workloads.oci.operations import SiteStats
 from kesin.workloads.oci.site import WORKLOAD, SiteContext, require_site
 
 SiteArgument = Annotated[str, argument("SITE", "The site's id or dashed uuid.")]
@@ -52,7 +52,7 @@ def doctor(site: SiteArgument, *, lang: LanguageOption = "en", as_json: JsonOpti
     wrong credentials resume. Exits with 1 if a check fails or there is a warning.
     """
     with open_site(site, "oci.check") as found:
-        stats = site_stats(found)
+        stats = SiteStats(found)
         reasons = _failure_reasons(found, lang)
         channels = {} if found.channel == "script" else channels_of(found.context.settings)
         findings = check_site(found, channels, language=lang)

@@ -7,7 +7,8 @@ accepted request later and reports on it only as a whole: ``status`` asks for it
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any, Final
 
@@ -17,8 +18,7 @@ from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.errors import Category
 from kesin.store.limits import MAX_MESSAGE
 from kesin.workloads.oci.conversions.conversion import Conversion
-from kesin.workloads.oci.google import error_table as table
-from kesin.workloads.oci.google.batching import Positions, RequestReply, chunk_positions, deliver
+from kesin.workloads.oci.google import classify as table
 from kesin.workloads.oci.google.channel import (
     BAD_STATES,
     Channel,
@@ -34,12 +34,28 @@ from kesin.workloads.oci.google.channel import (
 )
 from kesin.workloads.oci.google.circuit_breaker import WORKER_ACTOR, open_credentials
 from kesin.workloads.oci.google.classify import TROUBLES, GoogleError, look_up
-from kesin.workloads.oci.google.client import GoogleChannel, event_note, failure_of
+from kesin.workloads.oci.google.client import (
+    GoogleChannel,
+    Positions,
+    RequestReply,
+    chunk_positions,
+    deliver,
+    event_note,
+    failure_of,
+)
 from kesin.workloads.oci.google.connection_check import TRIAL_CONVERSION, build_findings
 from kesin.workloads.oci.google.credentials import GoogleCredentials
 from kesin.workloads.oci.google.google_ads import classify_row
-from kesin.workloads.oci.google.http import BAD_REQUEST, OK, GoogleResponse, details_of
-from kesin.workloads.oci.google.json_paths import count_of, dig, objects, text_at
+from kesin.workloads.oci.google.http import (
+    BAD_REQUEST,
+    OK,
+    GoogleResponse,
+    count_of,
+    details_of,
+    dig,
+    objects,
+    text_at,
+)
 from kesin.workloads.oci.site import UPLOADS, SiteContext
 
 _IDENTIFIERS: Final = {"hashedEmail": "emailAddress", "hashedPhone": "phoneNumber"}
@@ -61,21 +77,12 @@ class DataManager(GoogleChannel):
 
     def upload(self, credentials: GoogleCredentials, rows: Sequence[UploadRow]) -> UploadResult:
         """Send these conversions; always returns one outcome per row."""
-
-        def send(part: Sequence[UploadRow]) -> RequestReply | RequestFailure:
-            reply = self._ingest(credentials, [row.conversion for row in part])
-            if isinstance(reply, GoogleResponse):
-                return _read_acceptance(reply, len(part))
-            return reply
-
-        return deliver(rows, _split_by_action(rows), send)
+        return deliver(rows, _split_by_action(rows), partial(self._ingest, credentials))
 
     def check(self, credentials: GoogleCredentials, **_kind: bool) -> list[Finding]:
         """Check token, account and action with an event; an adjustment is one too."""
-        reply = self._ingest(credentials, [TRIAL_CONVERSION], validate_only=True)
-        if isinstance(reply, GoogleResponse):
-            reply = RequestReply([]) if isinstance(reply.body, dict) else _read_acceptance(reply, 1)
-        return build_findings(reply)
+        trial = [UploadRow("", TRIAL_CONVERSION)]
+        return build_findings(self._ingest(credentials, trial, validate_only=True))
 
     def status(self, credentials: GoogleCredentials, request_id: str) -> RequestStatus:
         """The state of an accepted request; UNKNOWN while Google does not say."""
@@ -90,12 +97,12 @@ class DataManager(GoogleChannel):
     def _ingest(
         self,
         credentials: GoogleCredentials,
-        conversions: Sequence[Conversion],
+        rows: Sequence[UploadRow],
         *,
         validate_only: bool = False,
-    ) -> GoogleResponse | RequestReply | RequestFailure:
-        """Send one request; a response is one with status 200."""
-        ids = _action_ids(conversions)
+    ) -> RequestReply | RequestFailure:
+        conversions = [row.conversion for row in rows]
+        ids = [conversion.action_id for conversion in conversions]
         body = {
             "destinations": [destination(credentials, each) for each in dict.fromkeys(ids)],
             "events": [event(conversion) for conversion in conversions],
@@ -103,18 +110,18 @@ class DataManager(GoogleChannel):
             **({"validateOnly": True} if validate_only else {}),
         }
         response = self._send(credentials, "POST", "events:ingest", json=body)
-        if isinstance(response, RequestFailure) or response.status == OK:
+        if isinstance(response, RequestFailure):
             return response
-        return _read_refusal(response, len(conversions), ids)
-
-
-def _action_ids(conversions: Iterable[Conversion]) -> list[str]:
-    return [conversion.action_id for conversion in conversions]
+        if response.status != OK:
+            return _read_refusal(response, len(rows), ids)
+        if validate_only and isinstance(response.body, dict):
+            return RequestReply([])
+        return _read_acceptance(response, len(rows))
 
 
 def _split_by_action(rows: Sequence[UploadRow]) -> list[Positions]:
     """Split the rows so that no request has more actions than Google takes destinations."""
-    ids, parts = _action_ids(row.conversion for row in rows), list[Positions]()
+    ids, parts = [row.conversion.action_id for row in rows], list[Positions]()
     known = list(dict.fromkeys(ids))
     for start in range(0, len(known), MAX_DESTINATIONS):
         own = {*known[start : start + MAX_DESTINATIONS]}

@@ -11,14 +11,14 @@ from kesin.web.dashboard.frame.page import Context, PageContext, page_router
 from kesin.web.dashboard.frame.routes import FirstFields
 from kesin.workloads.oci import script
 from kesin.workloads.oci.conversions import actions
-from kesin.workloads.oci.conversions.forms import LOCALES
+from kesin.workloads.oci.conversions.parsing import LOCALES
 from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.google.circuit_breaker import read_breaker, seal_credentials
 from kesin.workloads.oci.google.connection_check import check_site, look_up_actions
 from kesin.workloads.oci.google.credentials import GoogleCredentials, vault_name
 from kesin.workloads.oci.lifecycle import ADVICE
 from kesin.workloads.oci.pages.control import PATH, find_site, frame
-from kesin.workloads.oci.pages.site_links import control_path
+from kesin.workloads.oci.pages.sites import control_path
 from kesin.workloads.oci.site import FLAGS, HEARTBEAT, NUMBERS, SiteContext, read_setting
 
 router = page_router()

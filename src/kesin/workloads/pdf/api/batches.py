@@ -246,4 +246,5 @@ def _batch_file(batch: PdfBatch) -> download.Download | Problem:
     extension, media_type = store.FILE_TYPES[batch.output]
     suffix, batch_id = f".{extension}", batch.batch_id
     name = download.file_name(batch.file_name, template, created_at, batch_id, suffix)
-    return download.Download(batch.artifact_key or "", name, batch.result, media_type)
+    key = batch.result.get("artifact_key", "")
+    return download.Download(key, name, batch.result, media_type)

@@ -16,8 +16,7 @@ from kesin.web.dependencies import UNCACHED, SignedInActor, json_response
 from kesin.web.schemas import Cursor
 from kesin.workloads.pdf.api.common import find_owned, require_access
 from kesin.workloads.pdf.services import PdfServiceLoader
-from kesin.workloads.pdf.webhooks.delivery import parse_subscription
-from kesin.workloads.pdf.webhooks.worker import QUEUE, Webhooks
+from kesin.workloads.pdf.webhooks.worker import QUEUE, Webhooks, parse_subscription
 
 PAGE_SIZE: Final = 100
 

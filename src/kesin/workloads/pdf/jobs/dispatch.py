@@ -1,7 +1,5 @@
 """How a job reaches a worker: polled in SQL, by RQ's messages in Redis; one claim wins."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, cast
 
@@ -45,14 +43,14 @@ def dispatch_waiting(queue: Queue) -> int:
     return len(job_ids)
 
 
-def find_message_queue(store: Store) -> RqMessageQueue | None:
+def find_message_queue(store: Store) -> "RqMessageQueue | None":
     """Return the message queue beside the jobs of this store; None where workers poll."""
     home = store.store_for("pdf")
     return None if isinstance(home, SqlStore) else _open_message_queue(cast("RedisStore", home).url)
 
 
 @lru_cache(maxsize=8)
-def _open_message_queue(url: str) -> RqMessageQueue:
+def _open_message_queue(url: str) -> "RqMessageQueue":
     from kesin.workloads.pdf.jobs.rq_queue import RqMessageQueue
 
     return RqMessageQueue(url)

@@ -1,7 +1,5 @@
 """Heartbeats of PDF workers: each writes one every few seconds; a silent worker is not counted."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket
@@ -51,7 +49,7 @@ class RecordedHeartbeat(NamedTuple):
         return self.is_fresh and not self.state.get("stuck")
 
 
-def open_heartbeats(store: Store) -> SqlHeartbeatStore | RedisHeartbeatStore:
+def open_heartbeats(store: Store) -> "SqlHeartbeatStore | RedisHeartbeatStore":
     home = store.store_for(WORKLOAD)
     if isinstance(home, SqlStore):
         return SqlHeartbeatStore(Directory(home))
@@ -94,7 +92,7 @@ class SqlHeartbeatStore:
 class RedisHeartbeatStore:
     """Heartbeats as keys that live for 15 s, ``pdf:worker:{id}``; plain RQ workers write RQ's."""
 
-    def __init__(self, store: RedisStore) -> None:
+    def __init__(self, store: "RedisStore") -> None:
         self._store = store
 
     def record(self, worker: str, state: Mapping[str, Any], _: Callable[[], int]) -> None:

@@ -36,7 +36,6 @@ from kesin.workloads.pdf.steps.marking import Attachment, mark
 from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore
 from kesin.workloads.pdf.storage.base import StorageError
 from kesin.workloads.pdf.templating.library import TemplateLibrary
-from kesin.workloads.pdf.uploads.pictures import UploadedPictures
 from kesin.workloads.pdf.uploads.store import PdfUploads
 
 log = Logger("kesin.pdf")
@@ -61,7 +60,6 @@ class PdfRenderWorker:
     ) -> None:
         self.job_store = job_store
         self.uploads = PdfUploads(artifact_store.storage, job_store.queue.now)
-        self._pictures = UploadedPictures(self.uploads)
         self._ring = ring
         self.artifact_store = artifact_store
         self.config = config
@@ -175,7 +173,7 @@ class PdfRenderWorker:
             self.library.inspect_html(html)  # again, as limits may differ here
             paper = replace(paper, own_page=True)
         else:
-            variables = self._pictures.insert(job.owner, document.get("variables") or {})
+            variables = self.uploads.insert_pictures(job.owner, document.get("variables") or {})
             library, template = self.library, _requested_template(self.library, document)
             html, now = library.render_html(template, variables), library.get(template).content_hash
             if document.get("template_hash", now) != now:
@@ -191,7 +189,7 @@ class PdfRenderWorker:
         """Perform the steps of a printed PDF, and embed files."""
         how = dict(steps.others)
         if "encrypt" in how:
-            how["passwords"] = self.job_store.passwords.open(job.job_id, self._ring)
+            how["passwords"] = self.job_store.open_passwords(job.job_id, self._ring)
         title = (job.metadata or {}).get("title", "")
         if "html" not in job.payload:
             title = self._title(job.payload | {"template": job.template_name})

@@ -20,10 +20,9 @@ from kesin.workloads.pdf.channel import ChildChannel, ChildLimits, failure_head,
 from kesin.workloads.pdf.errors import HTML_REFUSED, RenderFailed
 from kesin.workloads.pdf.security import LIBRARY_CSP, csp_tag
 from kesin.workloads.pdf.templating.filling import MAX_REPLY_BYTES, too_costly
-from kesin.workloads.pdf.templating.filters import DEFAULT_LANGUAGE, Unprintable
+from kesin.workloads.pdf.templating.filters import DEFAULT_LANGUAGE, TEMPLATE_FUNCTIONS, Unprintable
 from kesin.workloads.pdf.templating.pictures import PictureLimits, pixel_count
 from kesin.workloads.pdf.templating.sandbox import Sandbox, template_failure
-from kesin.workloads.pdf.templating.totals import TEMPLATE_FUNCTIONS
 
 IMAGE_TYPES: Final = {
     **{f".{kind}": f"image/{kind}" for kind in ("png", "jpeg", "gif", "webp")},

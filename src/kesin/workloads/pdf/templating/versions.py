@@ -250,8 +250,8 @@ def _read_entries(package: zipfile.ZipFile) -> Iterator[tuple[str, bytes]]:
         yield name, package.read(entry)
 
 
-def _refusal(why: str, **values: Any) -> Invalid:
-    return Invalid(why, code="BAD_TEMPLATE_ZIP", **values)
+def _refusal(sentence: str, **values: Any) -> Invalid:
+    return Invalid(sentence, code="BAD_TEMPLATE_ZIP", **values)
 
 
 def _check(change: TemplateChange, version: str, files: Files) -> None:
