@@ -25,15 +25,14 @@ from kesin.foundation.permissions import system_actor
 from kesin.foundation.settings import Settings
 from kesin.store.directory import Directory
 from kesin.store.open import open_store
-from kesin.workloads.oci.adjustments.lifecycle import adjustment_lifecycle
 from kesin.workloads.oci.conversions.conversion import Conversion, RowDefaults
 from kesin.workloads.oci.conversions.ingest import ingest
 from kesin.workloads.oci.conversions.parsing import parse_body
 from kesin.workloads.oci.google.channel import UploadRow
-from kesin.workloads.oci.google.error_table import ADJUSTMENTS
+from kesin.workloads.oci.google.classify import ADJUSTMENTS
 from kesin.workloads.oci.google.google_ads import read_upload
-from kesin.workloads.oci.lifecycle import oci_lifecycle
-from kesin.workloads.oci.operations import site_stats
+from kesin.workloads.oci.lifecycle import adjustment_lifecycle, oci_lifecycle
+from kesin.workloads.oci.operations import SiteStats
 from kesin.workloads.oci.script import ack, export
 from kesin.workloads.oci.site import SiteContext
 
@@ -153,7 +152,7 @@ def _at_sizes(addresses: dict[int, str]) -> list[dict[str, Any]]:
             assert report.updated == EXPORTED
             spent[size]["ack"].append(seconds)
             moves = site.queue.store.move_counts("oci")
-            spent[size]["stats"].append(timed(partial(site_stats, site, moves))[1])
+            spent[size]["stats"].append(timed(partial(SiteStats, site, moves))[1])
     for site in sites.values():
         site.queue.store.close()
     medians = {

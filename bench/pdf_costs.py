@@ -30,7 +30,7 @@ from kesin.workloads.pdf.engines.base import Paper, find_chromium
 from kesin.workloads.pdf.engines.chromium import print_options
 from kesin.workloads.pdf.jobs.store import RenderRequest
 from kesin.workloads.pdf.services import open_job_store
-from kesin.workloads.pdf.steps import merging
+from kesin.workloads.pdf.steps import finishing
 from kesin.workloads.pdf.steps.finishing import finish, finish_pdf
 from kesin.workloads.pdf.templating.library import TemplateLibrary
 
@@ -122,7 +122,7 @@ def _enqueue(bench: Bench, payload: dict[str, Any], count: int) -> list[str]:
         with bench.store.transaction():
             job_id = bench.jobs.enqueue(request).job.job_id
             if "encrypt" in payload.get("then", [{}])[0]:
-                bench.jobs.passwords.put(job_id, PASSWORDS, ring)
+                bench.jobs.put_passwords(job_id, PASSWORDS, ring)
         ids.append(job_id)
     return ids
 
@@ -175,7 +175,7 @@ def _plain_merge(parts: list[bytes]) -> bytes:
         opened = [pikepdf.open(io.BytesIO(part)) for part in parts]
         for part in opened:
             merged.add_pages_from(part)
-        merging.add_bookmarks(merged, [(f"part {at}", at) for at in range(len(parts))])
+        finishing.add_bookmarks(merged, [(f"part {at}", at) for at in range(len(parts))])
         merged.save(out, **archive.SAVED, deterministic_id=True)
         for part in opened:
             part.close()

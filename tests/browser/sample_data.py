@@ -34,7 +34,7 @@ from kesin.workloads.pdf.services import (
     open_job_store,
     render_config,
 )
-from kesin.workloads.pdf.templating.packages import write_package
+from kesin.workloads.pdf.templating.versions import write_package
 from tests.web.conftest import ROOT, World
 from tests.workloads.optiplan.order_bodies import order, part
 from tests.workloads.optiplan.orders_ready import order_service, planned_order

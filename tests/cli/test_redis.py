@@ -6,7 +6,7 @@ import pytest
 
 from kesin.engine.queue import Queue
 from kesin.store.open import open_redis
-from kesin.workloads.pdf.webhooks.lifecycle import webhook_lifecycle
+from kesin.workloads.pdf.lifecycle import webhook_lifecycle
 from tests.redis_server import RedisServer
 
 

@@ -10,11 +10,10 @@ from kesin.workloads.optiplan.errors import OptiCode
 from kesin.workloads.optiplan.files import KEEP_FILES_DAYS
 from kesin.workloads.optiplan.workshop.rules import default_rules, rules_json
 from kesin.workloads.pdf.storage import open_storage
-from kesin.workloads.pdf.templating.filters import FILTERS
+from kesin.workloads.pdf.templating.filters import FILTERS, TEMPLATE_FUNCTIONS
 from kesin.workloads.pdf.templating.library import TemplateLibrary
 from kesin.workloads.pdf.templating.sandbox import Sandbox
-from kesin.workloads.pdf.templating.totals import TEMPLATE_FUNCTIONS
-from kesin.workloads.pdf.webhooks.delivery import derive_secret, signature_headers
+from kesin.workloads.pdf.webhooks.worker import derive_secret, signature_headers
 from tests.docs.pages import DOCS, PAGES, blocks, links, matches
 from tests.workloads.pdf.engines.test_archive import TEMPLATES
 

@@ -27,9 +27,8 @@ from kesin.workloads.pdf.storage import open_storage
 from kesin.workloads.pdf.storage.base import StorageError, attachment_header
 from kesin.workloads.pdf.templating import filters
 from kesin.workloads.pdf.templating.library import TemplateLibrary
-from kesin.workloads.pdf.uploads.pictures import UploadedPictures
 from kesin.workloads.pdf.uploads.store import PdfUploads
-from kesin.workloads.pdf.webhooks.delivery import MAX_RETRY_AFTER_S, _parse_seconds
+from kesin.workloads.pdf.webhooks.worker import MAX_RETRY_AFTER_S, _parse_seconds
 from tests.faults.fuzz import answered, broken, broken_json, broken_text, given
 
 INVOICE = json.loads((SHIPPED / "invoice" / "sample.json").read_text("utf-8"))
@@ -49,8 +48,8 @@ def test_variables_fit_their_template_or_are_told_what_is_wrong(book, data):
     if not isinstance(variables, dict):
         return
     nowhere: Any = SimpleNamespace(list=lambda _: iter(()))
-    none_uploaded = UploadedPictures(PdfUploads(nowhere, lambda: 0))
-    services: Any = SimpleNamespace(library=book, pictures=none_uploaded)
+    none_uploaded = PdfUploads(nowhere, lambda: 0)
+    services: Any = SimpleNamespace(library=book, uploads=none_uploaded)
     try:
         check_variables(services, "me", "invoice", variables)
     except Problem as problem:

@@ -24,8 +24,7 @@ from kesin.lifecycle.vocabulary import (
     timer_over,
     unclaimed,
 )
-from kesin.workloads.oci.adjustments.lifecycle import adjustment_lifecycle
-from kesin.workloads.oci.lifecycle import OciLimits, oci_lifecycle
+from kesin.workloads.oci.lifecycle import OciLimits, adjustment_lifecycle, oci_lifecycle
 from kesin.workloads.optiplan.lifecycle import OptiplanLimits, optiplan_lifecycle
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
 from tests.lifecycle.mutations import (

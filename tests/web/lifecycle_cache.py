@@ -19,11 +19,10 @@ from kesin.store.declarations import declared_moves
 from kesin.store.sql import rules
 from kesin.workloads import built_in
 from kesin.workloads.oci import lifecycle as oci
-from kesin.workloads.oci.adjustments.lifecycle import adjustment_lifecycle
+from kesin.workloads.oci.lifecycle import adjustment_lifecycle
 from kesin.workloads.optiplan.workshop import config as optiplan
 from kesin.workloads.pdf import lifecycle as pdf
-from kesin.workloads.pdf.batches.lifecycle import batch_lifecycle
-from kesin.workloads.pdf.webhooks.lifecycle import webhook_lifecycle
+from kesin.workloads.pdf.lifecycle import batch_lifecycle, webhook_lifecycle
 
 _hash = Lifecycle.__hash__
 _check_schema = Draft202012Validator.check_schema

@@ -48,16 +48,6 @@ def test_a_code_has_its_own_text_and_any_other_the_general_one(package: Path):
     assert advice.find("NEW").next == ""
 
 
-@pytest.mark.parametrize(
-    "line", ['who = "us"\n', 'en.act = "Mend it."\n', 'tr.means = "Bozuk."\n', 'tr.act = "Onarın."']
-)
-@pytest.mark.parametrize("table", ["[BROKEN]", "[enum.BROKEN]", "[category.BROKEN]"])
-def test_a_text_that_lacks_a_part_is_refused(package: Path, table: str, line: str):
-    advice = texts(package, table, GOOD.replace(line, ""))
-    with pytest.raises(ValueError, match="the advice on BROKEN"):
-        advice.find("BROKEN")
-
-
 def test_another_name_of_a_text_that_is_not_there_is_refused(package: Path):
     advice = texts(package, "[ALIAS]", 'same_as = "NOWHERE"')
     with pytest.raises(KeyError, match="NOWHERE"):

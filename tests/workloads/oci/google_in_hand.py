@@ -18,9 +18,8 @@ from kesin.workloads.oci.google.channel import (
     UploadResult,
     UploadRow,
 )
-from kesin.workloads.oci.google.classify import GoogleError, classify_errors
+from kesin.workloads.oci.google.classify import ERROR_TABLE, GoogleError, classify_errors
 from kesin.workloads.oci.google.credentials import GoogleCredentials
-from kesin.workloads.oci.google.error_table import ERROR_TABLE
 
 CREDENTIALS = {
     "customer_id": "1234567890",

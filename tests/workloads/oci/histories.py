@@ -22,12 +22,12 @@ from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
 from kesin.lifecycle.vocabulary import OWNED, Stage
 from kesin.store.contract import Store
-from kesin.workloads.oci.api import cron_routes
+from kesin.workloads.oci.api import control_routes
 from kesin.workloads.oci.conversions.conversion import key_of
 from kesin.workloads.oci.google.channel import RowAccepted, RowRefused
 from kesin.workloads.oci.google.circuit_breaker import close_breaker
 from kesin.workloads.oci.operations import STATES
-from kesin.workloads.oci.uploader import DUPLICATE_CLICK_CODES, build_worker
+from kesin.workloads.oci.uploader import DUPLICATE_CLICK_CODES, AdjustmentUploader, Uploader
 from tests.web.conftest import ROOT
 from tests.workloads.oci.google_in_hand import CREDENTIALS, Google
 from tests.workloads.oci.own_site import CRON, DAY, HOUR, SECRET_KEYS, Oci, seals
@@ -63,8 +63,9 @@ class TwoSites(Oci):
     def to_google(self, patch: pytest.MonkeyPatch) -> None:
         """Let the routes reach the fake Google of the current history."""
         ways = _Ways(self)
-        patch.setattr(cron_routes, "channels_of", lambda _settings: ways)
-        patch.setattr(cron_routes, "build_worker", partial(build_worker, rng=self.chance))
+        patch.setattr(control_routes, "channels_of", lambda _settings: ways)
+        for kind in (Uploader, AdjustmentUploader):
+            patch.setattr(control_routes, kind.__name__, partial(kind, rng=self.chance))
 
     def draw_as_before(self) -> None:
         """The same lots and, but for their times, the same ids: a history can be repeated."""

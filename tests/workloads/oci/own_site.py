@@ -27,7 +27,7 @@ from kesin.workloads.oci.google.circuit_breaker import Breaker, read_breaker
 from kesin.workloads.oci.google.credentials import vault_name
 from kesin.workloads.oci.reconciliation import RECONCILIATION
 from kesin.workloads.oci.site import SiteContext
-from kesin.workloads.oci.uploader import build_worker
+from kesin.workloads.oci.uploader import Uploader
 from tests.web.conftest import CRON_SECRET, ROOT, World
 from tests.workloads.oci.fake_google import GoogleServer
 
@@ -311,7 +311,7 @@ class ApiSite(OwnSite):
     def turn(self, limit: int | None = None) -> dict[str, int]:
         """Run one turn of our worker; returns the number of rows by state."""
         channels = channels_of(self.oci.settings)
-        worker = build_worker(self.context, channels, limit=limit, threads=1, rng=random.Random(1))
+        worker = Uploader(self.context, channels, limit=limit, threads=1, rng=random.Random(1))
         return dict(worker.run_once())
 
     def breaker(self) -> Breaker:

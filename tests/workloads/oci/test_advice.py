@@ -10,9 +10,8 @@ import pytest
 from kesin.lifecycle.errors import Category
 from kesin.store.limits import MAX_CODE
 from kesin.workloads.common.advice import LANGUAGES, Advice
-from kesin.workloads.oci.adjustments.lifecycle import adjustment_lifecycle
 from kesin.workloads.oci.google.classify import ADJUSTMENT_CODES, CODES
-from kesin.workloads.oci.lifecycle import ADVICE, oci_errors
+from kesin.workloads.oci.lifecycle import ADVICE, adjustment_lifecycle, oci_lifecycle
 from tests.workloads.oci import fake_data_manager
 from tests.workloads.oci.google.test_classify import ENUMS, values_of
 
@@ -62,7 +61,9 @@ def has_a_text(code: str) -> bool:
 
 def test_every_code_of_ours_of_the_error_table_and_of_google_has_a_text():
     codes = {*OURS, *(code.name for code in (*CODES, *ADJUSTMENT_CODES))}
-    codes.update(code.name for code in (*oci_errors().codes, *adjustment_lifecycle().errors.codes))
+    codes.update(
+        code.name for code in (*oci_lifecycle().errors.codes, *adjustment_lifecycle().errors.codes)
+    )
     codes.update(*map(codes_of, ENUMS))
     codes.update(*map(fake_data_manager.values_of, ("ErrorReason", "ProcessingErrorReason")))
     assert sorted(code for code in codes if not has_a_text(code)) == []

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from kesin.cli.commands.sites import store_rows
-from kesin.workloads.oci.operations import onboarding, site_stats
+from kesin.workloads.oci.operations import SiteStats, onboarding
 from tests.workloads.oci.own_site import DAY, Oci, OwnSite
 
 STEPS = ("key", "row", "export", "ack", "attributed")
 
 
 def done(site: OwnSite) -> list[str]:
-    steps = onboarding(site.place, site_stats(site.place))
+    steps = onboarding(site.place, SiteStats(site.place))
     assert tuple(steps) == STEPS
     return [name for name, is_done in steps.items() if is_done]
 

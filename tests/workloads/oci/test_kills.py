@@ -33,7 +33,7 @@ from kesin.workloads.oci.google.credentials import vault_name
 from kesin.workloads.oci.reconciliation import RECONCILIATION
 from kesin.workloads.oci.script import ack, export
 from kesin.workloads.oci.site import SiteContext
-from kesin.workloads.oci.uploader import build_worker
+from kesin.workloads.oci.uploader import Uploader
 from tests.apart import PATIENCE_S, Start, crew
 from tests.faults.cast import Point, die
 
@@ -160,8 +160,8 @@ def test_an_export_that_is_killed_loses_no_row_and_no_attempt_too_many(
     while len(got) < ROWS:  # a dying connection may hold a row for a moment
         got.extend(item["id"] for item in export(site, limit=ROWS, actor="heir"))
     assert sorted(got) == sorted(f"{SEAL_PREFIX}{job_id}" for job_id in ids)
-    assert ack(site, got, actor="heir").updated == ROWS
-    assert ack(site, got, actor="heir").updated == 0
+    assert ack(site, got, actor="heir")["updated"] == ROWS
+    assert ack(site, got, actor="heir")["updated"] == 0
     place.check(ids, attempts=1 if moment == "inside" else 2)
 
 
@@ -173,7 +173,7 @@ def upload_and_die(address: str, _pipe: Connection, settings: dict[str, Any], po
         context = context_of(store, **settings)
         if point:
             point.arm(store)
-        build_worker(context, channels_of(context.settings), threads=1).run_once()
+        Uploader(context, channels_of(context.settings), threads=1).run_once()
 
 
 @moments("recorded", "unheard", "answered")
@@ -215,7 +215,7 @@ def test_a_worker_killed_in_an_upload_delivers_every_row_once(
         assert len(google.recorded) == (0 if moment == "unheard" else ROWS)
         context = place.recover(**settings)
         stack.callback(channels_of.cache_clear)
-        ended = build_worker(context, channels_of(context.settings), threads=1).run_once()
+        ended = Uploader(context, channels_of(context.settings), threads=1).run_once()
         assert ended == {"COMPLETED": ROWS}
         place.check(ids, attempts=2)
         jobs = [job for job, _ in place.store.scan("oci")]

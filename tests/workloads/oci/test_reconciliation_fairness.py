@@ -74,11 +74,11 @@ def test_rows_are_uploaded_while_figures_are_copied(fresh: ApiSite):
 
     def slow(*_: Any) -> int:
         meanwhile.extend(uploader.plan_uploads())
-        list(uploader.plan())  # of another thread, which leaves the copies to this one
+        list(uploader.plan_claims())  # of another thread, which leaves the copies to this one
         return 0
 
     with patch.object(reconciliation, "copy_figures", slow):
-        list(uploader.plan())
+        list(uploader.plan_claims())
     assert [share.tenants for share in meanwhile] == [(fresh.id,)]
 
 

@@ -10,7 +10,7 @@ from kesin.engine.results import Act
 from kesin.lifecycle.budget import SECOND_US
 from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.google.credentials import vault_name
-from kesin.workloads.oci.uploader import Uploader, build_worker, fair_shares
+from kesin.workloads.oci.uploader import Uploader, fair_shares
 from tests.web.conftest import ROOT
 from tests.workloads.oci.fake_google import GoogleServer, Whole, refusal, upload_error
 from tests.workloads.oci.google_faults import hang_up, nonsense, recorded_but_cut_off
@@ -369,7 +369,7 @@ def test_a_rate_limit_holds_the_site_for_as_long_as_google_says(api: ApiSite, go
 
 
 def test_rows_that_come_singly_wait_a_minute_and_go_together(api: ApiSite, google: GoogleServer):
-    worker = build_worker(api.context, channels_of(api.oci.settings), threads=1)
+    worker = Uploader(api.context, channels_of(api.oci.settings), threads=1)
     api.enqueue(1)
     assert worker.run_once() == {"COMPLETED": 1}
     api.enqueue(1, first=10)
@@ -385,7 +385,7 @@ def test_each_turn_begins_with_another_site(api: ApiSite, make_api):
     api.enqueue(1)
     other.enqueue(1)
     uploader = Uploader(api.context, channels_of(api.oci.settings))
-    first = [next(iter(list(uploader.plan()))).tenants for _ in range(4)]
+    first = [next(iter(list(uploader.plan_claims()))).tenants for _ in range(4)]
     assert first[:2] in ([(api.id,), (other.id,)], [(other.id,), (api.id,)])
     assert first[2:] == first[:2]
 

@@ -100,11 +100,11 @@ def test_a_click_google_knows_from_elsewhere_counts_as_delivered(
 def test_a_site_is_served_by_one_lane_at_a_time(api: ApiSite):
     api.enqueue(3)
     uploader = Uploader(api.context, channels_of(api.oci.settings))
-    first: Any = uploader.plan()
+    first: Any = uploader.plan_claims()
     assert [share.tenants for share in [next(first)]] == [(api.id,)]
-    assert list(uploader.plan()) == []
+    assert list(uploader.plan_claims()) == []
     first.close()
-    assert [share.tenants for share in uploader.plan()] == [(api.id,)]
+    assert [share.tenants for share in uploader.plan_claims()] == [(api.id,)]
 
 
 def test_without_httpx_the_service_starts_and_leaves_uploads_alone(

@@ -52,7 +52,7 @@ class Workshop:
         return self.store.client
 
     def worker(self) -> PdfRqWorker:
-        return PdfRqWorker(self.queue, self.renderer)
+        return PdfRqWorker(self.queue, self.renderer, self.store.url)
 
     def ask(self, number: str = "A-1", **more: Any) -> PdfJob:
         """Submit a job as the route does."""

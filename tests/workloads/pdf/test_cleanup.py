@@ -132,7 +132,7 @@ def test_the_file_of_an_earlier_attempt_is_deleted(bindery):
     bindery.batches.storage.put_bytes(f"{folder}/out-0000000000000001.zip", b"x", "")
     bindery.work()
     later(bindery, TTL_S - 1)
-    assert bindery.batch(batch_id).artifact_key in files(bindery, "batches")
+    assert bindery.batch(batch_id).result["artifact_key"] in files(bindery, "batches")
     assert f"{folder}/out-0000000000000001.zip" not in files(bindery, "batches")
 
 

@@ -20,10 +20,8 @@ from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import STAGES
 from kesin.store.contract import Store
 from kesin.store.directory import Directory
-from kesin.workloads.pdf.batches.lifecycle import batch_lifecycle
-from kesin.workloads.pdf.lifecycle import pdf_lifecycle
-from kesin.workloads.pdf.webhooks.lifecycle import webhook_lifecycle
-from kesin.workloads.pdf.webhooks.worker import Webhooks, WebhookSender, build_worker
+from kesin.workloads.pdf.lifecycle import batch_lifecycle, pdf_lifecycle, webhook_lifecycle
+from kesin.workloads.pdf.webhooks.worker import Webhooks, WebhookSender
 from tests.web.conftest import opened
 from tests.workloads.receiver import Receiver
 
@@ -93,7 +91,7 @@ class WebhookQueues:
 
     def work(self) -> None:
         """Send until nothing is due."""
-        worker = build_worker(self.context)
+        worker = WebhookSender(self.context)
         worker.threads = 1
         worker.drain()
 

@@ -26,16 +26,6 @@ class Advice(NamedTuple):
     next: str = ""
 
 
-class _Texts(NamedTuple):
-    """The texts, indexed by what they are looked up with."""
-
-    names: tuple[str, ...]
-    codes: Mapping[str, Any]  # keys cut to the stored length: Google has longer names
-    enums: Mapping[str, Any]
-    categories: Mapping[str, Any]
-    general: Any
-
-
 class AdviceTexts:
     """The texts of a workload, read from the `advice.toml` of its package on first use."""
 
@@ -57,46 +47,26 @@ class AdviceTexts:
 
     @property
     def codes(self) -> tuple[str, ...]:
-        return self._texts.names
+        return self._texts[0]
 
     @cached_property
-    def _texts(self) -> _Texts:
-        source = files(self._package).joinpath("advice.toml").read_text("utf-8")
-        return _index(tomllib.loads(source), self._general)
+    def _texts(self) -> tuple[tuple[str, ...], Mapping[str, Mapping[str, Any]]]:
+        """The codes; and the texts by code (cut as it is stored), by enum and by category."""
+        document = tomllib.loads(files(self._package).joinpath("advice.toml").read_text("utf-8"))
+        enums, categories = (document.pop(name, {}) for name in ("enum", "category"))
+        general = document[self._general]
+        document.pop(GENERAL, None)
+        codes = {name: document[text.get("same_as", name)] for name, text in document.items()}
+        for text in enums.values():
+            codes |= {value: text for value in text.get("values", ()) if value not in codes}
+        texts = {name[:MAX_CODE]: text for name, text in codes.items()}
+        texts |= {f"enum.{name}": text for name, text in enums.items()}
+        texts |= {f"category.{name}": text for name, text in categories.items()}
+        return tuple(codes), texts | {GENERAL: general}
 
     def _find_text(self, code: str, category: str) -> Mapping[str, Any]:
-        texts = self._texts
-        status = _HTTP_CODE.fullmatch(code)
-        match = (
-            texts.codes.get(code[:MAX_CODE])
-            or (texts.codes.get(f"HTTP_{status[1]}XX") if status else None)
-            or texts.enums.get(code.partition("_")[0])  # DateError_<a value added by Google later>
-            or texts.categories.get(category)
-        )
-        text: Mapping[str, Any] = match or texts.general
-        return text
-
-
-def _index(document: dict[str, Any], general: str) -> _Texts:
-    """The texts of a document; raises ValueError for a text that lacks a language or a part."""
-    enums, categories = (document.pop(name, {}) for name in ("enum", "category"))
-    general_text = document[general]
-    document.pop(GENERAL, None)
-    codes = {name: document[text.get("same_as", name)] for name, text in document.items()}
-    for name, text in {**codes, **enums, **categories, GENERAL: general_text}.items():
-        _check(name, text, general_text)
-    for text in enums.values():
-        for value in text.get("values", ()):
-            codes.setdefault(value, text)
-    cut = {name[:MAX_CODE]: text for name, text in codes.items()}
-    return _Texts(tuple(codes), cut, enums, categories, general_text)
-
-
-def _check(name: str, text: Mapping[str, Any], pattern: Mapping[str, Any]) -> None:
-    """Every text of a workload has the same parts, in every language."""
-    if ("who" in text) != ("who" in pattern):
-        raise ValueError(f"the advice on {name} must say who acts, like the others")
-    for language in LANGUAGES:
-        parts = tuple(text.get(language, ()))
-        if parts != tuple(pattern[language]):
-            raise ValueError(f"the advice on {name} has {parts} in the language {language!r}")
+        status, texts = _HTTP_CODE.fullmatch(code), self._texts[1]
+        status_class = f"HTTP_{status[1]}XX" if status else code
+        enum = code.partition("_")[0]  # DateError_<a value added by Google later>
+        keys = (code[:MAX_CODE], status_class, f"enum.{enum}", f"category.{category}", GENERAL)
+        return next(texts[key] for key in keys if key in texts)

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from kesin.foundation.problems import Invalid, Unavailable
+from kesin.foundation.text import decode_json
 
 TIMEOUT_S: Final = 30.0
 
@@ -40,12 +41,8 @@ def over_http(url: str, key: str) -> Send:
         except (HTTPException, OSError) as problem:
             why = f"no response from {base.geturl()} ({problem})"
             raise Unavailable(f"{why}: is `kesin serve` running?") from None
-        try:
-            decoded = json.loads(text)
-        except (ValueError, RecursionError):
-            decoded = None
         names = {name.lower(): value for name, value in response.headers.items()}
-        return ApiResponse(response.status, names, decoded)
+        return ApiResponse(response.status, names, decode_json(text.decode("utf-8", "replace")))
 
     return send
 

@@ -49,13 +49,9 @@ def separator(line: str, among: str = ",;\t") -> str:
 
 
 def column_names(texts: Iterable[str] | None) -> frozenset[str]:
-    """The names in these texts, which commas separate, as `is_ignored` compares them."""
+    """The names in these texts, which commas separate, in one case."""
     names = (name.strip().casefold() for text in texts or () for name in text.split(","))
     return frozenset(name for name in names if name)
-
-
-def is_ignored(column: str, ignored: frozenset[str]) -> bool:
-    return column.strip().casefold() in ignored
 
 
 def unknown_columns(names: Sequence[str]) -> Message:

@@ -7,10 +7,9 @@ from typing import Any
 
 def later(package: str, place: str) -> Callable[..., Any]:
     """Return a function that calls ``module:name`` of a package; imported at the first call."""
-    find = attribute(package, place)
 
     def call(*args: Any) -> Any:
-        return find()(*args)
+        return attribute(package, place)()(*args)
 
     return call
 

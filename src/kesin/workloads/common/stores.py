@@ -1,14 +1,17 @@
-"""Opening the stores of the settings for a set of workloads, with each queue in its home."""
+"""Opening the stores of the settings, with each queue in its home, and reading all of a queue."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from kesin.engine.queue import Queue
 from kesin.engine.workload import Workload
 from kesin.foundation.settings import Settings
 from kesin.lifecycle.codec import rules_fingerprint
 from kesin.lifecycle.declare import Lifecycle
+from kesin.lifecycle.model import Job
 from kesin.store.contract import Store
+from kesin.store.limits import MAX_PAGE
 from kesin.store.open import open_configured_store, open_redis
+from kesin.store.records import Filter
 
 
 def open_workload_stores(settings: Settings, workloads: Collection[Workload]) -> Store:
@@ -34,3 +37,12 @@ def open_as_stored(store: Store, name: str, lifecycle: Lifecycle) -> Queue | Non
     if not versions or versions[-1].fingerprint != rules_fingerprint(lifecycle):
         return None  # no process of this version has opened it yet
     return Queue(name, lifecycle, store)
+
+
+def job_pages(queue: Queue, where: Filter) -> Iterator[Sequence[Job]]:
+    """Yield all jobs that match, a page at a time."""
+    cursor: str | None = ""
+    while cursor is not None:
+        page = queue.jobs(where, limit=MAX_PAGE, cursor=cursor or None)
+        yield page.jobs
+        cursor = page.cursor

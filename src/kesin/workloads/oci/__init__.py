@@ -6,8 +6,13 @@ from typing import TYPE_CHECKING, Final
 from kesin.engine.workload import Workload, WorkloadContext
 from kesin.foundation.logs import Logger
 from kesin.workloads.common import lazy
-from kesin.workloads.oci.adjustments.lifecycle import QUEUE, adjustment_lifecycle
-from kesin.workloads.oci.lifecycle import ADVICE, oci_lifecycle, with_settings
+from kesin.workloads.oci.lifecycle import (
+    ADVICE,
+    QUEUE,
+    adjustment_lifecycle,
+    oci_lifecycle,
+    with_settings,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +24,7 @@ _later = partial(lazy.later, __name__)
 _attribute = partial(lazy.attribute, __name__)
 
 
-def _worker(context: WorkloadContext, place: str = "uploader:build_worker") -> "Worker":
+def _worker(context: WorkloadContext, place: str = "uploader:Uploader") -> "Worker":
     from kesin.foundation.problems import Unavailable
     from kesin.workloads.oci.google.channels import channels_of
 
@@ -56,9 +61,9 @@ OCI_ADJUSTMENTS: Final = Workload(
     "Retracted and restated conversions",
     title="Adjustments",
     part_of="oci",
-    job_title=_later("adjustments.intake:adjustment_title"),
+    job_title=_later("adjustments:adjustment_title"),
     search_fields=("externalId", "adjustmentId", "orderId"),
-    worker=partial(_worker, place="adjustments.sender:build_worker"),
+    worker=partial(_worker, place="uploader:AdjustmentUploader"),
     pages=_attribute("pages:ADJUSTMENT_PAGES"),
     advice=ADVICE.describe,
 )

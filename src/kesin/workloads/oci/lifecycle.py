@@ -1,7 +1,11 @@
-"""The lifecycle of a conversion, from QUEUED to COMPLETED or FAILED."""
+"""The lifecycles of a conversion, from QUEUED to COMPLETED or FAILED, and of an adjustment of one.
+
+An adjustment waits for its conversion; then those of a conversion are sent one at a time.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from kesin.foundation.settings import BadSettings, Settings, load_settings
 from kesin.lifecycle import moves
@@ -14,6 +18,7 @@ from kesin.lifecycle.vocabulary import (
     budget_spent,
     category_in,
     code_not_in,
+    due,
     holds_claim,
     lease_over,
     option,
@@ -24,7 +29,7 @@ from kesin.lifecycle.vocabulary import (
 )
 from kesin.workloads.common.advice import AdviceTexts
 from kesin.workloads.oci.conversions import conversion
-from kesin.workloads.oci.google.classify import CODES, WORKER_CHANNELS
+from kesin.workloads.oci.google.classify import ADJUSTMENT_CODES, CODES, WORKER_CHANNELS
 
 ADVICE = AdviceTexts("kesin.workloads.oci")  # the texts are in `advice.toml`
 CHANNELS = ("script", *WORKER_CHANNELS)
@@ -95,36 +100,27 @@ def oci_lifecycle(limits: OciLimits | None = None) -> Lifecycle:
         stamps=("conversion_at", "uploaded_at", "failed_at", "expires_at"),
         states=(State("QUEUED", initial=True, holds_key=True), *SENDING),
         moves=(*_worker_moves(limits), *_scheduled_moves(limits), *_operator_moves()),
-        errors=oci_errors(),
+        errors=oci_taxonomy(
+            Code(EXPIRED.code, EXPIRED.category),
+            *(Code(it.code, it.category, decision=True) for it in (CONSENT_DENIED, RETRACTED)),
+            *CODES,
+        ),
         default_errors=(("MARK_FAILED", MANUAL_FAIL),),
     )
 
 
 def reject_move(sources: tuple[str, ...]) -> Move:
     """A worker finds a row unsendable before the claim."""
-    return Move(
-        "reject",
-        sources,
-        "FAILED",
-        by=("worker",),
-        when=(unclaimed,),
-        error="record",
-        stamp=ENDED,
-        doc="Found invalid before the claim; no attempt is counted.",
+    doc = "Found invalid before the claim; no attempt is counted."
+    return moves.fail(
+        sources, "FAILED", name="reject", when=(unclaimed,), claim="keep", stamp=ENDED, doc=doc
     )
 
 
 def mark_failed_move(sources: tuple[str, ...]) -> Move:
     """An operator ends a row."""
-    return Move(
-        "MARK_FAILED",
-        sources,
-        "FAILED",
-        by=("operator",),
-        claim="drop",
-        error="record",
-        timer="clear",
-        stamp=ENDED,
+    return moves.fail(
+        sources, "FAILED", name="MARK_FAILED", by=("operator",), when=(), timer="clear", stamp=ENDED
     )
 
 
@@ -184,23 +180,14 @@ def _worker_moves(limits: OciLimits) -> tuple[Move, ...]:
     reject = reject_move(WAITING)
     refused = "Consent was denied: the row is stored and never sent."
     retracted = "The sale was retracted before the row was sent, so the row will never be sent."
+    how: dict[str, Any] = {"by": ("producer",), "timer": "clear", "payload": "replace"}
+    how["sources"] = (*WAITING, "FAILED")
     return (
         moves.enqueue("QUEUED", stamp_input=conversion.STAMPS),
         moves.claim(WAITING, "PROCESSING"),
         reject,
         replace(reject, name="withhold", action="withhold", error=CONSENT_DENIED, doc=refused),
-        Move(
-            "retract",
-            (*WAITING, "FAILED"),
-            "FAILED",
-            by=("producer",),
-            when=(unclaimed,),
-            error=RETRACTED,
-            timer="clear",
-            payload="replace",
-            stamp=ENDED,
-            doc=retracted,
-        ),
+        replace(reject, name="retract", action="retract", error=RETRACTED, doc=retracted, **how),
         moves.complete("PROCESSING", "COMPLETED", name="ack", when=(), timer="clear", stamp=SENT),
         moves.complete(
             ("RETRY", "QUEUED", "FAILED"),
@@ -225,14 +212,11 @@ def _worker_moves(limits: OciLimits) -> tuple[Move, ...]:
             doc="The timer retries temporary failures; other failed rows have no timer.",
         ),
         moves.fail("PROCESSING", "FAILED", name="ack_failed", when=(budget_spent,), stamp=ENDED),
-        Move(
-            "attempt_cap",
-            ("PROCESSING",),
+        moves.fail(
+            "PROCESSING",
             "FAILED",
+            name="attempt_cap",
             action="cap_in_flight",
-            by=("worker",),
-            when=(holds_claim,),
-            claim="drop",
             error=MAX_ATTEMPTS,
             stamp=ENDED,
             doc="A limit set by the caller also ends running attempts; a late acknowledgement"
@@ -316,14 +300,6 @@ def _operator_moves() -> tuple[Move, ...]:
     )
 
 
-def oci_errors() -> Taxonomy:
-    return oci_taxonomy(
-        Code(EXPIRED.code, EXPIRED.category),
-        *(Code(each.code, each.category, decision=True) for each in (CONSENT_DENIED, RETRACTED)),
-        *CODES,
-    )
-
-
 def oci_taxonomy(*codes: Code) -> Taxonomy:
     """The verdicts per channel: a script only reports failures, our worker retries by itself."""
     script_verdicts = dict.fromkeys(Category, Verdict.FAIL)
@@ -348,4 +324,102 @@ def oci_taxonomy(*codes: Code) -> Taxonomy:
             Code("UPLOAD_EXCEPTION", Category.TRANSIENT),
             *codes,
         ),
+    )
+
+
+QUEUE: Final = "oci_adjustments"
+WINDOW_S: Final = 54 * DAY_S  # later, Google adjusts no conversion
+TOO_LATE: Final = (
+    "the sale is older than 54 days, and Google will no longer adjust it: correct your own figures"
+)
+CONVERSION_EXPIRED: Final = Fixed("CONVERSION_EXPIRED", Category.VALIDATION, TOO_LATE)
+SENDABLE: Final = ("READY", "RETRY")
+OPEN: Final = ("WAITING", *SENDABLE)
+UNFINISHED: Final = (*OPEN, "PROCESSING")
+_REFUSALS: Final = (  # our own codes: Google was not asked
+    *("ALREADY_RETRACTED", "CONSENT_DENIED", "UNKNOWN_CONVERSION", "WBRAID_NOT_ADJUSTABLE"),
+    "RETRACT_NOT_POSSIBLE",
+)
+
+
+def adjustment_lifecycle(limits: OciLimits | None = None) -> Lifecycle:
+    limits = limits or OciLimits()
+    return Lifecycle(
+        name=QUEUE,
+        doc="Adjustments: each waits for its conversion, then for any earlier adjustments to it.",
+        max_attempts=limits.max_attempts_script,
+        lease_seconds=limits.lease_seconds,
+        stamps=("conversion_at", "uploaded_at", "failed_at"),
+        states=(
+            State("WAITING", initial=True, holds_key=True),
+            State("READY", holds_key=True),
+            *SENDING,
+        ),
+        moves=(
+            moves.enqueue("WAITING", stamp_input=("conversion_at",)),
+            Move(
+                "ready",
+                ("WAITING",),
+                "READY",
+                by=("worker",),
+                run_at="now",
+                doc="Google has the conversion, and no other adjustment to it is in progress.",
+            ),
+            Move(
+                "settle",
+                ("WAITING",),
+                "COMPLETED",
+                by=("worker",),
+                result="record",
+                stamp=("finished_at",),
+                doc="The conversion was never claimed: Kesin changed it, and nothing is sent.",
+            ),
+            moves.claim(SENDABLE, "PROCESSING"),
+            reject_move(OPEN),
+            moves.complete("PROCESSING", "COMPLETED", name="ack", when=(), stamp=SENT),
+            moves.fail("PROCESSING", "FAILED", name="ack_failed", stamp=ENDED),
+            *answer_moves(limits),
+            *cap_moves(SENDABLE),
+            moves.expire(
+                *(OPEN, "FAILED", WINDOW_S),
+                since="conversion_at",
+                error=CONVERSION_EXPIRED,
+                stamp=ENDED,
+            ),
+            Move(
+                "give_up",
+                ("WAITING",),
+                "FAILED",
+                by=("clock",),
+                when=(unclaimed, due),
+                error=CONVERSION_EXPIRED,
+                stamp=ENDED,
+                stage="expire",
+                doc="Also ends an adjustment of a sale whose time is unknown.",
+            ),
+            moves.requeue(
+                "FAILED",
+                "WAITING",
+                name="RETRY_SELECTED",
+                run_at=Backoff((WINDOW_S,)),
+                unstamp=ENDED,
+            ),
+            mark_failed_move(OPEN),  # one in flight ends first: none overtakes it
+            Move(
+                "MARK_SENT",
+                (*SENDABLE, "FAILED"),
+                "COMPLETED",
+                by=("operator",),
+                when=(unclaimed,),
+                stamp=SENT,
+                unstamp=("failed_at",),
+                doc="Uploaded by hand, from the file.",
+            ),
+            moves.prune("COMPLETED", days=limits.keep_completed_days),
+            moves.prune("FAILED", days=limits.keep_failed_days),
+        ),
+        errors=oci_taxonomy(
+            *(Code(name, Category.VALIDATION) for name in _REFUSALS), *ADJUSTMENT_CODES
+        ),
+        default_errors=(("MARK_FAILED", MANUAL_FAIL),),
     )

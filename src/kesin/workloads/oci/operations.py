@@ -18,19 +18,20 @@ from kesin.foundation.ids import is_id
 from kesin.foundation.messages import Message
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Invalid, Problem
+from kesin.foundation.text import as_object
 from kesin.lifecycle.budget import DAY_S, HOUR_S, SECOND_US
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
 from kesin.store.directory import Site
-from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter, MoveCount
 from kesin.store.rules import jobs_by_state
 from kesin.workloads.common.advice import Advice, Language
+from kesin.workloads.common.stores import job_pages
 from kesin.workloads.oci import reconciliation
-from kesin.workloads.oci.adjustments.lifecycle import QUEUE as ADJUSTMENTS
 from kesin.workloads.oci.conversions import conversion
-from kesin.workloads.oci.google.circuit_breaker import Breaker, read_breaker
+from kesin.workloads.oci.google.circuit_breaker import read_breaker
 from kesin.workloads.oci.lifecycle import ADVICE, DECISIONS
+from kesin.workloads.oci.lifecycle import QUEUE as ADJUSTMENTS
 from kesin.workloads.oci.script import parse_category, reason_of, refusal_reason
 from kesin.workloads.oci.site import ACTIONS as KNOWN_ACTIONS
 from kesin.workloads.oci.site import HEARTBEAT, UPLOADS, SiteContext, SiteSettings
@@ -49,23 +50,38 @@ _KEY_SCOPES: Final = {"oci:ingest", "oci:script"}
 _ORDER_ID: Final = re.compile(r"k[0-9a-f]{40}")
 
 
-@dataclass(frozen=True, slots=True)
 class SiteStats:
     """The statistics of a site; their cost does not grow with its rows."""
 
-    totals: dict[str, int]
-    stuck: int  # PROCESSING past its lease
-    failed_share: float
-    withheld: int  # FAILED by a decision: consent is denied, or retracted; not in the share
-    oldest_queued_at: int | None
-    expiring_soon: int
-    last_updated_at: int | None
-    last_ack_at: int | None
-    was_claimed: bool  # a row, ever
-    breaker: Breaker
-    breaker_state: str | None  # None where a script uploads
-    warnings: Sequence[dict[str, str]] = ()
-    refused: Mapping[str, Any] | None = None  # the last upload that Google did not take whole
+    def __init__(self, site: SiteContext, move_counts: Iterable[MoveCount] | None = None) -> None:
+        queue, now = site.queue, site.queue.now()
+        if move_counts is None:
+            move_counts = queue.store.move_counts(queue.name)
+        counts = [count for count in move_counts if count.tenant == site.id]
+        self.totals = {**dict.fromkeys(STATES, 0), **jobs_by_state(counts)}
+        self.last_updated_at = max((count.at for count in counts), default=None)
+        acks = (count.at for count in counts if count.to_state == "COMPLETED")
+        self.last_ack_at = max(acks, default=None)
+        self.was_claimed = any(count.to_state == "PROCESSING" for count in counts)  # a row, ever
+        waiting = queue.waiting(site.id, aged=("conversion_at", expiring_before(now)))
+        self.stuck = waiting.lease_over  # PROCESSING past its lease
+        self.oldest_queued_at = waiting.first_created_at.get("QUEUED")
+        ending = ending_rows(queue, [site.record]) if site.settings.actions else {}
+        self.expiring_soon = max(waiting.aging, ending.get(site.id, 0))
+        # FAILED by a decision (consent is denied, or retracted): they are not in the share.
+        denied = self.totals["FAILED"] and any(it.move in DECISIONS.values() for it in counts)
+        self.withheld = count_withheld(queue, [site.id]) if denied else 0
+        failed = self.totals["FAILED"] - self.withheld
+        ended = failed + self.totals["COMPLETED"]
+        self.failed_share = failed / ended if ended else 0.0
+        self.fails_often = ended >= MIN_FINISHED_ROWS and self.failed_share > FAILED_SHARE_LIMIT
+        self.breaker = read_breaker(site)
+        # None where a script uploads.
+        self.breaker_state = None if site.channel == "script" else self.breaker.state(now)
+        # The last upload that Google did not take whole.
+        self.refused = (site.read_metadata(UPLOADS) or {}).get("refused")
+        warnings = _warnings(site, self)
+        self.warnings = [{"code": code, "message": message} for code, message in warnings]
 
     def record(self) -> dict[str, Any]:
         return {
@@ -89,45 +105,6 @@ class SiteStats:
             reasons = Counter[str](self.refused.get("errors")).most_common(1)
             code = next((one for one, _ in reasons if one.startswith("PROCESSING_ERROR_")), code)
         return ADVICE.find(code, None, language)
-
-    @property
-    def fails_often(self) -> bool:
-        """Whether too many rows failed, out of enough that finished."""
-        finished = self.totals["FAILED"] + self.totals["COMPLETED"] - self.withheld
-        return finished >= MIN_FINISHED_ROWS and self.failed_share > FAILED_SHARE_LIMIT
-
-
-def site_stats(site: SiteContext, move_counts: Iterable[MoveCount] | None = None) -> SiteStats:
-    """Compute the site's statistics from the queue's counters, which are read if not given."""
-    queue = site.queue
-    if move_counts is None:
-        move_counts = queue.store.move_counts(queue.name)
-    counts = [count for count in move_counts if count.tenant == site.id]
-    totals = {**dict.fromkeys(STATES, 0), **jobs_by_state(counts)}
-    acks = (count.at for count in counts if count.to_state == "COMPLETED")
-    waiting = queue.waiting(site.id, aged=("conversion_at", expiring_before(queue.now())))
-    ending = ending_rows(queue, [site.record]) if site.settings.actions else {}
-    denied = totals["FAILED"] and any(count.move in DECISIONS.values() for count in counts)
-    withheld = count_withheld(queue, [site.id]) if denied else 0
-    failed = totals["FAILED"] - withheld
-    ended = failed + totals["COMPLETED"]
-    breaker = read_breaker(site)
-    stats = SiteStats(
-        totals=totals,
-        stuck=waiting.lease_over,
-        failed_share=failed / ended if ended else 0.0,
-        withheld=withheld,
-        oldest_queued_at=waiting.first_created_at.get("QUEUED"),
-        expiring_soon=max(waiting.aging, ending.get(site.id, 0)),
-        last_updated_at=max((count.at for count in counts), default=None),
-        last_ack_at=max(acks, default=None),
-        was_claimed=any(count.to_state == "PROCESSING" for count in counts),
-        breaker=breaker,
-        breaker_state=None if site.channel == "script" else breaker.state(queue.now()),
-        refused=(site.read_metadata(UPLOADS) or {}).get("refused"),
-    )
-    warnings = [{"code": code, "message": message} for code, message in _warnings(site, stats)]
-    return replace(stats, warnings=warnings)
 
 
 def onboarding(site: SiteContext, stats: SiteStats) -> dict[str, bool]:
@@ -238,20 +215,17 @@ def daily_sums(
     where, zone, sums = build_filter(site, criteria), site.zone, DailySums()
     if before:
         where = replace(where, created_before=datetime.combine(before, time(), zone))
-    cursor: str | None = ""
-    while cursor is not None:
+    for page in job_pages(site.queue, where):
         days = sorted({day for day, _ in sums})
         if len(days) > 1 and sum(n for n, _ in sums.values()) >= SUMMED_ROWS:
             return {key: each for key, each in sums.items() if key[0] != days[0]}, days[1]
-        page = site.queue.jobs(where, limit=MAX_PAGE, cursor=cursor or None)
-        for job in page.jobs:
-            payload = job.payload if isinstance(job.payload, dict) else {}
+        for job in page:
+            payload = as_object(job.payload)
             value, currency = (payload.get(f"conversion{part}") for part in ("Value", "Currency"))
             day = datetime.fromtimestamp(job.created_at / SECOND_US, zone).date()
             n, total = sums.get((day, str(currency)), (0, Decimal()))
             worth = Decimal(str(value)) if isinstance(value, int | float) else Decimal()
             sums[day, str(currency)] = n + 1, total + worth
-        cursor = page.cursor
     return sums, None
 
 
@@ -384,8 +358,7 @@ def row_columns(job: Job) -> dict[str, Any]:
     retry_times = {"RETRY": job.run_at, "FAILED": job.timer_at}
     if job.run_at and job.run_at > job.moved_at:
         retry_times["QUEUED"] = job.run_at  # held until the click is old enough
-    payload = job.payload if isinstance(job.payload, dict) else {}
-    names = {name: payload.get(name) for name in ("orderId", "externalId")}
+    names = {name: as_object(job.payload).get(name) for name in ("orderId", "externalId")}
     return {
         "id": job.id,
         **{name: value if isinstance(value, str) else None for name, value in names.items()},

@@ -10,7 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 from zoneinfo import ZoneInfo, available_timezones
 
 from kesin.engine.workload import WorkloadContext
@@ -22,11 +22,9 @@ from kesin.store.records import Filter
 from kesin.workloads.oci.conversions.actions import MAX_ACTIONS
 from kesin.workloads.oci.google import circuit_breaker as breaking
 from kesin.workloads.oci.google.channel import Channel, ConnectionTrouble, RequestFailure
-from kesin.workloads.oci.google.json_paths import MAX_DIGITS, count_of, dig, objects, text_at
+from kesin.workloads.oci.google.google_ads import GoogleAds
+from kesin.workloads.oci.google.http import MAX_DIGITS, count_of, dig, objects, text_at
 from kesin.workloads.oci.site import WORKLOAD, SiteContext
-
-if TYPE_CHECKING:
-    from kesin.workloads.oci.google.google_ads import GoogleAds
 
 RECONCILIATION: Final = "reconciliation"  # a metadata entry; each month has one of its own
 _MONTH: Final = f"{RECONCILIATION}:"
@@ -105,7 +103,7 @@ def copy_figures(site: SiteContext, channels: Mapping[str, Channel]) -> int:
     return due_at
 
 
-def _read_account(site: SiteContext, google: "GoogleAds") -> tuple[ZoneInfo, GoogleFigures]:
+def _read_account(site: SiteContext, google: GoogleAds) -> tuple[ZoneInfo, GoogleFigures]:
     """Ask Google for its figures; raises Problem with what it says."""
     credentials, breaker = breaking.open_credentials(site), breaking.read_breaker(site)
     if isinstance(credentials, ConnectionTrouble):

@@ -1,10 +1,9 @@
 """The script channel; unsendable rows are rejected before the claim, so they cost no attempt."""
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.ids import is_id
@@ -49,26 +48,44 @@ _REFUSALS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
 class ExportPreview:
-    """What an export would return, and what it would leave out."""
+    """What an export would return, and what it would leave out, with a reason each.
 
-    items: list[dict[str, Any]]
-    skipped: list[dict[str, Any]]
-    warnings: list[dict[str, Any]]
-    is_full: bool  # more rows wait than one export takes
+    Nothing is changed. ``masked``: for those who may not see click ids.
+    """
 
-    @property
-    def counts(self) -> dict[str, int | bool]:
-        """The number of rows exported and left out; of a full export at least so many."""
-        counts: dict[str, int | bool] = {"queued": len(self.items), "skipped": len(self.skipped)}
-        return counts | ({"atLeast": True} if self.is_full else {})
+    def __init__(self, site: SiteContext, *, limit: int, masked: bool) -> None:
+        jobs = site.queue.peek(limit=limit, tenants=[site.id])
+        sendable, unsendable = split_sendable(site, jobs)
+        self.items = _items(site, sendable)
+        self.skipped: list[dict[str, Any]] = []
+        for job, problem in unsendable:
+            external_id = (job.dedup_key or "").partition(REVISION)[0] or None
+            row = {"id": f"{SEAL_PREFIX}{job.id}", "externalId": external_id}
+            self.skipped.append({**row, "code": problem.code, "message": problem.message})
+        counts = site.queue.stats().tenants.get(site.id, {})
+        others = sum(counts.get(state, 0) for state in WAITING) - len(jobs)
+        self.is_full = others > 0 and len(jobs) >= limit  # more rows wait than one export takes
+        self.counts = {"queued": len(self.items), "skipped": len(self.skipped)}
+        self.counts |= {"atLeast": True} if self.is_full else {}
+        about = [{"code": code, "message": why} for code, why in self._warnings(site, others)]
+        self.warnings = [*self.skipped, *about]
+        if masked:
+            mask = site.context.commands.masking(site.queue.name).value
+            shown = map(mask, (self.items, self.skipped, self.warnings))
+            self.items, self.skipped, self.warnings = shown
 
-    def masked(self, site: SiteContext) -> Self:
-        """The preview as those see it who may not see click ids."""
-        mask = site.context.commands.masking(site.queue.name).value
-        items, skipped, warnings = map(mask, (self.items, self.skipped, self.warnings))
-        return replace(self, items=items, skipped=skipped, warnings=warnings)
+    def _warnings(self, site: SiteContext, others: int) -> Iterator[tuple[str, str]]:
+        if site.is_paused:
+            yield "PAUSED", "paused: exports are empty for now"
+        elif self.is_full:
+            yield "MORE_WAIT", Message("%(n)s more rows are waiting for later exports", n=others)
+        elif others > 0:
+            why = "%(n)s more rows are waiting for their next attempt"
+            yield "NOT_DUE", Message(why, n=others)
+        if site.channel != "script":
+            why = "the site uses the channel %(channel)s: a script receives no rows"
+            yield "WRONG_CHANNEL", Message(why, channel=site.channel)
 
 
 def managed_sites(context: WorkloadContext, actor: Actor, *, starts: bool) -> list[SiteContext]:
@@ -110,34 +127,6 @@ def export(site: SiteContext, *, limit: int, actor: str) -> list[dict[str, Any]]
     # These were enqueued between the check and the claim, not by ingest.
     site.apply("ack_failed", rejections(unsendable), actor=actor)
     return _items(site, sendable)
-
-
-def preview_export(site: SiteContext, *, limit: int) -> ExportPreview:
-    """Show what an export would return, without changing anything; rows left out have a reason."""
-    jobs = site.queue.peek(limit=limit, tenants=[site.id])
-    sendable, unsendable = split_sendable(site, jobs)
-    skipped: list[dict[str, Any]] = []
-    for job, problem in unsendable:
-        external_id = (job.dedup_key or "").partition(REVISION)[0] or None
-        row = {"id": f"{SEAL_PREFIX}{job.id}", "externalId": external_id}
-        skipped.append({**row, "code": problem.code, "message": problem.message})
-    warnings = list(skipped)
-    counts = site.queue.stats().tenants.get(site.id, {})
-    others = sum(counts.get(state, 0) for state in WAITING) - len(jobs)
-    is_full = others > 0 and len(jobs) >= limit
-    if site.is_paused:
-        warnings.append({"code": "PAUSED", "message": "paused: exports are empty for now"})
-    elif is_full:
-        message = Message("%(n)s more rows are waiting for later exports", n=others)
-        warnings.append({"code": "MORE_WAIT", "message": message})
-    elif others > 0:
-        message = Message("%(n)s more rows are waiting for their next attempt", n=others)
-        warnings.append({"code": "NOT_DUE", "message": message})
-    if site.channel != "script":
-        why = "the site uses the channel %(channel)s: a script receives no rows"
-        message = Message(why, channel=site.channel)
-        warnings.append({"code": "WRONG_CHANNEL", "message": message})
-    return ExportPreview(_items(site, sendable), skipped, warnings, is_full)
 
 
 def _items(site: SiteContext, sendable: Sequence[tuple[Job, Conversion]]) -> list[dict[str, Any]]:
@@ -193,16 +182,10 @@ def rejections(unsendable: Sequence[tuple[Job, Unsendable]]) -> list[Change]:
     return changes
 
 
-@dataclass(frozen=True, slots=True)
-class AckReport:
-    """What a script's report changed, and which rows it did not move."""
-
-    updated: int
-    already: int  # reported before
-    refused: list[tuple[str, str]]  # (sealed id, reason)
+Report = dict[str, Any]  # updated, already (reported before), refused: of each its id and reason
 
 
-def ack(site: SiteContext, queue_ids: Sequence[str], *, actor: str) -> AckReport:
+def ack(site: SiteContext, queue_ids: Sequence[str], *, actor: str) -> Report:
     """Complete rows that Google has; a repeated report succeeds and changes nothing."""
     ids = parse_queue_ids(queue_ids)
     result = canonical_json({"channel": "script"})
@@ -218,7 +201,7 @@ def ack_failed(
     message: str | None,
     category: str | None,
     actor: str,
-) -> AckReport:
+) -> Report:
     """Fail rows that the script could not upload; `revive` retries two of the categories."""
     if category is not None:
         category = parse_category(category, SCRIPT_CATEGORIES)
@@ -258,7 +241,7 @@ def parse_queue_ids(queue_ids: Sequence[str]) -> list[str]:
 
 def _apply_report(
     site: SiteContext, action: str, changes: list[Change], actor: str, *, done: str
-) -> AckReport:
+) -> Report:
     valid = [change for change in changes if is_id(change.id)]
     outcomes = site.apply(action, valid, actor=actor)
     reasons = {each.id: _REFUSALS["unknown"] for each in changes if not is_id(each.id)}
@@ -267,9 +250,10 @@ def _apply_report(
         for outcome in outcomes
         if outcome.result != "moved" and (outcome.result == "unknown" or outcome.state != done)
     }
-    refused = [(f"{SEAL_PREFIX}{job_id}", reason) for job_id, reason in reasons.items()]
+    refused = [{"id": f"{SEAL_PREFIX}{job_id}", "reason": why} for job_id, why in reasons.items()]
     updated = sum(outcome.result == "moved" for outcome in outcomes)
-    return AckReport(updated, len(changes) - updated - len(refused), refused)
+    already = len(changes) - updated - len(refused)
+    return {"updated": updated, "already": already, "refused": refused}
 
 
 def reason_of(outcome: Outcome) -> str:

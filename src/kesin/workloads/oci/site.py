@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final, Self
 from zoneinfo import ZoneInfo
 
-from kesin.engine.queue import Queue, apply_changes
+from kesin.engine.queue import apply_changes
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.messages import Message
 from kesin.foundation.permissions import Actor, Permission, require
@@ -28,8 +28,8 @@ from kesin.workloads.oci.conversions.actions import (
     parse_actions,
 )
 from kesin.workloads.oci.conversions.conversion import CONSENTS, RowDefaults
-from kesin.workloads.oci.conversions.forms import LOCALES
 from kesin.workloads.oci.conversions.identifiers import PHONE_COUNTRIES
+from kesin.workloads.oci.conversions.parsing import LOCALES
 from kesin.workloads.oci.lifecycle import limits_of
 
 Details = Mapping[str, Any] | None  # of an audit line
@@ -136,24 +136,17 @@ def _find_problem(name: str, value: Any) -> Message | None:
     return None if fits else problem
 
 
-@dataclass(frozen=True, slots=True)
 class SiteContext:
     """A site, and the workload it is served by: what all work for one site is given."""
 
-    context: WorkloadContext
-    record: Site
-
-    @property
-    def id(self) -> str:
-        return self.record.id
-
-    @property
-    def channel(self) -> str:
-        return self.record.channel
-
-    @property
-    def queue(self) -> Queue:
-        return self.context.queue
+    def __init__(self, context: WorkloadContext, record: Site) -> None:
+        self.context = context
+        self.record = record
+        self.id = record.id
+        self.channel = record.channel
+        self.queue = context.queue
+        self.zone = ZoneInfo(record.timezone)
+        self.max_attempts = limits_of(context.settings).max_attempts(record.channel)
 
     @property
     def settings(self) -> SiteSettings:
@@ -163,10 +156,6 @@ class SiteContext:
     def silent_hours(self) -> int:
         """How long its script may be silent before a warning."""
         return self.settings.silent_hours or self.context.settings.oci_silent_hours
-
-    @property
-    def zone(self) -> ZoneInfo:
-        return ZoneInfo(self.record.timezone)
 
     @property
     def only_name(self) -> str | None:
@@ -193,10 +182,6 @@ class SiteContext:
     def hold_us(self) -> int:
         """How long after the sale a new row waits before it is sent."""
         return self.settings.send_after_hours * HOUR_S * SECOND_US
-
-    @property
-    def max_attempts(self) -> int:
-        return limits_of(self.context.settings).max_attempts(self.channel)
 
     @property
     def is_paused(self) -> bool:

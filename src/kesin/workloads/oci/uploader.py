@@ -9,8 +9,10 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from datetime import datetime
+from decimal import Decimal
 from functools import partial
 from itertools import chain
 from typing import Final
@@ -24,9 +26,10 @@ from kesin.foundation.messages import Message
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
 from kesin.store.records import Filter
-from kesin.workloads.oci import reconciliation
+from kesin.workloads.oci import adjustments, reconciliation
 from kesin.workloads.oci.conversions.conversion import Conversion, Unsendable
-from kesin.workloads.oci.google import circuit_breaker, pending_uploads
+from kesin.workloads.oci.conversions.ingest import ClaimedMeanwhile
+from kesin.workloads.oci.google import circuit_breaker, data_manager
 from kesin.workloads.oci.google.channel import (
     MAX_ROWS,
     Channel,
@@ -37,10 +40,10 @@ from kesin.workloads.oci.google.channel import (
     UploadRow,
 )
 from kesin.workloads.oci.google.circuit_breaker import WORKER_ACTOR, Breaker, Trouble
+from kesin.workloads.oci.google.classify import CIRCUIT_OPEN
 from kesin.workloads.oci.google.credentials import vault_name
-from kesin.workloads.oci.google.error_table import CIRCUIT_OPEN
-from kesin.workloads.oci.google.json_paths import dig, text_at
-from kesin.workloads.oci.lifecycle import WAITING, limits_of
+from kesin.workloads.oci.google.http import dig, text_at
+from kesin.workloads.oci.lifecycle import SENDABLE, WAITING, limits_of
 from kesin.workloads.oci.script import reject_unsendable, split_sendable
 from kesin.workloads.oci.site import WORKLOAD, SiteContext
 
@@ -60,10 +63,11 @@ _ABOUT_ACTION: Final = "CONVERSION_ACTION"  # in the codes that blame one, of bo
 DUPLICATE_CLICK_CODES: Final = ("CLICK_CONVERSION_ALREADY_EXISTS", "CALL_CONVERSION_ALREADY_EXISTS")
 
 
-class Uploader:
-    """Chooses the sites to serve and uploads their rows."""
+class Uploader(Worker):
+    """Chooses the sites to serve and uploads their rows; ``limit`` is for a turn on request."""
 
     waiting_states = WAITING
+    usual_threads = WORKER_THREADS
 
     def __init__(
         self,
@@ -71,15 +75,26 @@ class Uploader:
         channels: Mapping[str, Channel],
         *,
         limit: int | None = None,
+        threads: int | None = None,
         rng: random.Random | None = None,
     ) -> None:
+        super().__init__(
+            context.queue,
+            batch_handler=self.upload,
+            plan=self.plan_claims,
+            threads=threads or self.usual_threads,
+            batch=MAX_ROWS,
+            lease_seconds=LEASE_S,
+            channel="api",  # an exception in the handler is retried
+            poll_s=POLL_S,
+        )
         self._context = context
         self._channels = channels
         self._limit = limit
         self._rng = rng or random.Random()
         self._limits = limits_of(context.settings)
         self._lock = threading.Lock()
-        self._reserved_sites: set[str] = set()
+        self._site_locks: dict[str, threading.Lock] = {}
         self._copy_at: dict[str, int] = {}  # by site: when to ask for its next copy of figures
         self._last_upload: dict[str, float] = {}  # by site, in monotonic seconds
         self._rounds = 0
@@ -87,13 +102,13 @@ class Uploader:
 
     # Choosing sites
 
-    def plan(self) -> Iterator[ClaimShare]:
+    def plan_claims(self) -> Iterator[ClaimShare]:
         """Yield what to upload; then ask Google what became of earlier uploads."""
         yield from self.plan_uploads()
         for site in _rotate(self._sites(), self._rounds):
             with self._reserve(site.id) as free:
                 if free:
-                    pending_uploads.poll_requests(site, self._channels[site.channel])
+                    data_manager.poll_requests(site, self._channels[site.channel])
         with self._reserve(_COPYING) as free:  # one site at a time: uploads come first
             if free:
                 self._copy_figures()
@@ -152,16 +167,13 @@ class Uploader:
     @contextmanager
     def _reserve(self, site: str) -> Iterator[bool]:
         """Reserve the site for this thread; yields False if another thread is serving it."""
-        with self._lock:
-            free = site not in self._reserved_sites
-            if free:
-                self._reserved_sites.add(site)
+        lock = self._site_locks.setdefault(site, threading.Lock())
+        free = lock.acquire(blocking=False)
         try:
             yield free
         finally:
             if free:
-                with self._lock:
-                    self._reserved_sites.discard(site)
+                lock.release()
 
     def _claimable_rows(self, site: SiteContext, share: int) -> int:
         """The number of rows to claim now: none while the site is paused or cannot upload."""
@@ -248,7 +260,7 @@ class Uploader:
         try:
             self._record_upload(site, sent.trouble)
             if site.channel == "data_manager":
-                pending_uploads.remember_requests(site, sent.request_ids, unclicked)
+                data_manager.remember_requests(site, sent.request_ids, unclicked)
         except Exception:  # the rows' results must not be lost
             log.exception("upload_not_recorded", site=site.id, requests=list(sent.request_ids))
         rows, trouble = len(sent.rows), sent.trouble.code if sent.trouble else None
@@ -307,6 +319,72 @@ class Uploader:
         return Act("retry_later", code=why.code, message=why.message, category=Category.TRANSIENT)
 
 
+SETTLED_AT_ONCE: Final = 500  # waiting adjustments of a site; the next turn continues
+
+
+class AdjustmentUploader(Uploader):
+    """Sends adjustments as conversions are sent: with the same shares, breaker, credentials."""
+
+    waiting_states = SENDABLE
+    usual_threads = 2
+
+    def plan_claims(self) -> Iterator[ClaimShare]:
+        """Settle what waits, also for sites that are left to a script; then send what is ready."""
+        counts = self._context.queue.stats().tenants
+        for record in self._context.commands.accounts.directory.sites():
+            site = SiteContext(self._context, record)
+            if counts.get(site.id, {}).get("WAITING"):
+                with self._reserve(site.id) as free:
+                    if free:
+                        self._settle(site)
+        yield from self.plan_uploads()
+
+    def _settle(self, site: SiteContext) -> None:
+        """Settle the next waiting adjustments of a site; those that stay hold up no others."""
+        where = Filter(states=("WAITING",), tenants=(site.id,), oldest_first=True)
+        cursor, sold = self._cursors.get(site.id), adjustments.beside(site, WORKLOAD)
+        page = site.queue.jobs(where, limit=SETTLED_AT_ONCE, cursor=cursor)
+        self._cursors[site.id] = page.cursor
+        found = sold.queue.find([*map(adjustments.conversion_id, page.jobs)]) if page.jobs else {}
+        pairs = ((job.id, found.get(adjustments.conversion_id(job))) for job in page.jobs)
+        ids = [job_id for job_id, sale in pairs if not adjustments.is_under_way(sale)]
+        if not ids:
+            return  # no lock for what can only wait
+        with suppress(ClaimedMeanwhile), adjustments.locked(site):  # else in the next turn
+            jobs = site.queue.find(ids)  # as they are under the lock
+            waiting = [jobs[each] for each in ids if each in jobs and jobs[each].state == "WAITING"]
+            adjustments.settle_waiting(sold, waiting, WORKER_ACTOR)
+
+    def _claimable_rows(self, site: SiteContext, share: int) -> int:
+        """None while conversions are held; what holds adjustments alone is their own breaker."""
+        sold = adjustments.beside(site, WORKLOAD)
+        held = sold.is_paused or not self._recheck_breaker(sold).max_rows(site.queue.now(), share)
+        return 0 if held else super()._claimable_rows(site, share)
+
+    def _split(self, site: SiteContext, jobs: Sequence[Job]) -> SplitRows:
+        sold = adjustments.beside(site, WORKLOAD)
+        conversions = sold.queue.find([str(job.payload.get("conversionId")) for job in jobs])
+        rows: SplitRows = ([], [])
+        for job in jobs:
+            try:
+                rows[0].append((job, _row(sold, job, conversions)))
+            except Unsendable as problem:
+                rows[1].append((job, problem))
+        return rows
+
+
+def _row(site: SiteContext, job: Job, conversions: Mapping[str, Job]) -> UploadRow:
+    """The adjustment as it is sent; raises Unsendable."""
+    payload, conversion = job.payload, conversions.get(str(job.payload.get("conversionId")))
+    if conversion is None or conversion.tenant != job.tenant:
+        raise Unsendable("UNKNOWN_CONVERSION", "externalId", adjustments.GONE)
+    adjustments.check(site, conversion, payload["type"])
+    sent = Conversion.from_payload(conversion.payload, adjustments.rules_of(site, conversion))
+    if "value" in payload:
+        sent = replace(sent, value=Decimal(str(payload["value"])), currency=payload["currency"])
+    return UploadRow(job.id, sent, (payload["type"], datetime.fromisoformat(payload["adjustedAt"])))
+
+
 def _site_trouble(site: SiteContext, rows: Sequence[UploadRow], sent: UploadResult) -> Trouble:
     """The trouble of the whole site; an action that Google refuses stops only its own rows."""
     pairs = zip(rows, sent.rows, strict=True)
@@ -331,26 +409,3 @@ def fair_shares(waiting: Mapping[str, int], limit: int | None) -> dict[str, int]
     for _ in range(limit):
         shares[min(shares, key=lambda site: shares[site] / backlog[site])] += 1
     return {site: min(count, MAX_ROWS) for site, count in shares.items() if count}
-
-
-def build_worker(
-    context: WorkloadContext,
-    channels: Mapping[str, Channel],
-    *,
-    limit: int | None = None,
-    threads: int = WORKER_THREADS,
-    rng: random.Random | None = None,
-    kind: type[Uploader] = Uploader,
-) -> Worker:
-    """Build the upload worker; a limit is for a single turn on request."""
-    uploader = kind(context, channels, limit=limit, rng=rng)
-    return Worker(
-        context.queue,
-        batch_handler=uploader.upload,
-        plan=uploader.plan,
-        threads=threads,
-        batch=MAX_ROWS,
-        lease_seconds=LEASE_S,
-        channel="api",  # an exception in the handler is retried
-        poll_s=POLL_S,
-    )

@@ -8,10 +8,8 @@ from typing import Any, Final
 from kesin.engine.workload import Workload
 from kesin.foundation.extras import LIBRARIES
 from kesin.workloads.common import lazy
-from kesin.workloads.pdf.batches.lifecycle import batch_lifecycle
 from kesin.workloads.pdf.errors import ADVICE
-from kesin.workloads.pdf.lifecycle import configured_lifecycle
-from kesin.workloads.pdf.webhooks.lifecycle import webhook_lifecycle
+from kesin.workloads.pdf.lifecycle import batch_lifecycle, configured_lifecycle, webhook_lifecycle
 
 _later = partial(lazy.later, __name__)
 _attribute = partial(lazy.attribute, __name__)
@@ -90,6 +88,6 @@ PDF_WEBHOOKS: Final = Workload(
     part_of="pdf",
     personal_fields=frozenset({"url"}),  # it may hold a secret
     job_title="{kind} {subject}",
-    worker=_later("webhooks.worker:build_worker"),
+    worker=_later("webhooks.worker:WebhookSender"),
     **_COMMON,  # it opens the key ring to sign links
 )

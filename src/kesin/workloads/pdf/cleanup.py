@@ -6,8 +6,8 @@ from kesin.engine.queue import Queue
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.logs import Logger
 from kesin.lifecycle.budget import HOUR_S, SECOND_US
-from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter
+from kesin.workloads.common.stores import job_pages
 from kesin.workloads.pdf.batches import store as batch_store
 from kesin.workloads.pdf.batches.feeder import Feeder
 from kesin.workloads.pdf.jobs.dispatch import dispatch_waiting
@@ -47,18 +47,15 @@ def delete_expired(context: WorkloadContext) -> int:
 def tend_jobs(context: WorkloadContext) -> None:
     """Do what is due every few seconds: lost messages, and passwords of jobs that have ended."""
     dispatch_waiting(context.queue)
-    PdfJobStore(context.queue).forget_passwords()
+    PdfJobStore(context.queue).forget_old_passwords()
 
 
 def delete_unused_batch_files(batches: batch_store.PdfBatchStore, older_than_s: float) -> int:
     """Delete old files without a batch, and count them; a young one may precede its batch."""
     before_us = batches.queue.now() - round(older_than_s * SECOND_US)
     folders, keys = set[str](), set[str]()
-    cursor: str | None = ""
-    while cursor is not None:
-        page = batches.queue.jobs(_CURRENT, limit=MAX_PAGE, cursor=cursor or None)
-        cursor = page.cursor
-        for batch in map(batches.parse_batch, page.jobs):
+    for page in job_pages(batches.queue, _CURRENT):
+        for batch in map(batches.parse_batch, page):
             if batch.is_over:
                 keys |= {batch.result.get(name, "") for name in ("artifact_key", "results_key")}
             else:

@@ -95,14 +95,17 @@ def _check_printing(
 
 def _check_fonts(engine: Engine, library: TemplateLibrary, limit_s: float) -> DoctorCheck:
     """Check that our fonts have every test letter and that no other font was used to print them."""
+    from fontTools.ttLib import TTFont  # type: ignore[import-untyped]
+
     ours: set[str] = set()
     whole = {file: data for file, data in library.fonts.items() if ".part." not in file}
     for file, data in whole.items():
         try:
-            missing, name = _inspect_font(data)
+            with TTFont(io.BytesIO(data)) as font:
+                glyphs, name = font.getBestCmap() or {}, font["name"].getDebugName(6) or ""
         except Exception as problem:  # noqa: BLE001  # a font file may be broken in any way
             return DoctorCheck.result("fonts", ok=False, found=f"{file} cannot be read: {problem}")
-        if missing:
+        if missing := [letter for letter in TEST_LETTERS.split() if ord(letter) not in glyphs]:
             return DoctorCheck.result("fonts", ok=False, found=f"{file} lacks {' '.join(missing)}")
         ours.add(name)
     families = sorted({f"Kesin {Path(file).stem.split('-')[0].title()}" for file in whole})
@@ -117,15 +120,6 @@ def _check_fonts(engine: Engine, library: TemplateLibrary, limit_s: float) -> Do
             return DoctorCheck.result("fonts", ok=False, found=f"{family}: {'; '.join(reasons)}")
     found = f"{TEST_LETTERS} in {', '.join(families)}"
     return DoctorCheck.result("fonts", ok=bool(families), found=found)
-
-
-def _inspect_font(data: bytes) -> tuple[list[str], str]:
-    from fontTools.ttLib import TTFont  # type: ignore[import-untyped]
-
-    with TTFont(io.BytesIO(data)) as font:
-        glyphs = font.getBestCmap() or {}
-        name = font["name"].getDebugName(6) or ""
-    return [letter for letter in TEST_LETTERS.split() if ord(letter) not in glyphs], name
 
 
 def embedded_fonts(pdf: bytes) -> set[str]:

@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from kesin.foundation.messages import Message
-from kesin.foundation.problems import Invalid
+from kesin.foundation.problems import Invalid, Problem
 from kesin.workloads.common.advice import AdviceTexts
 
 ADVICE: Final = AdviceTexts("kesin.workloads.pdf")  # also for batches and webhooks
@@ -68,6 +68,10 @@ def invalid_fields(problems: Sequence[tuple[str, str, str]], code: str | None = 
     (name, problem, _), *_ = problems
     why, details = Message(problem), {"fields": fields}
     return Invalid("%(field)s %(problem)s", details=details, code=code, field=name, problem=why)
+
+
+class Gone(Problem, status=410, code="gone"):
+    """What was asked for existed, and is no longer."""
 
 
 class TemplateError(RenderFailed):

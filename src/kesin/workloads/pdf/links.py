@@ -18,17 +18,19 @@ from pydantic import BaseModel, Field
 from kesin.engine.queue import Queue
 from kesin.engine.validation import invalid_field
 from kesin.foundation.encryption import VERSION, KeyRing, NoSecretKeys, key_ring
-from kesin.foundation.problems import Forbidden, Problem, RequestConflict
+from kesin.foundation.problems import Forbidden, RequestConflict
 from kesin.foundation.settings import Settings, variable
 from kesin.foundation.text import as_object
 from kesin.lifecycle.budget import DAY_S, HOUR_S, SECOND_US
 from kesin.store.metadata import metadata_for
+from kesin.workloads.pdf.errors import Gone
 from kesin.workloads.pdf.jobs.store import PdfJob
 
 WORKLOAD: Final = "pdf_links"  # of the counters, one entry for each job
 PATH: Final = "/pdf/links/{job_id}"
 DEFAULT_LINK_S: Final = HOUR_S
 MAX_LINK_S: Final = 7 * DAY_S
+LINK_ENDED: Final = "link_ended"
 MAX_COUNTED: Final = 100  # links of a PDF with a limit
 
 Counters = dict[str, list[int]]  # by name: downloads left, the end in seconds, downloads allowed
@@ -41,10 +43,6 @@ class LinkQuery(BaseModel):
     k: str = Field("", description="the id of the key")
     s: str = Field("", description="the signature")
     n: str = Field("", description="the counter of the downloads")
-
-
-class LinkEnded(Problem, status=410, code="link_ended"):
-    """The link was valid and is no longer."""
 
 
 class PdfLinks:
@@ -90,20 +88,20 @@ class PdfLinks:
         return f"{path}?{urlencode(query.model_dump(exclude_defaults=True))}", ends_s
 
     def require_valid(self, job: PdfJob | None, query: LinkQuery) -> PdfJob:
-        """Return the job of a link; raises Forbidden or LinkEnded."""
+        """Return the job of a link; raises Forbidden or Gone."""
         signature = f"{VERSION}.{query.k}.{query.s}"
         if job is None or not self._ring.has_signed(_signed_text(job, query), signature):
             raise Forbidden("this link is not valid: ask for a new one", code="link_invalid")
         if self._now_s() >= int(query.e):
-            raise LinkEnded("this link has expired: ask for a new one")
+            raise Gone("this link has expired: ask for a new one", code=LINK_ENDED)
         return job
 
     def count(self, job_id: str, counter: str) -> None:
-        """Take one of the downloads of a link; raises LinkEnded if none is left."""
+        """Take one of the downloads of a link; raises Gone if none is left."""
         with self._counters(job_id) as counters:
             left, *fixed = counters.pop(counter, [0])
             if not left:
-                raise LinkEnded("this link has been used up: ask for a new one")
+                raise Gone("this link has been used up: ask for a new one", code=LINK_ENDED)
             if left > 1:
                 counters[counter] = [left - 1, *fixed]
 

@@ -2,7 +2,7 @@
 
 The name is resolved once, every address must be public, and the connection goes to an address that
 was checked: a name that resolves differently later gains nothing. Redirects are rejected, since
-their target was never allowed. `webhooks/delivery.py` uses the same connections.
+their target was never allowed. `webhooks/worker.py` uses the same connections.
 """
 
 import http.client
@@ -11,6 +11,7 @@ import ssl
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from ipaddress import ip_address
 from typing import Final, NamedTuple
 from urllib.parse import SplitResult, urlsplit
@@ -88,7 +89,10 @@ class GuardedConnection:
         try:
             if parts.scheme == "https":
                 with self._timeout_checked():
-                    self._start_tls(host)
+                    wrap = partial(ssl.create_default_context().wrap_socket, server_hostname=host)
+                    tls_socket = wrap(self._socket, do_handshake_on_connect=False)
+                    self._socket = tls_socket  # the timer cuts this socket from now on
+                    tls_socket.do_handshake()
         except BaseException:
             self.close()
             raise
@@ -108,12 +112,6 @@ class GuardedConnection:
         self._timer.cancel()
         self._http.close()
         self._socket.close()
-
-    def _start_tls(self, host: str) -> None:
-        wrap = ssl.create_default_context().wrap_socket
-        tls_socket = wrap(self._socket, server_hostname=host, do_handshake_on_connect=False)
-        self._socket = tls_socket  # the timer cuts this socket from now on
-        tls_socket.do_handshake()
 
     @contextmanager
     def _timeout_checked(self) -> Iterator[None]:

@@ -18,7 +18,7 @@ from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 from kesin.workloads.pdf.jobs.store import PdfJobStatus
 from kesin.workloads.pdf.links import MAX_LINK_S
 from kesin.workloads.pdf.steps.model import MAX_NAME_LENGTH, OUTSIDE_ARCHIVES, Steps, TemplateName
-from kesin.workloads.pdf.uploads.pictures import has_uploads
+from kesin.workloads.pdf.uploads.store import has_uploads
 
 MAX_FILE_NAME_LENGTH: Final = 140
 MAX_URL_LENGTH: Final = 2_048

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from itertools import islice
 from pathlib import Path
@@ -14,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 from kesin.engine.queue import Queue
 from kesin.engine.transfer.backup import BackupFile
 from kesin.engine.workload import WorkloadContext
-from kesin.foundation.encryption import KeyRing, key_ring
+from kesin.foundation.encryption import key_ring
 from kesin.foundation.logs import Logger
 from kesin.foundation.messages import Message
 from kesin.foundation.problems import Unavailable
@@ -35,7 +34,6 @@ from kesin.workloads.pdf.storage import open_storage
 from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore
 from kesin.workloads.pdf.storage.base import StorageMisconfigured
 from kesin.workloads.pdf.templating.pictures import PictureLimits
-from kesin.workloads.pdf.uploads.pictures import UploadedPictures
 from kesin.workloads.pdf.uploads.store import PdfUploads
 from kesin.workloads.pdf.webhooks.worker import Webhooks
 
@@ -248,26 +246,26 @@ def create_rq_worker(context: WorkloadContext) -> PdfRqWorker:
         raise Unavailable("RQ runs jobs that are kept in Redis: set KESIN_REDIS_URL")
     from kesin.workloads.pdf.jobs.rq_worker import PdfRqWorker
 
-    return PdfRqWorker(context.queue, create_renderer(context.settings, context.queue))
+    renderer = create_renderer(context.settings, context.queue)
+    return PdfRqWorker(context.queue, renderer, context.settings.redis_url)
 
 
 NOT_INSTALLED: Final = "pdf_not_installed"
 
 
-@dataclass(frozen=True, slots=True)
 class PdfServices:
     """Templates, jobs, batches, storage, webhooks and links: what the routes and pages use."""
 
-    config: PdfRenderConfig
-    library: TemplateLibrary
-    jobs: PdfJobStore
-    batches: PdfBatchStore
-    artifacts: PdfArtifactStore
-    uploads: PdfUploads
-    hooks: Webhooks
-    ring: KeyRing | None
-    links: PdfLinks
-    pictures: UploadedPictures
+    def __init__(self, context: WorkloadContext, library: TemplateLibrary) -> None:
+        settings, config = context.settings, render_config(context.settings)
+        allowed = config.template_allowlist | library.active.keys()
+        self.config = config.model_copy(update={"template_allowlist": allowed})
+        self.library, self.batches = library, open_batch_store(context)
+        self.jobs, self.artifacts = self.batches.jobs, self.batches.artifacts
+        storage, queue = self.artifacts.storage, self.jobs.queue
+        self.uploads = PdfUploads(storage, queue.now, settings.pdf_upload_hours)
+        self.hooks, self.links = Webhooks(context), PdfLinks(settings, queue)
+        self.ring = key_ring(settings)
 
 
 class PdfServiceLoader:
@@ -295,14 +293,5 @@ class PdfServiceLoader:
                 why, reason = "the templates cannot be used: %(problem)s", Message(problem.message)
                 raise Unavailable(why, problem=reason) from None
             if self._services is None or self._services.library is not library:
-                settings = self.context.settings
-                config, hooks = render_config(settings), Webhooks(self.context)
-                allowed = config.template_allowlist | library.active.keys()
-                config = config.model_copy(update={"template_allowlist": allowed})
-                batches = open_batch_store(self.context)
-                jobs, artifacts = batches.jobs, batches.artifacts
-                uploads = PdfUploads(artifacts.storage, jobs.queue.now, settings.pdf_upload_hours)
-                ring, links = key_ring(settings), PdfLinks(settings, jobs.queue)
-                parts = (config, library, jobs, batches, artifacts, uploads, hooks, ring, links)
-                self._services = PdfServices(*parts, UploadedPictures(uploads))
+                self._services = PdfServices(self.context, library)
             return self._services

@@ -48,7 +48,7 @@ NO_PAGE = (
     "workloads/oci/cli", "workloads/optiplan/api/routes.py",
     "workloads/optiplan/cli", "workloads/pdf/api",
     "workloads/pdf/batches/rows.py", "workloads/pdf/cli", "workloads/pdf/doctor.py",
-    "workloads/pdf/safe_fetch.py", "workloads/pdf/batches/submit.py", "workloads/pdf/jobs/rq_",
+    "workloads/pdf/safe_fetch.py", "workloads/pdf/jobs/rq_",
     "workloads/pdf/rq_task.py",
 )  # fmt: skip
 # Single messages that no page can meet, each with why.

@@ -4,10 +4,10 @@ from typing import Any
 
 from kesin.foundation.clock import iso
 from kesin.workloads.oci import script
-from kesin.workloads.oci.adjustments.intake import adjust
-from kesin.workloads.oci.adjustments.sender import build_worker
+from kesin.workloads.oci.adjustments import adjust
 from kesin.workloads.oci.conversions.ingest import ingest
 from kesin.workloads.oci.site import SiteContext
+from kesin.workloads.oci.uploader import AdjustmentUploader
 from tests.web.conftest import ROOT, World
 from tests.web.dashboard.jobs.test_page import CONVERSION, read
 
@@ -45,7 +45,7 @@ def test_it_says_what_it_waits_for_and_where_the_conversion_is(world: World):
     script.ack(place(world), [item["id"]], actor="tests")
     assert "earlier adjustments and uploads of the sale have ended" in read(world, made)
     world.clock.advance(3_600)
-    build_worker(world.service.workload_context("oci_adjustments"), {}).run_once()
+    AdjustmentUploader(world.service.workload_context("oci_adjustments"), {}).run_once()
     page = read(world, made)
     assert "It is waiting for an operator" in page
     assert "/api/oci/adjustments.csv?siteId=north" in page

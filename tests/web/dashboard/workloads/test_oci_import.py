@@ -9,6 +9,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from kesin.foundation.clock import iso
+from kesin.workloads.common import stores
 from kesin.workloads.oci import operations
 from tests.web.dashboard.workloads.control_page import PAGE, ROOT, ControlPage
 
@@ -107,8 +108,8 @@ def test_plain_identifiers_of_a_file_are_shown_nowhere_and_kept_nowhere(control)
 
 
 def test_sums_by_day_are_of_whole_days_and_earlier_ones_follow(control, monkeypatch):
-    for name, value in (("MAX_PAGE", 1), ("SUMMED_ROWS", 3)):
-        monkeypatch.setattr(operations, name, value)
+    monkeypatch.setattr(stores, "MAX_PAGE", 1)
+    monkeypatch.setattr(operations, "SUMMED_ROWS", 3)
     for n, what in ((2, "a"), (2, "b")):
         control.rows(n, what)
         control.world.clock.advance(86_400)

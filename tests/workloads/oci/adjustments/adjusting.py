@@ -4,9 +4,8 @@ import random
 from typing import Any
 
 from kesin.lifecycle.model import Job
-from kesin.workloads.oci.adjustments.sender import AdjustmentUploader
 from kesin.workloads.oci.google.channels import channels_of
-from kesin.workloads.oci.uploader import build_worker
+from kesin.workloads.oci.uploader import AdjustmentUploader
 from tests.workloads.oci.own_site import MINUTE, OwnSite, ok
 
 QUEUE = "oci_adjustments"
@@ -44,7 +43,7 @@ def turn(site: OwnSite) -> dict[str, int]:
     """Run one turn of the worker of adjustments; returns the number of rows by state."""
     context = site.oci.service.workload_context(QUEUE)
     channels, rng = channels_of(site.oci.settings), random.Random(1)
-    worker = build_worker(context, channels, threads=1, rng=rng, kind=AdjustmentUploader)
+    worker = AdjustmentUploader(context, channels, threads=1, rng=rng)
     return dict(worker.run_once())
 
 

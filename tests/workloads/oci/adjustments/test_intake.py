@@ -3,7 +3,7 @@
 import pytest
 
 from kesin.lifecycle.budget import SECOND_US
-from kesin.workloads.oci.adjustments import intake
+from kesin.workloads.oci import adjustments
 from tests.workloads.oci.adjustments.adjusting import job, post, queued, row, settle, states, turn
 from tests.workloads.oci.own_site import DAY, HOUR, MINUTE, OwnSite, bare
 
@@ -209,7 +209,7 @@ def test_the_newest_revision_is_adjusted(site: OwnSite, sold: str):
 
 
 def test_a_long_call_is_taken_in_parts(site: OwnSite, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(intake, "CHUNK", 2)
+    monkeypatch.setattr(adjustments, "CHUNK", 2)
     site.enqueue(5)
     results = post(site, *(row(n) for n in range(1, 6)))
     assert [one["index"] for one in results] == list(range(5))

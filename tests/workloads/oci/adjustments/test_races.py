@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kesin.workloads.oci.adjustments import settling
-from kesin.workloads.oci.adjustments.intake import adjust
+from kesin.workloads.oci import adjustments
+from kesin.workloads.oci.adjustments import adjust
 from kesin.workloads.oci.conversions.ingest import ingest
 from tests.web.conftest import ROOT
 from tests.workloads.oci.adjustments.adjusting import job, queued, row, states
@@ -22,7 +22,7 @@ def test_a_claim_between_reading_and_changing_is_found(
     """On SQLite a claim waits for the transaction; on PostgreSQL it comes between."""
     [sale] = site.enqueue()
     came: list[Any] = []
-    find_siblings = settling.siblings
+    find_siblings = adjustments.siblings
     claim = threading.Thread(target=lambda: came.extend(site.export()))
 
     def claimed_first(place: Any, ids: Any) -> Any:
@@ -33,7 +33,7 @@ def test_a_claim_between_reading_and_changing_is_found(
                 claim.join()
         return found
 
-    monkeypatch.setattr(settling, "siblings", claimed_first)
+    monkeypatch.setattr(adjustments, "siblings", claimed_first)
     [result] = adjust(site.place, [row(value=70)], actor=ROOT)
     claim.join()
     [item] = came
@@ -95,7 +95,7 @@ def test_two_calls_at_once_take_one_adjustment_once(site: OwnSite):
     for call in calls:
         call.join()
     [same] = site.oci.queue.notes(site.jobs()[0].id)
-    assert same.kind == settling.NOTE
+    assert same.kind == adjustments.NOTE
     [other] = queued(site, row(adjustmentId="a2"), outcome="waits")
     assert job(site, other).state == "WAITING"
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kesin.workloads.oci.adjustments.lifecycle import adjustment_lifecycle
-from kesin.workloads.oci.google.error_table import ADJUSTMENTS, ERROR_TABLE
+from kesin.workloads.oci.google.classify import ADJUSTMENTS, ERROR_TABLE
+from kesin.workloads.oci.lifecycle import adjustment_lifecycle
 from tests.workloads.oci.action_lists import SALE, give
 from tests.workloads.oci.adjustments.adjusting import (
     QUEUE,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kesin.workloads.oci.adjustments import settling
+from kesin.workloads.oci import adjustments
 from kesin.workloads.oci.google.circuit_breaker import read_breaker
 from kesin.workloads.oci.reconciliation import RECONCILIATION, read_state
 from tests.workloads.oci.action_lists import SALE, give
@@ -32,7 +32,7 @@ def test_an_account_that_takes_no_adjustments_still_takes_conversions(
     [job_id] = queued(api, row(), outcome="ready")
     assert turn(api) == {"FAILED": 1}
     assert api.breaker().kind == ""
-    assert read_breaker(settling.beside(api.place)).kind == "AUTH"
+    assert read_breaker(adjustments.beside(api.place)).kind == "AUTH"
     api.enqueue(first=2)
     assert api.turn() == {"COMPLETED": 1}
     api.clock.advance(16 * MINUTE)
@@ -40,7 +40,7 @@ def test_an_account_that_takes_no_adjustments_still_takes_conversions(
     queue = api.oci.service.queues[QUEUE]
     queue.act("RETRY_SELECTED", actor="tests", ids=[job_id])
     assert settle(api) == {"COMPLETED": 1}  # the check passed, and it is tried again
-    assert read_breaker(settling.beside(api.place)).kind == ""
+    assert read_breaker(adjustments.beside(api.place)).kind == ""
 
 
 def test_what_google_refuses_for_the_account_holds_all_adjustments_until_it_takes_one(
@@ -235,13 +235,13 @@ def test_many_adjustments_of_one_sale_are_looked_up_once_a_turn(
 ):
     [sale] = sent(api)
     looked_up: list[Any] = []
-    find_siblings = settling.siblings
+    find_siblings = adjustments.siblings
 
     def counted(place: Any, ids: Any) -> Any:
         looked_up.extend(each for each in ids if each == sale)
         return find_siblings(place, ids)
 
-    monkeypatch.setattr(settling, "siblings", counted)
+    monkeypatch.setattr(adjustments, "siblings", counted)
     post(api, *(row(adjustmentId=f"a{n}", value=n) for n in range(200)))
     assert len(looked_up) <= 4
     looked_up.clear()
@@ -252,7 +252,7 @@ def test_many_adjustments_of_one_sale_are_looked_up_once_a_turn(
 def test_what_can_only_wait_takes_no_lock(site: OwnSite, monkeypatch: pytest.MonkeyPatch):
     site.claim()
     queued(site, row(), outcome="waits")
-    monkeypatch.setattr(settling, "siblings", None)
+    monkeypatch.setattr(adjustments, "siblings", None)
     before = site.place.read_metadata("adjustments")
     assert turn(site) == {}
     assert site.place.read_metadata("adjustments") == before

@@ -10,7 +10,7 @@ from kesin.cli.commands.sites import store_rows
 from kesin.foundation.problems import NotFound
 from kesin.store.directory import Directory
 from kesin.workloads import workloads
-from kesin.workloads.oci.adjustments.intake import adjust
+from kesin.workloads.oci.adjustments import adjust
 from kesin.workloads.oci.conversions.corrections import fix_rows
 from tests.web.conftest import ROOT
 from tests.workloads.oci.own_site import Oci, OwnSite

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kesin.foundation.text import escape_cell
-from kesin.workloads.oci.conversions import corrections
+from kesin.workloads.common import stores
 from kesin.workloads.oci.conversions.corrections import DEAD_LETTER_COLUMNS, dead_letter_pages
 from tests.web.conftest import ROOT
 from tests.workloads.oci.own_site import OwnSite, bare, ok, seals
@@ -95,7 +95,7 @@ def test_it_is_a_file_that_no_proxy_stores(site: OwnSite):
 def test_every_failed_row_is_there_once_page_by_page(
     site: OwnSite, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(corrections, "MAX_PAGE", 20)
+    monkeypatch.setattr(stores, "MAX_PAGE", 20)
     ids = site.enqueue(25)
     site.act("MARK_FAILED", filter={}, all=True)
     pages = dead_letter_pages(site.place, ROOT)

@@ -17,10 +17,9 @@ from kesin.workloads.oci.conversions.conversion import (
     Unsendable,
     parse_value,
 )
-from kesin.workloads.oci.conversions.forms import LOCALES
 from kesin.workloads.oci.conversions.identifiers import checked_row
 from kesin.workloads.oci.conversions.ingest import IngestPreview, import_rows
-from kesin.workloads.oci.conversions.parsing import CsvFile, parse_body
+from kesin.workloads.oci.conversions.parsing import LOCALES, CsvFile, parse_body
 from tests.faults.fuzz import answered
 from tests.web.conftest import ROOT
 from tests.workloads.oci.conversions.csv_files import (

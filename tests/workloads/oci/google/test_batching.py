@@ -6,18 +6,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kesin.lifecycle.errors import Category
-from kesin.workloads.oci.google.batching import (
-    MAX_REQUESTS,
-    RequestReply,
-    chunk_positions,
-    deliver,
-    separate_twins,
-)
 from kesin.workloads.oci.google.channel import (
     ConnectionTrouble,
     RequestFailure,
     RowAccepted,
     RowRefused,
+)
+from kesin.workloads.oci.google.client import (
+    MAX_REQUESTS,
+    RequestReply,
+    chunk_positions,
+    deliver,
+    separate_twins,
 )
 from tests.workloads.oci.rows import START, row, rows
 

@@ -4,10 +4,11 @@ import pytest
 
 from kesin.lifecycle.errors import Category, Taxonomy, Verdict
 from kesin.store.limits import MAX_CODE
-from kesin.workloads.oci.adjustments.lifecycle import adjustment_lifecycle
 from kesin.workloads.oci.google.channel import RowAccepted, RowRefused
 from kesin.workloads.oci.google.classify import (
+    ADJUSTMENTS,
     CODES,
+    ERROR_TABLE,
     GoogleError,
     classify_errors,
     classify_response,
@@ -15,8 +16,7 @@ from kesin.workloads.oci.google.classify import (
     read_error,
     stored_code,
 )
-from kesin.workloads.oci.google.error_table import ADJUSTMENTS, ERROR_TABLE
-from kesin.workloads.oci.lifecycle import oci_errors
+from kesin.workloads.oci.lifecycle import adjustment_lifecycle, oci_lifecycle
 from tests.workloads.oci.fake_google import Wrong, failure, refusal
 from tests.workloads.oci.google_library import google_module
 
@@ -39,7 +39,7 @@ def error(group, value, message="Google says so."):
 
 
 def taxonomy():
-    ours = oci_errors()
+    ours = oci_lifecycle().errors
     mine = {code.name for code in CODES}
     others = tuple(code for code in ours.codes if code.name not in mine)
     return Taxonomy(ours.channels, ours.rules, ours.moves, (*others, *CODES), ours.unknown)

@@ -8,10 +8,10 @@ from google.rpc import error_details_pb2
 
 from kesin.foundation.clock import ManualClock
 from kesin.lifecycle.errors import Category
-from kesin.workloads.oci.google.batching import MAX_REQUESTS
 from kesin.workloads.oci.google.channel import RequestStatus, RowAccepted, RowRefused
+from kesin.workloads.oci.google.client import MAX_REQUESTS
+from kesin.workloads.oci.google.credentials import AccessTokens
 from kesin.workloads.oci.google.data_manager import DataManager, destination, event
-from kesin.workloads.oci.google.oauth import AccessTokens
 from tests.workloads.oci.fake_data_manager import (
     Violation,
     error_body,

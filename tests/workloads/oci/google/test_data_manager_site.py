@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from kesin.workloads.common.advice import LANGUAGES
-from kesin.workloads.oci.google import pending_uploads
+from kesin.workloads.oci.google import data_manager
 from kesin.workloads.oci.lifecycle import ADVICE
-from kesin.workloads.oci.operations import site_stats
+from kesin.workloads.oci.operations import SiteStats
 from tests.workloads.oci.fake_data_manager import Violation, refused
 from tests.workloads.oci.fake_google import Whole
 from tests.workloads.oci.own_site import HOUR, MINUTE, ApiSite
@@ -96,7 +96,7 @@ def test_the_warning_names_the_reasons_and_explains_the_commonest(api: ApiSite, 
     ((_, details),) = notes()
     assert '"PROCESSING_ERROR_REASON_EVENT_TOO_OLD":1' in details
     assert '"warnings":{"PROCESSING_WARNING_REASON_INTERNAL_ERROR":4}' in details
-    stats = site_stats(api.place)
+    stats = SiteStats(api.place)
     for language in LANGUAGES:
         advice = ADVICE.find("PROCESSING_ERROR_REASON_CLICK_NOT_FOUND", None, language)
         assert stats.advice("UPLOAD_NOT_TAKEN", language).act == advice.act
@@ -130,7 +130,7 @@ def test_a_reason_that_google_does_not_name_is_explained_as_the_warning(api: Api
     api.turn()
     [warning] = api.stats()["warnings"]
     assert warning["message"].endswith("FAILURE, UNKNOWN (1)")
-    advice = site_stats(api.place).advice("UPLOAD_NOT_TAKEN", "en")
+    advice = SiteStats(api.place).advice("UPLOAD_NOT_TAKEN", "en")
     assert advice.means == ADVICE.find("UPLOAD_NOT_TAKEN").means
 
 
@@ -139,7 +139,7 @@ def test_a_warning_from_before_reasons_were_kept_is_shown(api: ApiSite):
         uploads["refused"] = {"requestId": "r-1", "status": "FAILURE", "at": 1}
     [warning] = api.stats()["warnings"]
     assert warning["message"] == "Google did not accept all of request r-1: FAILURE"
-    advice = site_stats(api.place).advice("UPLOAD_NOT_TAKEN", "en")
+    advice = SiteStats(api.place).advice("UPLOAD_NOT_TAKEN", "en")
     assert advice.means == ADVICE.find("UPLOAD_NOT_TAKEN").means
 
 
@@ -184,7 +184,7 @@ def test_a_request_still_processing_is_asked_about_again_and_at_last_let_go(api:
 def test_a_request_google_never_tells_of_is_let_go_too(
     api: ApiSite, notes, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(pending_uploads, "MAX_SILENT_POLLS", 3)
+    monkeypatch.setattr(data_manager, "MAX_SILENT_POLLS", 3)
     api.enqueue(1)
     api.turn()
     api.google.statuses["ingest-1"] = {"requestStatus": "REQUEST_STATUS_UNKNOWN"}

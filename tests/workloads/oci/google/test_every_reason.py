@@ -10,16 +10,15 @@ import pytest
 from kesin.foundation.clock import ManualClock
 from kesin.lifecycle.errors import Category, Verdict
 from kesin.workloads.common.advice import LANGUAGES
-from kesin.workloads.oci.google import error_table as table
-from kesin.workloads.oci.google.batching import RequestReply
+from kesin.workloads.oci.google import classify as table
 from kesin.workloads.oci.google.channel import RowAccepted, RowRefused
-from kesin.workloads.oci.google.classify import GoogleError, look_up, stored_code
+from kesin.workloads.oci.google.classify import ERROR_TABLE, GoogleError, look_up, stored_code
+from kesin.workloads.oci.google.client import RequestReply
 from kesin.workloads.oci.google.connection_check import build_findings
+from kesin.workloads.oci.google.credentials import AccessTokens
 from kesin.workloads.oci.google.data_manager import DataManager
-from kesin.workloads.oci.google.error_table import ERROR_TABLE
 from kesin.workloads.oci.google.google_ads import GoogleAds
-from kesin.workloads.oci.google.oauth import AccessTokens
-from kesin.workloads.oci.lifecycle import ADVICE, oci_errors
+from kesin.workloads.oci.lifecycle import ADVICE, oci_lifecycle
 from tests.workloads.oci.fake_data_manager import Violation, refused, statuses
 from tests.workloads.oci.fake_data_manager import values_of as data_manager_values
 from tests.workloads.oci.fake_google import GoogleServer, Whole, Wrong, http_client
@@ -110,7 +109,7 @@ def check(outcome: RowAccepted | RowRefused, code: str, meaning: table.Meaning, 
     is_had = meaning == table.ALREADY_RECORDED
     assert isinstance(outcome, RowAccepted if is_had else RowRefused), code
     category = None if isinstance(outcome, RowAccepted) else outcome.category
-    resolved = oci_errors().resolve(code, channel=channel, category=category)
+    resolved = oci_lifecycle().errors.resolve(code, channel=channel, category=category)
     assert (resolved.verdict, resolved.move) == VERDICTS[meaning], code
     assert resolved.category is meaning.category
     assert is_had or category is meaning.category
@@ -229,6 +228,8 @@ def test_every_reason_for_which_events_are_left_out_later(google, channels):
         assert meaning == group.values.get(str(name), group.default)
         was_had = meaning == table.ALREADY_RECORDED
         assert outcome.status == ("SUCCESS" if was_had else "PARTIAL_SUCCESS"), name
-        resolved = oci_errors().resolve(code, channel="data_manager", category=meaning.category)
+        resolved = oci_lifecycle().errors.resolve(
+            code, channel="data_manager", category=meaning.category
+        )
         assert (resolved.verdict, resolved.move) == VERDICTS[meaning], name
         assert has_advice(code, resolved.category), name

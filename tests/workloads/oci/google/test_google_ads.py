@@ -11,9 +11,9 @@ from kesin.foundation.clock import ManualClock
 from kesin.lifecycle.errors import Category
 from kesin.workloads.oci.google import http as wire
 from kesin.workloads.oci.google.channel import RowAccepted, RowRefused
+from kesin.workloads.oci.google.credentials import AccessTokens
 from kesin.workloads.oci.google.google_ads import GoogleAds
-from kesin.workloads.oci.google.oauth import AccessTokens
-from kesin.workloads.oci.lifecycle import oci_errors
+from kesin.workloads.oci.lifecycle import oci_lifecycle
 from tests.workloads.oci.fake_google import (
     Whole,
     Wrong,
@@ -123,7 +123,7 @@ def test_a_200_is_not_trusted_and_each_row_has_its_own_fate(google, ads):
     )
     sent = ads.upload(google.credentials(), some)
     assert len(google.came) == 1
-    errors = oci_errors()
+    errors = oci_lifecycle().errors
     for number, (one, answer) in enumerate(zip(some, sent.rows, strict=True)):
         value = wrong.get(one.conversion.gclid)
         if value is None:
@@ -232,7 +232,7 @@ def test_a_request_that_fails_credits_nobody(google, ads, answer, kind, code):
     assert [(row.code, row.category) for row in sent.rows] == [(code, kind)] * 3
     assert (sent.trouble.kind, sent.trouble.code) == (kind, code)
     assert len(google.came) == 1
-    resolved = oci_errors().resolve(code, channel="api", category=Category(kind))
+    resolved = oci_lifecycle().errors.resolve(code, channel="api", category=Category(kind))
     assert resolved.category == kind
 
 

@@ -5,8 +5,8 @@ from threading import Barrier
 import pytest
 
 from kesin.foundation.clock import ManualClock
+from kesin.workloads.oci.google.credentials import MAX_CACHED_TOKENS, AccessTokens, TokenRefused
 from kesin.workloads.oci.google.http import BoundedHttpClient
-from kesin.workloads.oci.google.oauth import MAX_CACHED_TOKENS, AccessTokens, TokenRefused
 from tests.workloads.oci.fake_google import Whole, http_client
 from tests.workloads.oci.google_faults import cut_off, hang_up, nonsense, silence
 

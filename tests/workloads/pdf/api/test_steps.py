@@ -13,10 +13,10 @@ from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import RequestConflict
 from kesin.store.metadata import metadata_for
 from kesin.workloads.pdf.cleanup import tend_jobs
+from kesin.workloads.pdf.jobs.store import PASSWORDS
 from kesin.workloads.pdf.jobs.submit import repeat_request
 from kesin.workloads.pdf.services import PdfServiceLoader
 from kesin.workloads.pdf.steps import finishing
-from kesin.workloads.pdf.steps.passwords import WORKLOAD
 from tests.web.conftest import error_of
 from tests.workloads.pdf.batching import one_page
 from tests.workloads.pdf.front import Front, opened_front, order
@@ -65,7 +65,7 @@ def upload(front: Front, who: dict[str, str], data: bytes) -> str:
 
 
 def secrets(front: Front) -> list[str]:
-    return [entry.name for entry in metadata_for(front.queue.store).metadata_entries(WORKLOAD)]
+    return [entry.name for entry in metadata_for(front.queue.store).metadata_entries(PASSWORDS)]
 
 
 def texts(front: Front, who: dict[str, str], job_id: str, password: str = "") -> list[str]:
@@ -232,7 +232,7 @@ def test_passwords_are_kept_until_the_job_ends_and_nowhere_else(each, caplog):
     assert each.submit(me, body) == job_id
     stored = each.queue.job(job_id)
     events = [str(event) for event in each.queue.events(job_id)]
-    row = metadata_for(each.queue.store).metadata_entry(WORKLOAD, "", job_id)
+    row = metadata_for(each.queue.store).metadata_entry(PASSWORDS, "", job_id)
     for text in (str(stored), *events, each.get(me, job_id).text, str(row), caplog.text):
         assert "gizli" not in text
         assert "usta" not in text
@@ -272,7 +272,7 @@ def test_a_request_that_is_not_enqueued_leaves_no_password(each, monkeypatch):
 def test_passwords_of_jobs_that_ended_in_another_way_go_soon_after(each):
     me = each.owner()
     job_id = each.submit(me, order(then=[{"encrypt": LOCK}]))
-    each.jobs.passwords.put("gone", {"owner": "x"}, each.worker._ring)
+    each.jobs.put_passwords("gone", {"owner": "x"}, each.worker._ring)
     tend_jobs(each.service.workload_context("pdf"))
     assert secrets(each) == [job_id]
     each.queue.act("cancel", actor="an operator", ids=[job_id])
@@ -283,7 +283,7 @@ def test_passwords_of_jobs_that_ended_in_another_way_go_soon_after(each):
 def test_a_job_without_its_passwords_fails_and_says_so(sealed):
     me = sealed.owner()
     job_id = sealed.submit(me, order(then=[{"encrypt": LOCK}]))
-    sealed.jobs.passwords.forget([job_id])
+    sealed.jobs.forget_passwords([job_id])
     sealed.worker.process_job(job_id)
     body = sealed.get(me, job_id).json()
     assert (body["status"], body["error_code"]) == ("failed", "PASSWORD_GONE")

@@ -147,7 +147,7 @@ def test_wherever_a_worker_dies_every_row_is_rendered_once(
             ended = bindery.batch(batch.batch_id)
             assert ended.status == "succeeded", at
             assert sorted(bindery.engine.printed) == names(4), at
-            made = bindery.batches.storage.get_bytes(ended.artifact_key or "")
+            made = bindery.batches.storage.get_bytes(ended.result["artifact_key"])
             expected = expected or made
             assert made == expected, at
             assert not bindery.metadata_names(), at

@@ -7,8 +7,8 @@ import pikepdf
 import pypdfium2
 import pytest
 
-from kesin.workloads.pdf.batches import output as assembling
-from kesin.workloads.pdf.batches.output import (
+from kesin.workloads.pdf.batches import worker as assembling
+from kesin.workloads.pdf.batches.worker import (
     OutputTooLarge,
     UnreadablePdf,
     format_csv,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kesin.workloads.pdf.batches import output as output_module
 from kesin.workloads.pdf.batches import worker as module
+from kesin.workloads.pdf.batches import worker as output_module
 from kesin.workloads.pdf.batches.worker import BatchWorker
 from kesin.workloads.pdf.steps import finishing
 from tests.web.conftest import error_of
@@ -82,7 +82,7 @@ def test_an_equal_batch_is_created_when_the_file_of_the_first_is_lost(bindery):
     rows = [{"name": "lost"}]
     first = bindery.order("lost")
     bindery.work()
-    key = bindery.batch(first).artifact_key
+    key = bindery.batch(first).result["artifact_key"]
     assert key is not None
     bindery.batches.storage.delete(key)
     assert bindery.download(first).status_code == 410

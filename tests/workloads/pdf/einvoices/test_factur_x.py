@@ -7,8 +7,8 @@ import pytest
 from facturx import xml_check_xsd
 
 from kesin.foundation.problems import Invalid, Unavailable
-from kesin.workloads.pdf.einvoices import factur_x
-from kesin.workloads.pdf.einvoices.factur_x import make_factur_x
+from kesin.workloads.pdf.einvoices import attach
+from kesin.workloads.pdf.einvoices.attach import make_factur_x
 from tests.workloads.pdf.press import BOOK
 
 INVOICE = BOOK.get("invoice")
@@ -97,22 +97,22 @@ def test_a_broken_rule_is_refused_with_its_code_at_the_variable(changes, code, f
 
 def test_a_checker_that_is_killed_is_replaced():
     make_factur_x(ENGLISH)
-    [child] = factur_x._kept
+    [child] = attach._kept
     child.process.kill()
     child.process.wait()
     make_factur_x(ENGLISH)
-    assert factur_x._kept != [child]
+    assert attach._kept != [child]
 
 
 def test_an_invoice_that_takes_too_long_ends_its_process(monkeypatch):
-    monkeypatch.setattr(factur_x, "LIMIT_S", 0)
+    monkeypatch.setattr(attach, "LIMIT_S", 0)
     with pytest.raises(Unavailable, match="within 0 s"):
         make_factur_x(ENGLISH)
-    assert factur_x._kept == []
+    assert attach._kept == []
 
 
 def test_without_the_extra_it_names_what_to_install(monkeypatch):
-    monkeypatch.setattr(factur_x, "find_spec", lambda _: None)
+    monkeypatch.setattr(attach, "find_spec", lambda _: None)
     problem = refusal(ENGLISH)
     assert problem.code == "EINVOICE_UNAVAILABLE"
     assert "pip install 'kesin[einvoice]'" in problem.message

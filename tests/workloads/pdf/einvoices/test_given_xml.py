@@ -2,7 +2,7 @@
 
 import pytest
 
-from kesin.workloads.pdf.einvoices.given_xml import MAX_XML_BYTES, MAX_XML_DEPTH, check_xml
+from kesin.workloads.pdf.einvoices.attach import MAX_XML_BYTES, MAX_XML_DEPTH, check_xml
 
 GUIDELINE = "urn:cen.eu:en16931:2017"
 CII = (

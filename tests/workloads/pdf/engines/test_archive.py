@@ -7,8 +7,8 @@ import pypdfium2
 import pytest
 
 from kesin.workloads.pdf.engines import archive
+from kesin.workloads.pdf.engines.archive import check_structure
 from kesin.workloads.pdf.engines.base import Paper
-from kesin.workloads.pdf.engines.structure import check_structure
 from kesin.workloads.pdf.errors import RenderFailed
 from tests.workloads.pdf.documents import PICTURE, page
 from tests.workloads.pdf.press import BOOK

@@ -8,10 +8,10 @@ import pikepdf
 import pytest
 from facturx import get_xml_from_pdf
 
-from kesin.workloads.pdf.einvoices.factur_x import make_factur_x
-from kesin.workloads.pdf.engines.attachments import Attachment, embed_files
+from kesin.workloads.pdf.einvoices.attach import make_factur_x
 from kesin.workloads.pdf.engines.base import Paper
 from kesin.workloads.pdf.steps.finishing import finish_pdf
+from kesin.workloads.pdf.steps.marking import Attachment, embed_files
 from tests.workloads.pdf.documents import page
 from tests.workloads.pdf.engines.test_archive import ARCHIVE, BOTH, pixels, render
 from tests.workloads.pdf.press import BOOK

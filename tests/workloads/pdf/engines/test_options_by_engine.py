@@ -11,11 +11,10 @@ import pikepdf
 import pytest
 from pydantic import ValidationError
 
-from kesin.workloads.pdf.engines.attachments import Attachment
 from kesin.workloads.pdf.engines.base import Engine, RenderedPdf
 from kesin.workloads.pdf.schemas import PdfJobRequest, PdfRenderOptions
 from kesin.workloads.pdf.steps.finishing import finish_pdf
-from kesin.workloads.pdf.steps.marking import mark
+from kesin.workloads.pdf.steps.marking import Attachment, mark
 from kesin.workloads.pdf.steps.model import Step
 from tests.docs.pages import DOCS
 from tests.workloads.pdf.documents import page, red_pixels, sizes_mm, text

@@ -70,7 +70,7 @@ def test_a_job_works_on_every_route_and_page(front, admin):
     me = front.owner()
     job_id = front.submit(me)
     assert front.get(me, job_id).json()["position"] == 1
-    assert PdfRqWorker(front.queue, front.worker).drain() == 1
+    assert PdfRqWorker(front.queue, front.worker, front.queue.store.url).drain() == 1
     assert front.fetch(me, job_id).content.startswith(b"%PDF-")
     listed = front.client.get("/pdf/jobs", headers=me).json()["jobs"]
     assert [job["job_id"] for job in listed] == [job_id]
@@ -100,7 +100,7 @@ def test_while_redis_is_away_only_pdfs_wait_and_afterwards_nothing_was_restarted
     assert front.post(me).status_code == 202
     assert AWAY not in page(front, "/dashboard", admin).text
     assert front.client.get("/health/ready").json()["checks"]["redis"]["ok"]
-    assert PdfRqWorker(front.queue, front.worker).drain() == 2
+    assert PdfRqWorker(front.queue, front.worker, front.queue.store.url).drain() == 2
     assert front.get(me, before).json()["status"] == "succeeded"
 
 

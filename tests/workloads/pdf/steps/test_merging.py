@@ -11,7 +11,7 @@ from pikepdf import Array, Dictionary, Name
 
 from kesin.workloads.pdf.engines.base import Paper
 from kesin.workloads.pdf.errors import RenderFailed
-from kesin.workloads.pdf.steps import finishing, merging
+from kesin.workloads.pdf.steps import finishing
 from kesin.workloads.pdf.steps.finishing import finish, finish_pdf
 from tests.workloads.pdf.press import BOOK, SAMPLE
 from tests.workloads.pdf.uploads.files import as_bytes, new_pdf, page_loop, stream_bomb
@@ -68,7 +68,7 @@ def test_parts_are_named_by_their_titles_and_keep_links_and_forms():
     with pikepdf.open(io.BytesIO(whole)) as pdf:
         with pdf.open_outline() as outline:
             titles = [item.title for item in outline.root]
-        assert titles == ["part 0", "Terms", "ş" * merging.MAX_TITLE_LENGTH]
+        assert titles == ["part 0", "Terms", "ş" * finishing.MAX_TITLE_LENGTH]
         assert pdf.pages[1].Annots[0].Dest[0].objgen == pdf.pages[2].obj.objgen
         assert [str(each.T) for each in pdf.Root.AcroForm.Fields] == ["name"]
 
@@ -95,7 +95,7 @@ def test_a_font_that_is_broken_stays_as_it_is(font):
 
 
 def test_a_font_that_grows_a_thousandfold_is_read_in_part(monkeypatch):
-    monkeypatch.setattr(merging, "MAX_FONT_BYTES", 1_000)
+    monkeypatch.setattr(finishing, "MAX_FONT_BYTES", 1_000)
     with pikepdf.new() as pdf:
         page = pdf.add_blank_page()
         file = pdf.make_stream(bytes(10_000_000))

@@ -92,7 +92,7 @@ class TestLoading:
         write(folder, "invoice", PAGE.format("mine"))
         write(folder, "letter", PAGE.format("x"))
         book = TemplateLibrary.load([SHIPPED, folder])
-        assert "letter" in book
+        assert "letter" in book.names
         assert "mine" in book.render_html("invoice", {})
 
     def test_folders_without_a_template_are_ignored(self, folder):

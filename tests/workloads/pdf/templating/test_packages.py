@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from kesin.foundation.problems import Invalid
-from kesin.workloads.pdf.templating import packages
-from kesin.workloads.pdf.templating.packages import read_package, version_of, write_package
+from kesin.workloads.pdf.templating import versions
+from kesin.workloads.pdf.templating.versions import read_package, version_of, write_package
 
 Write = Callable[[zipfile.ZipFile], object]
 
@@ -74,9 +74,9 @@ def test_sizes_numbers_and_compression_have_limits(monkeypatch):
     large = file("large.png", bytes(2 * 1024 * 1024 + 1), method=zipfile.ZIP_STORED)
     assert "large.png: it is too large" in refusal(packed(large))
     assert "more than 200 files" in refusal(packed(*(file(f"f{n}") for n in range(200))))
-    monkeypatch.setattr(packages, "MAX_UNPACKED_BYTES", 10)
+    monkeypatch.setattr(versions, "MAX_UNPACKED_BYTES", 10)
     assert "the files together exceed 10 bytes" in refusal(packed(file("a", b"y" * 10)))
-    monkeypatch.setattr(packages, "MAX_PACKAGE_BYTES", 10)
+    monkeypatch.setattr(versions, "MAX_PACKAGE_BYTES", 10)
     assert "the zip is larger than 10 bytes" in refusal(packed())
     method = file("a", method=zipfile.ZIP_BZIP2)
     monkeypatch.undo()

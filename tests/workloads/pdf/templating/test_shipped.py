@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from kesin.workloads.pdf.engines.base import Paper
 from kesin.workloads.pdf.errors import RenderFailed
-from kesin.workloads.pdf.templating.filters import Unprintable
+from kesin.workloads.pdf.templating.filters import Unprintable, cutting_sums, invoice_sums, tally
 from kesin.workloads.pdf.templating.library import TemplateLibrary
-from kesin.workloads.pdf.templating.totals import cutting_sums, invoice_sums, tally
 from tests.workloads.pdf import paper
 from tests.workloads.pdf.press import BOOK
 

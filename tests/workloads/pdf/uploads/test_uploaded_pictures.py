@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kesin.lifecycle.budget import HOUR_S
-from kesin.workloads.pdf.uploads import pictures
+from kesin.workloads.pdf.uploads import store
 from tests.web.conftest import error_of
 from tests.workloads.pdf.documents import PICTURE
 from tests.workloads.pdf.front import Front, opened_front, order
@@ -103,10 +103,10 @@ def test_only_a_picture_may_be_named_and_only_in_whole_texts(front, me):
 
 def test_so_many_and_so_large_pictures_are_refused_by_path(front, me, monkeypatch):
     logo = upload(front, me)
-    monkeypatch.setattr(pictures, "MAX_HTML_BYTES", len(PICTURE) - 1)
+    monkeypatch.setattr(store, "MAX_HTML_BYTES", len(PICTURE) - 1)
     assert problem_of(front.post(me, with_logo(logo)))[2] == "variables/logo"
     monkeypatch.undo()
-    monkeypatch.setattr(pictures, "MAX_PICTURES", 1)
+    monkeypatch.setattr(store, "MAX_PICTURES", 1)
     body = with_logo(logo)
     body["variables"]["notes"] = upload(front, me, base64.b64decode(GIF), "image/gif")
     assert problem_of(front.post(me, body))[0] == 422

@@ -17,8 +17,8 @@ from kesin.foundation.clock import SystemClock
 from kesin.lifecycle.model import Job
 from kesin.web.dashboard.frame.i18n import translate
 from kesin.workloads.pdf.safe_fetch import FetchRefused, fetch
-from kesin.workloads.pdf.webhooks import delivery
-from kesin.workloads.pdf.webhooks.delivery import Subscription, deliver, post
+from kesin.workloads.pdf.webhooks import worker
+from kesin.workloads.pdf.webhooks.worker import Subscription, deliver, post
 from tests.web.dashboard.turkish import catalogue
 from tests.workloads.receiver import Receiver, hang_up, nonsense, receiving, silence, trickle
 
@@ -50,7 +50,7 @@ def body_that_trickles(request: Any) -> None:
 
 @pytest.mark.parametrize("act", [hang_up, nonsense, silence, trickle])
 def test_no_response_in_time_is_unreachable(claimed, receiver, monkeypatch, act):
-    monkeypatch.setattr(delivery, "TIMEOUT_S", 0.3)
+    monkeypatch.setattr(worker, "TIMEOUT_S", 0.3)
     receiver.script = [act]
     result = deliver_to(claimed, receiver.url)
     assert result.code == "HOOK_UNREACHABLE"
@@ -72,7 +72,7 @@ def test_no_response_in_time_is_unreachable(claimed, receiver, monkeypatch, act)
 def test_what_became_of_a_delivery_is_said_in_turkish(
     claimed, receiver, monkeypatch, answer, turkish
 ):
-    monkeypatch.setattr(delivery, "TIMEOUT_S", 0.3)
+    monkeypatch.setattr(worker, "TIMEOUT_S", 0.3)
     receiver.script = [answer]
     assert translate(catalogue(), deliver_to(claimed, receiver.url).message) == turkish
 

@@ -11,10 +11,11 @@ from kesin.foundation.clock import iso
 from kesin.foundation.encryption import new_key
 from kesin.foundation.problems import Problem
 from kesin.lifecycle.budget import SECOND_US
+from kesin.workloads.pdf.errors import Gone
 from kesin.workloads.pdf.jobs.store import parse_job
-from kesin.workloads.pdf.links import LinkEnded, LinkQuery, PdfLinks
-from kesin.workloads.pdf.webhooks import delivery
-from kesin.workloads.pdf.webhooks.lifecycle import MAX_ATTEMPTS, MAX_WAIT_S, RETRY_DELAYS
+from kesin.workloads.pdf.lifecycle import MAX_WAIT_S, WEBHOOK_ATTEMPTS, WEBHOOK_DELAYS
+from kesin.workloads.pdf.links import LinkQuery, PdfLinks
+from kesin.workloads.pdf.webhooks import worker
 from tests.workloads.pdf.webhook_queues import AYSE, DAY_S, MADE, OMER, WebhookQueues, opened_queues
 
 LEASE_S = 60
@@ -259,7 +260,7 @@ def test_a_delivery_is_retried_and_then_fails(office, receiver):
     delivery = office.ready(receiver)
     receiver.script = [500, 404, 302, 503, 400, 401, 599, 500, 500]
     pauses = []
-    for tried in range(1, MAX_ATTEMPTS):
+    for tried in range(1, WEBHOOK_ATTEMPTS):
         assert office.after(delivery) == ("pending", "HOOK_BAD_ANSWER")
         job = office.seen(delivery)
         assert job.attempt_count == len(receiver.came) == tried
@@ -270,13 +271,13 @@ def test_a_delivery_is_retried_and_then_fails(office, receiver):
         assert len(receiver.came) == tried  # not a moment too early
         office.clock.advance(0.002)
     assert all(
-        delay <= pause <= delay + RETRY_DELAYS.jitter_s
-        for delay, pause in zip(RETRY_DELAYS.delays_s, pauses, strict=True)
+        delay <= pause <= delay + WEBHOOK_DELAYS.jitter_s
+        for delay, pause in zip(WEBHOOK_DELAYS.delays_s, pauses, strict=True)
     )
     assert office.after(delivery) == ("failed", "HOOK_BAD_ANSWER")
     office.clock.advance(DAY_S)
     office.work()
-    assert len(receiver.came) == MAX_ATTEMPTS
+    assert len(receiver.came) == WEBHOOK_ATTEMPTS
     assert {request.headers["webhook-id"] for request in receiver.came} == {delivery}
     assert {request.raw for request in receiver.came} == {receiver.came[0].raw}
     stamps = [int(request.headers["webhook-timestamp"]) for request in receiver.came]
@@ -300,12 +301,12 @@ def test_a_receiver_may_request_a_longer_pause_and_not_a_shorter(small, receiver
 
 def test_a_pause_requested_at_the_last_attempt_ends_it(small, receiver):
     delivery = small.ready(receiver)
-    receiver.script = [500] * (MAX_ATTEMPTS - 1) + [(503, {"Retry-After": "3600"})]
-    for _ in range(MAX_ATTEMPTS):
+    receiver.script = [500] * (WEBHOOK_ATTEMPTS - 1) + [(503, {"Retry-After": "3600"})]
+    for _ in range(WEBHOOK_ATTEMPTS):
         small.work()
         small.clock.advance(DAY_S)
     assert small.after(delivery) == ("failed", "HOOK_BAD_ANSWER")
-    assert len(receiver.came) == MAX_ATTEMPTS
+    assert len(receiver.came) == WEBHOOK_ATTEMPTS
 
 
 def test_a_receiver_that_is_gone_gets_no_retry_and_a_redirect_is_not_followed(small, receiver):
@@ -346,14 +347,14 @@ def test_a_broken_delivery_does_not_stop_the_others(small, receiver, monkeypatch
     waiting = small.queue.enqueue(["a joke"], tenant=AYSE, delay_s=MAX_WAIT_S).id
     broken, good = small.ready(receiver), small.ready(receiver)
     job_id = small.seen(broken).payload["subject"]
-    build = delivery.build_message
+    build = worker.build_message
 
     def message(subscription, *how):
         if subscription.subject == job_id:
             raise ZeroDivisionError
         return build(subscription, *how)
 
-    monkeypatch.setattr(delivery, "build_message", message)
+    monkeypatch.setattr(worker, "build_message", message)
     small.work()
     assert small.seen(strange).error_code == "SUBJECT_GONE"
     assert small.seen(waiting).error_code == "SUBJECT_GONE"
@@ -392,5 +393,5 @@ def test_a_message_has_a_link_that_opens_the_pdf_if_it_was_asked_for(request, tm
         query, job = LinkQuery(**dict(parse_qsl(url.query))), office.pdf.job(job_id)
         assert job is not None
         assert int(query.e) * SECOND_US <= (job.finished_at or 0) + 601 * SECOND_US
-        with pytest.raises(LinkEnded):  # a day late
+        with pytest.raises(Gone):  # a day late
             links.require_valid(parse_job(job), query)

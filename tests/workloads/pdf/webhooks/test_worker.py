@@ -11,8 +11,8 @@ from kesin.engine.new_job import NewJob
 from kesin.lifecycle.budget import SECOND_US
 from kesin.store.records import Filter, Outcome
 from kesin.store.sqlite.store import SqliteStore
-from kesin.workloads.pdf.webhooks.lifecycle import MAX_ATTEMPTS, MAX_WAIT_S
-from kesin.workloads.pdf.webhooks.worker import MAX_SCANNED, build_worker
+from kesin.workloads.pdf.lifecycle import MAX_WAIT_S, WEBHOOK_ATTEMPTS
+from kesin.workloads.pdf.webhooks.worker import MAX_SCANNED, WebhookSender
 from tests.cli.programs import wait_until
 from tests.workloads.pdf.webhook_queues import AYSE, OMER, WebhookQueues
 from tests.workloads.receiver import silence
@@ -75,10 +75,10 @@ def test_worker_threads_share_the_scans(small, receiver, monkeypatch):
     scanned: list[int] = []
     monkeypatch.setattr(sender, "scan", lambda: scanned.append(threading.get_ident()))
     for _ in range(5):
-        list(sender.plan())
+        list(sender.plan_claims())
     assert len(scanned) == 1
     small.clock.advance(2)
-    list(sender.plan())
+    list(sender.plan_claims())
     assert len(scanned) == 2
 
 
@@ -88,14 +88,14 @@ def test_worker_threads_share_the_scans(small, receiver, monkeypatch):
 def test_a_worker_that_stops_releases_what_it_is_sending(office, receiver):
     delivery = office.ready(receiver)
     receiver.script = [silence]
-    worker = build_worker(office.context)
+    worker = WebhookSender(office.context)
     worker.threads, worker.grace_s = 1, 0.0
     worker.start()
     wait_until(lambda: receiver.came)
     worker.stop()
     worker.join()
     job = office.seen(delivery)
-    assert (job.state, job.attempts_left) == ("pending", MAX_ATTEMPTS)
+    assert (job.state, job.attempts_left) == ("pending", WEBHOOK_ATTEMPTS)
     receiver.over.set()
     for thread in worker._threads:
         thread.join()
@@ -105,7 +105,7 @@ def test_a_worker_that_stops_releases_what_it_is_sending(office, receiver):
 
 def test_several_workers_send_each_delivery_once(office, receiver):
     deliveries = {office.ready(receiver, owner) for owner in (AYSE, OMER) for _ in range(10)}
-    workers = [build_worker(office.context) for _ in range(2)]
+    workers = [WebhookSender(office.context) for _ in range(2)]
     with ThreadPoolExecutor() as threads:
         list(threads.map(lambda worker: worker.drain(), workers))
     office.work()

@@ -1,32 +1,39 @@
-"""The routes for operators: statistics, rows, actions, credentials."""
+"""The routes for operators and cron callers: statistics, rows, actions, credentials, sweeps."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import chain
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import APIRouter, Body, Path, Query
+from fastapi import APIRouter, Body, Path, Query, Request
 from fastapi.responses import StreamingResponse
 
 from kesin.engine.access.listing import found_jobs
+from kesin.engine.queue import apply_changes
+from kesin.engine.sweeper import BATCH, MAX_BATCHES_PER_MOVE
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.permissions import Actor
-from kesin.foundation.problems import Invalid, Problem
+from kesin.foundation.problems import Forbidden, Invalid, Problem
 from kesin.foundation.text import csv_text
-from kesin.store.records import MoveCount
+from kesin.lifecycle.budget import MINUTE_S, SECOND_US
+from kesin.lifecycle.model import Change
+from kesin.store.records import Filter, MoveCount
 from kesin.web.dependencies import UNCACHED, SignedInActor
 from kesin.web.schemas import Cursor
 from kesin.workloads.common.advice import Language
+from kesin.workloads.common.stores import job_pages
 from kesin.workloads.oci import operations, script
 from kesin.workloads.oci.api import schemas
 from kesin.workloads.oci.conversions import corrections
 from kesin.workloads.oci.conversions.actions import merge_actions
 from kesin.workloads.oci.conversions.conversion import INPUT_FIELDS
+from kesin.workloads.oci.google.channel import MAX_ROWS
 from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.google.circuit_breaker import seal_credentials
 from kesin.workloads.oci.google.connection_check import check_site
 from kesin.workloads.oci.google.credentials import GoogleCredentials, vault_name
+from kesin.workloads.oci.lifecycle import QUEUE
 from kesin.workloads.oci.site import (
     SiteContext,
     SiteSettings,
@@ -34,6 +41,7 @@ from kesin.workloads.oci.site import (
     validate_settings,
     visible_sites,
 )
+from kesin.workloads.oci.uploader import AdjustmentUploader, Uploader
 
 MAX_PAGE_ROWS: Final = 200
 MAX_FIXES: Final = 1_000
@@ -258,31 +266,113 @@ def _fix_rows(
 
 
 def _site_totals(site: SiteContext, moves: Sequence[MoveCount] | None = None) -> schemas.SiteTotals:
-    stats = operations.site_stats(site, moves)
+    stats = operations.SiteStats(site, moves)
     return schemas.SiteTotals(site_id=site.id, stuck_processing=stats.stuck, **stats.record())
 
 
 def _sum_totals(sites: list[schemas.SiteTotals]) -> schemas.AllTotals:
     totals = {state: sum(site.totals[state] for site in sites) for state in operations.STATES}
-    withheld = sum(site.withheld for site in sites)
-    failed = totals["FAILED"] - withheld
+    counted = ("stuck_processing", "expiring_soon", "withheld")
+    sums: dict[str, Any] = {name: sum(getattr(it, name) for it in sites) for name in counted}
+    failed = totals["FAILED"] - sums["withheld"]
     ended = failed + totals["COMPLETED"]
-
-    def times(name: str) -> list[str]:
-        return [time for site in sites if (time := getattr(site, name))]
-
+    sums["failed_share"] = round(failed / ended, 4) if ended else 0.0
+    if not sums["withheld"]:
+        del sums["withheld"]
+    for name, pick in {"oldest_queued_at": min, "last_updated_at": max, "last_ack_at": max}.items():
+        sums[name] = pick(filter(None, (getattr(it, name) for it in sites)), default=None)
     warned = [{"siteId": site.site_id or "", **each} for site in sites for each in site.warnings]
-    return schemas.AllTotals(
-        site_id=None,
-        totals=totals,
-        stuck_processing=sum(site.stuck_processing for site in sites),
-        failed_share=round(failed / ended, 4) if ended else 0.0,
-        **({"withheld": withheld} if withheld else {}),
-        oldest_queued_at=min(times("oldest_queued_at"), default=None),
-        expiring_soon=sum(site.expiring_soon for site in sites),
-        last_updated_at=max(times("last_updated_at"), default=None),
-        last_ack_at=max(times("last_ack_at"), default=None),
-        breaker=None,
-        warnings=warned,
-        sites=sites,
-    )
+    about = {"site_id": None, "breaker": None, "warnings": warned, "sites": sites}
+    return schemas.AllTotals(totals=totals, **about, **sums)
+
+
+MINUTE_US = MINUTE_S * SECOND_US
+
+
+def add_cron_routes(router: APIRouter, context: WorkloadContext) -> None:
+    accounts = context.commands.accounts
+
+    def cron_recover(
+        request: Request, min_age_minutes: Annotated[int, Query(ge=0, le=1_440)] = 0
+    ) -> schemas.Recovered:
+        """Recover rows whose claim has expired."""
+        actor = _require_cron(context, request)
+        arguments = {"min_age_minutes": min_age_minutes}
+        moved = _sweep(context, "recover", min_age_minutes * MINUTE_US, None)  # FAILED rows stay
+        accounts.note(actor, "cron.recover", queue="oci", details={"moved": moved, **arguments})
+        return schemas.Recovered(recovered=moved)
+
+    def cron_attempt_cap(
+        request: Request,
+        max_attempts: Annotated[int | None, Query(ge=1, le=20)] = None,
+        min_age_minutes: Annotated[int | None, Query(ge=0, le=1_440)] = None,
+    ) -> schemas.Capped:
+        """Fail rows whose attempts are used up; with a query parameter, also rows in PROCESSING."""
+        actor = _require_cron(context, request)
+        arguments = {"max_attempts": max_attempts, "min_age_minutes": min_age_minutes}
+        age_us = (min_age_minutes or 0) * MINUTE_US
+        moved = _sweep(context, "attempt_cap", age_us, max_attempts)
+        if max_attempts is not None or min_age_minutes is not None:  # else a last attempt may end
+            moved += _cap_in_flight(context, age_us, max_attempts)
+        accounts.note(actor, "cron.attempt_cap", queue="oci", details={"moved": moved, **arguments})
+        return schemas.Capped(affected=moved)
+
+    def cron_process(
+        request: Request, limit: Annotated[int, Query(ge=1, le=MAX_ROWS)] = 50
+    ) -> schemas.Processed:
+        """Run the upload workers once; sites take turns, and adjustments follow conversions."""
+        actor = _require_cron(context, request)
+        channels, adjusting = channels_of(context.settings), context.commands.queues[QUEUE]
+        ended = Uploader(context, channels, limit=limit, threads=1).run_once()
+        beside = replace(context, queue=adjusting)
+        ended += AdjustmentUploader(beside, channels, limit=limit, threads=1).run_once()
+        accounts.note(actor, "cron.process", queue="oci", details={"moved": ended.total()})
+        counts = {state.lower(): ended[state] for state in ("COMPLETED", "FAILED", "RETRY")}
+        return schemas.Processed(processed=ended.total(), **counts)
+
+    for task, handler in (
+        ("recover-processing", cron_recover),
+        ("attempt-cap", cron_attempt_cap),
+        ("process-offline-conversions", cron_process),
+    ):
+        for method in ("GET", "POST"):  # not every scheduler can send both
+            name, path = f"{handler.__name__}_{method.lower()}", f"/api/cron/oci/{task}"
+            router.add_api_route(path, handler, methods=[method], operation_id=name)
+
+
+def _require_cron(context: WorkloadContext, request: Request) -> Actor:
+    """The actor that knows the cron secret; raises Forbidden for any other."""
+    actor: Actor = request.state.actor
+    if not actor.has("cron"):
+        if actor.grants:  # an anonymous request is not logged: it could fill the log
+            context.commands.accounts.note(actor, "cron.oci", allowed=False, queue="oci")
+        raise Forbidden("the cron secret is not set or does not match")
+    return actor
+
+
+def _cap_in_flight(context: WorkloadContext, min_age_us: int, max_attempts: int | None) -> int:
+    """Fail rows in PROCESSING whose attempts are spent, by the given cap or by that of each."""
+    queue, moved = context.queue, 0
+    moved_until = queue.now() - min_age_us
+    for page in job_pages(queue, Filter(states=("PROCESSING",))):
+        changes = [
+            Change(job.id, job.claim_seq)  # a later claim is not capped
+            for job in page
+            if job.moved_at <= moved_until
+            and job.attempt_count - job.attempt_base >= (max_attempts or job.max_attempts)
+        ]
+        outcomes = apply_changes(queue, "cap_in_flight", changes, actor="clock") if changes else []
+        moved += sum(outcome.result == "moved" for outcome in outcomes)
+    return moved
+
+
+def _sweep(context: WorkloadContext, name: str, min_age_us: int, max_attempts: int | None) -> int:
+    queue, moved = context.queue, 0
+    limits: dict[str, Any] = {"min_age_us": min_age_us, "max_attempts": max_attempts}
+    for move in [each for each in queue.lifecycle.scheduled_moves if each.name == name]:
+        for _ in range(MAX_BATCHES_PER_MOVE):
+            done = queue.store.sweep(queue.name, move, limit=BATCH, now=queue.clock.now(), **limits)
+            moved += done
+            if done < BATCH:
+                break
+    return moved

@@ -12,23 +12,21 @@ from kesin.foundation.clock import iso
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Forbidden, Problem
 from kesin.foundation.text import csv_text
-from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter
 from kesin.web import dependencies
 from kesin.web.auth import GuardedRouter
 from kesin.web.bodies import LargeBodyRoute
 from kesin.web.dependencies import JSON, UNCACHED, IgnoreColumns, RawBody, SignedInActor
 from kesin.workloads.common.columns import column_names
-from kesin.workloads.oci import reconciliation, script
-from kesin.workloads.oci.adjustments import intake, settling
-from kesin.workloads.oci.adjustments.lifecycle import SENDABLE
+from kesin.workloads.common.stores import job_pages
+from kesin.workloads.oci import adjustments, reconciliation, script
 from kesin.workloads.oci.api import control_routes, schemas
-from kesin.workloads.oci.api.control_routes import CSV_FILE, SiteId, csv_response
-from kesin.workloads.oci.api.cron_routes import add_cron_routes
+from kesin.workloads.oci.api.control_routes import CSV_FILE, SiteId, add_cron_routes, csv_response
 from kesin.workloads.oci.conversions.conversion import CONSENT_FIELDS, CONSENTS, CONVERSION_FIELDS
 from kesin.workloads.oci.conversions.identifiers import EXPORTED_FIELDS
 from kesin.workloads.oci.conversions.ingest import IngestResult, ingest
 from kesin.workloads.oci.conversions.parsing import CONTENT_TYPES, MAX_ROWS, parse_body
+from kesin.workloads.oci.lifecycle import SENDABLE
 from kesin.workloads.oci.site import HEARTBEAT, SiteContext, require_site
 
 SESSION_S: Final = 300
@@ -128,7 +126,7 @@ def _add_adjustment_routes(router: APIRouter, batches: APIRouter, context: Workl
     def post_adjustments(actor: SignedInActor, body: schemas.AdjustmentsBody) -> schemas.Ingested:
         """Retract or restate up to 10,000 earlier conversions; one result for each row."""
         site = require_site(context, actor, body.site_id, "oci:ingest", action="oci.adjust")
-        results = intake.adjust(site, body.adjustments, actor=actor)
+        results = adjustments.adjust(site, body.adjustments, actor=actor)
         return schemas.Ingested.model_validate({"results": results}, from_attributes=True)
 
     @router.get("/api/oci/adjustments.csv", **CSV_FILE)
@@ -140,16 +138,12 @@ def _add_adjustment_routes(router: APIRouter, batches: APIRouter, context: Workl
 
 def _adjustment_lines(site: SiteContext) -> Iterator[str]:
     """Google's file: the header, then a page at a time, oldest first."""
-    queue = settling.beside(site).queue
-    cursor: str | None = ""
     where = Filter(states=SENDABLE, tenants=(site.id,), oldest_first=True)
     yield csv_text([_ADJUSTMENT_COLUMNS])
-    while cursor is not None:
-        page = queue.jobs(where, limit=MAX_PAGE, cursor=cursor or None)
-        payloads = [job.payload for job in page.jobs]
+    for page in job_pages(adjustments.beside(site).queue, where):
+        payloads = [job.payload for job in page]
         sold = site.payloads([payload["conversionId"] for payload in payloads])
         yield csv_text(_adjustment_cells(it, sold.get(it["conversionId"], {})) for it in payloads)
-        cursor = page.cursor
 
 
 def _adjustment_cells(payload: dict[str, Any], sold: dict[str, Any]) -> list[Any]:
@@ -185,27 +179,26 @@ def _add_script_routes(  # noqa: C901  # one function a route
             headers = {PAUSED_HEADER: "true"} if not items and site.is_paused else {}
             return uncached_response(items, headers)
         site = require_site(context, actor, site_id, "read", "oci:script", action="oci.preview")
-        preview = script.preview_export(site, limit=limit)
-        if not actor.has("reveal") and not actor.has("oci:script"):
-            preview = preview.masked(site)
-        elif preview.items:
+        masked = not (actor.has("reveal") or actor.has("oci:script"))
+        preview = script.ExportPreview(site, limit=limit, masked=masked)
+        if preview.items and not masked:
             site.note(actor, "oci.preview", {"rows": len(preview.items)})
         shown = {"items": preview.items, "counts": preview.counts, "warnings": preview.warnings}
         return uncached_response({"siteId": site.id, **shown})
 
-    @batches.post("/api/oci/ack")
-    def post_ack(actor: SignedInActor, body: schemas.AckBody) -> schemas.Acked:
+    @batches.post("/api/oci/ack", response_model=schemas.Acked)
+    def post_ack(actor: SignedInActor, body: schemas.AckBody) -> script.Report:
         """Report rows that Google accepted. Late and repeated reports are allowed."""
         site = require_site(context, actor, body.site_id, "oci:script", action="oci.ack")
-        return _acked_body(script.ack(site, body.queue_ids, actor=actor.name))
+        return script.ack(site, body.queue_ids, actor=actor.name)
 
-    @batches.post("/api/oci/ack-failed")
-    def post_ack_failed(actor: SignedInActor, body: schemas.AckFailedBody) -> schemas.Acked:
+    @batches.post("/api/oci/ack-failed", response_model=schemas.Acked)
+    def post_ack_failed(actor: SignedInActor, body: schemas.AckFailedBody) -> script.Report:
         """Report rows that failed in the script; they become FAILED with the given reason."""
         site = require_site(context, actor, body.site_id, "oci:script", action="oci.ack_failed")
         error = {"code": body.error_code, "message": body.error_message}
         error["category"] = body.error_category
-        return _acked_body(script.ack_failed(site, body.queue_ids, **error, actor=actor.name))
+        return script.ack_failed(site, body.queue_ids, **error, actor=actor.name)
 
     @router.post("/api/oci/script-heartbeat")
     def script_heartbeat(actor: SignedInActor, body: schemas.HeartbeatBody) -> schemas.Ok:
@@ -237,11 +230,6 @@ def _add_script_routes(  # noqa: C901  # one function a route
         accounts = context.commands.accounts
         token, until = accounts.start_key_session(actor, "oci:script", site.id, SESSION_S)
         return schemas.Verified(session_token=token, expires_at=iso(until) or "", site_id=site.id)
-
-
-def _acked_body(report: script.AckReport) -> schemas.Acked:
-    refused = [schemas.RefusedRow(id=row_id, reason=reason) for row_id, reason in report.refused]
-    return schemas.Acked(updated=report.updated, already=report.already, refused=refused)
 
 
 def uncached_response(value: Any, headers: dict[str, str] | None = None) -> Response:

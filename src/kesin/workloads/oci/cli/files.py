@@ -200,24 +200,20 @@ def _print_summary(
         counted = {"site": site_id, "rows": summary.rows, **counts, "differing": summary.differing}
         say_json({**counted, "reasons": reasons, "first_rejected": listed, **more})
     else:
-        _print_rejected(summary)
+        for number, line, result in summary.listed_rejects:
+            suffix = f" ({terminal.visible(result.external_id)})" if result.external_id else ""
+            why = terminal.visible(result.message or "")
+            warn(f"line {line}, row {number}{suffix}: {result.code}, {why}")
+        if left := summary.results["rejected"] - len(summary.listed_rejects):
+            warn(f"and {left} more rows")
+        if summary.reasons:
+            warn(f"rejected: {format_counts(dict(summary.reasons.most_common()))}")
         if summary.differing:
             warn(f"{summary.differing} duplicates differ from the stored rows, which do not change")
         rows, when = terminal.pluralize(summary.rows, "row"), ", once imported" if more else ""
         say(f"{rows} for {site_id}{when}: {_format_counts(counts)}")
     if summary.results["rejected"] and not goes_on:
         raise typer.Exit(FAILED)
-
-
-def _print_rejected(summary: _FileSummary) -> None:
-    for number, line, result in summary.listed_rejects:
-        suffix = f" ({terminal.visible(result.external_id)})" if result.external_id else ""
-        why = terminal.visible(result.message or "")
-        warn(f"line {line}, row {number}{suffix}: {result.code}, {why}")
-    if more := summary.results["rejected"] - len(summary.listed_rejects):
-        warn(f"and {more} more rows")
-    if summary.reasons:
-        warn(f"rejected: {format_counts(dict(summary.reasons.most_common()))}")
 
 
 def _format_counts(counts: Mapping[str, int]) -> str:

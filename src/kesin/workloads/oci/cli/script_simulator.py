@@ -99,7 +99,11 @@ class ScriptSimulator:
 
     def _run_page(self, ran: ScriptRun, crash: Crash | None) -> bool:
         """Export, upload and report one page; returns whether the run is over."""
-        rows, ran.paused = self._export()
+        query = f"siteId={quote(self.site, safe='')}&markAsExported=true&limit={self.limit}"
+        response = self._ask("GET", f"/api/oci/google-ads-export?{query}")
+        rows, ran.paused = response.body, "x-kesin-paused" in response.headers
+        if not isinstance(rows, list):
+            raise Problem("the export is not a list: is this the address of `kesin serve`?")
         if not rows:
             return True
         ran.exported += len(rows)
@@ -120,13 +124,6 @@ class ScriptSimulator:
             ran.refused += self._report("/api/oci/ack", sent, {})
             ran.acked += len(sent)
         return threw
-
-    def _export(self) -> tuple[list[dict[str, Any]], bool]:
-        query = f"siteId={quote(self.site, safe='')}&markAsExported=true&limit={self.limit}"
-        response = self._ask("GET", f"/api/oci/google-ads-export?{query}")
-        if not isinstance(response.body, list):
-            raise Problem("the export is not a list: is this the address of `kesin serve`?")
-        return response.body, "x-kesin-paused" in response.headers
 
     def _upload(
         self, rows: Sequence[Mapping[str, Any]]

@@ -1,6 +1,5 @@
 """`kesin oci doctor`, `credentials`: a site and its connection; what all commands share."""
 
-import json
 import re
 import sys
 from collections import Counter
@@ -18,6 +17,7 @@ from kesin.foundation.clock import iso
 from kesin.foundation.encryption import MAX_SECRET_BYTES
 from kesin.foundation.problems import Invalid, NotFound, Problem
 from kesin.foundation.terminal import argument, flag, option, print_table, say, say_json, warn
+from kesin.foundation.text import decode_json
 from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter
 from kesin.workloads.common.advice import Language
@@ -27,7 +27,7 @@ from kesin.workloads.oci.google.circuit_breaker import seal_credentials
 from kesin.workloads.oci.google.connection_check import check_site
 from kesin.workloads.oci.google.credentials import vault_name
 from kesin.workloads.oci.lifecycle import ADVICE, DECISIONS
-from kesin.workloads.oci.operations import site_stats
+from kesin.workloads.oci.operations import SiteStats
 from kesin.workloads.oci.site import WORKLOAD, SiteContext, require_site
 
 SiteArgument = Annotated[str, argument("SITE", "The site's id or dashed uuid.")]
@@ -52,7 +52,7 @@ def doctor(site: SiteArgument, *, lang: LanguageOption = "en", as_json: JsonOpti
     wrong credentials resume. Exits with 1 if a check fails or there is a warning.
     """
     with open_site(site, "oci.check") as found:
-        stats = site_stats(found)
+        stats = SiteStats(found)
         reasons = _failure_reasons(found, lang)
         channels = {} if found.channel == "script" else channels_of(found.context.settings)
         findings = check_site(found, channels, language=lang)
@@ -166,10 +166,7 @@ def _read_document(file: Path | None) -> dict[str, Any]:
         raise Invalid("give the document with --file FILE or on standard input")
     with file.open("rb") if file else nullcontext(sys.stdin.buffer) as source:
         raw = source.read(MAX_SECRET_BYTES + 1)
-    try:
-        document = json.loads(raw.decode("utf-8-sig"))
-    except (ValueError, RecursionError):
-        document = None
+    document = decode_json(raw.decode("utf-8-sig", "replace"))
     if not isinstance(document, dict) or len(raw) > MAX_SECRET_BYTES:
         raise Problem(
             f"the document must be a JSON object of at most {MAX_SECRET_BYTES} bytes: "

@@ -100,12 +100,6 @@ class RowDefaults:
     needs_click: bool = True  # an identifier alone does not do
     locale: str = ""  # of dates and amounts in files
 
-    def as_sent(self) -> Self:
-        """Without the rules that are about new rows: Google has the conversion."""
-        actions = {name: replace(action, counting="") for name, action in self.actions.items()}
-        rules = replace(self, actions=actions, only_name=None, consent_required=False)
-        return replace(rules, enhanced=True, needs_click=False)
-
 
 @dataclass(frozen=True, slots=True)
 class Conversion:

@@ -8,10 +8,10 @@ from typing import Any, Final
 from kesin.foundation.clock import iso
 from kesin.foundation.permissions import Actor
 from kesin.lifecycle.model import Job
-from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter
 from kesin.workloads.common.advice import Language
-from kesin.workloads.oci.adjustments import intake, settling
+from kesin.workloads.common.stores import job_pages
+from kesin.workloads.oci import adjustments
 from kesin.workloads.oci.conversions import ingest
 from kesin.workloads.oci.conversions.conversion import (
     CONVERSION_FIELDS,
@@ -52,7 +52,7 @@ def fix_rows(
     results: dict[int, IngestResult] = {}
     for start in range(0, len(order), FIX_BATCH):
         batch = {index: rows[index] for index in order[start : start + FIX_BATCH]}
-        with settling.locked(site):
+        with adjustments.locked(site):
             batch_results = _FixBatch(site, actor, reason or "fixed", again, taken).run(batch)
             changed = sum(result.is_change for result in batch_results.values())
             details = {"changed": changed, **({"reason": reason} if reason else {})}
@@ -109,8 +109,8 @@ class _FixBatch:
         filled = {name: it for name, it in given.items() if it is not None and str(it).strip()}
         old, number, rules, at = job.payload, 0, defaults, {"now_us": self.site.queue.now()}
         if self.taken and job.state == "COMPLETED":
-            (old, number), at = settling.restated(self.site, job), {}
-            rules = settling.rules_of(self.site, job)
+            (old, number), at = adjustments.restated(self.site, job), {}
+            rules = adjustments.rules_of(self.site, job)
         merged = {**old, **filled, "revision": old.get("revision")}
         says = str(filled.get("adUserData", "")).strip().lower()
         if says != "granted" and find_refused(self.site, [job]):
@@ -123,11 +123,11 @@ class _FixBatch:
         # A script cannot know that Google refused a row later: then it is COMPLETED only here.
         elif job.state == "COMPLETED" and (changed or (self.again and not self.taken)):
             if self.taken:
-                row = intake.restatement(job, new, changed, number)
-                [result] = intake.adjust(self.site, [row], actor=self.actor)
+                row = adjustments.restatement(job, new, changed, number)
+                [result] = adjustments.adjust(self.site, [row], actor=self.actor)
                 self.results[index] = replace(result, index=index)
                 return
-            settling.check_unadjusted(self.site, job)
+            adjustments.check_unadjusted(self.site, job)
             if new.revision >= MAX_REVISION:
                 raise Unsendable("INVALID_REVISION", "revision", "it has been sent too many times")
             next_revision = {**new.payload(), "revision": new.revision + 1}
@@ -150,15 +150,12 @@ def dead_letter_pages(
     reveals = actor.has("reveal")
     columns = [name for name in DEAD_LETTER_COLUMNS if reveals or not masking.hides(name)]
     yield [columns]
-    cursor: str | None = ""
     where = Filter(states=("FAILED",), tenants=(site.id,), codes=tuple(codes))
-    while cursor is not None:
-        page = site.queue.jobs(where, limit=MAX_PAGE, cursor=cursor or None)
-        jobs = page.jobs if reveals else list(map(masking.job, page.jobs))
+    for page in job_pages(site.queue, where):
+        jobs = page if reveals else map(masking.job, page)
         jobs = [job for job in jobs if job.error_code not in DECISIONS]  # nothing to correct
         if jobs:
             yield [_dead_letter_cells(job, columns, language) for job in jobs]
-        cursor = page.cursor
 
 
 def _dead_letter_cells(job: Job, columns: Sequence[str], language: Language) -> list[str]:

@@ -8,10 +8,10 @@ from kesin.foundation.clock import SystemClock
 from kesin.foundation.problems import Unavailable
 from kesin.foundation.settings import Settings
 from kesin.workloads.oci.google.channel import Channel
+from kesin.workloads.oci.google.credentials import AccessTokens
 from kesin.workloads.oci.google.data_manager import DataManager
 from kesin.workloads.oci.google.google_ads import GoogleAds
 from kesin.workloads.oci.google.http import BoundedHttpClient
-from kesin.workloads.oci.google.oauth import AccessTokens
 
 
 @lru_cache(maxsize=8)

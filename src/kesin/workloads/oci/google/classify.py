@@ -1,31 +1,93 @@
-"""Classifies Google's errors by ``errorCode``; by message, which may change, only without one."""
+"""Classifies Google's errors by ``errorCode``; by message, which may change, only without one.
+
+`error_table.toml` says what each means for a conversion.
+"""
 
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
+from importlib.resources import files
 from itertools import chain
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from kesin.foundation.messages import Message
 from kesin.foundation.text import storable
-from kesin.lifecycle.errors import Category, Code
+from kesin.lifecycle.errors import Category, Code, Verdict
 from kesin.store.limits import MAX_CODE, MAX_MESSAGE
-from kesin.workloads.oci.google import error_table as table
 from kesin.workloads.oci.google.channel import RowAccepted, RowRefused, TroubleKind
-from kesin.workloads.oci.google.error_table import ALREADY_RECORDED, ERROR_TABLE, LATER, Meaning
-from kesin.workloads.oci.google.json_paths import dig, objects, text_at
+from kesin.workloads.oci.google.http import dig, objects, text_at
+
+
+class Meaning(NamedTuple):
+    """The meaning of an error: its category, and a verdict where the category is not enough."""
+
+    category: Category
+    verdict: Verdict | None = None
+    move: str | None = None
+
+
+ROW = Meaning(Category.VALIDATION)  # the conversion is wrong
+ACCOUNT = Meaning(Category.AUTH)  # the account, the action or the access is wrong
+LATER = Meaning(Category.TRANSIENT)
+QUOTA = Meaning(Category.RATE_LIMIT)
+OUR_FAULT = Meaning(Category.PERMANENT)  # we built a wrong request
+TOO_RECENT = Meaning(Category.TRANSIENT, Verdict.WAIT)  # Google does not know about the click yet
+# By an earlier request.
+ALREADY_RECORDED = Meaning(Category.PERMANENT, Verdict.COMPLETE, "ack_duplicate")
+
+
+class ErrorGroup(NamedTuple):
+    """One enum: the meanings of its values, and the default of values not listed."""
+
+    default: Meaning
+    values: Mapping[str, Meaning]
+
+
+_BY_KEY: Final = {
+    "row": ROW,
+    "account": ACCOUNT,
+    "later": LATER,
+    "quota": QUOTA,
+    "our_fault": OUR_FAULT,
+    "too_recent": TOO_RECENT,
+    "already_recorded": ALREADY_RECORDED,
+}
+
+
+def _meanings(lines: Mapping[str, str]) -> dict[str, Meaning]:
+    return {name: _BY_KEY[key] for key, names in lines.items() for name in names.split()}
+
+
+def _group(default: str, **lines: str) -> ErrorGroup:
+    unnamed = dict.fromkeys(("UNSPECIFIED", "UNKNOWN"), _BY_KEY[default])
+    return ErrorGroup(_BY_KEY[default], MappingProxyType(unnamed | _meanings(lines)))
+
+
+_TABLE: Final = tomllib.loads(files(__package__).joinpath("error_table.toml").read_text("utf-8"))
+ALIASES, STATUSES, OWN_CODES = map(_meanings, _TABLE.pop("names").values())
+ERROR_TABLE: Final[Mapping[str, ErrorGroup]] = {name: _group(**row) for name, row in _TABLE.items()}
+
+ADJUSTMENTS: Final = "conversionAdjustmentUploadError"  # the group that no conversion meets
+# Codes of the channels themselves.
+PARTIAL_FAILURE_UNREADABLE: Final = "PARTIAL_FAILURE_UNREADABLE"
+UNREADABLE_RESPONSE: Final = "UNREADABLE_RESPONSE"
+REQUEST_REFUSED: Final = "REQUEST_REFUSED"
+CIRCUIT_OPEN: Final = "CIRCUIT_OPEN"
+
 
 Match = tuple[str, Meaning]  # a stored code, and what it means
 WORKER_CHANNELS: Final = ("api", "data_manager")  # the channels of our own worker
 
 _WORST_FIRST: Final = (
-    *(table.ACCOUNT, table.ROW, table.TOO_RECENT, table.QUOTA),
+    *(ACCOUNT, ROW, TOO_RECENT, QUOTA),
     *(LATER, ALREADY_RECORDED),
 )
 _SEVERITY: Final = {meaning: rank for rank, meaning in enumerate(_WORST_FIRST)} | {
-    table.OUR_FAULT: _WORST_FIRST.index(table.ROW)  # equally severe
+    OUR_FAULT: _WORST_FIRST.index(ROW)  # equally severe
 }
 _GROUPS: Final = {name.lower(): name for name in ERROR_TABLE}
-_BY_ALIAS: Final = {name.casefold(): (name, each) for name, each in table.ALIASES.items()}
+_BY_ALIAS: Final = {name.casefold(): (name, each) for name, each in ALIASES.items()}
 _WORD: Final = re.compile(r"\w+")
 
 
@@ -49,9 +111,9 @@ def _unambiguous_codes() -> dict[str, Meaning]:
     """The codes that mean the same in every group."""
     meanings: dict[str, set[Meaning]] = {}
     for group, (_, values) in ERROR_TABLE.items():
-        for value, meaning in values.items() if group != table.ADJUSTMENTS else ():
+        for value, meaning in values.items() if group != ADJUSTMENTS else ():
             meanings.setdefault(stored_code(group, value), set()).add(meaning)
-    names = (table.ALIASES, table.STATUSES, table.OWN_CODES)
+    names = (ALIASES, STATUSES, OWN_CODES)
     for name, meaning in chain.from_iterable(each.items() for each in names):
         meanings.setdefault(name, set()).add(meaning)
     return {name: found.pop() for name, found in meanings.items() if len(found) == 1}
@@ -68,8 +130,7 @@ _MEANINGS: Final = _unambiguous_codes()
 CODES: Final = _codes(_MEANINGS)
 # The same names may mean something else for an adjustment.
 ADJUSTMENT_CODES: Final = _codes(
-    _MEANINGS
-    | {name[:MAX_CODE]: each for name, each in ERROR_TABLE[table.ADJUSTMENTS].values.items()}
+    _MEANINGS | {name[:MAX_CODE]: each for name, each in ERROR_TABLE[ADJUSTMENTS].values.items()}
 )
 
 
@@ -117,8 +178,6 @@ def look_up(error: GoogleError) -> Match:
 
 def classify_errors(errors: Sequence[GoogleError]) -> RowAccepted | RowRefused:
     """Classify all errors of a row: the worst decides; only "already recorded" is a success."""
-    if not errors:
-        raise ValueError("a row without an error is not judged")
     code, meaning = min((look_up(error) for error in errors), key=lambda match: _SEVERITY[match[1]])
     messages = dict.fromkeys(error.message for error in errors if error.message)
     message = "; ".join(messages)[:MAX_MESSAGE] or code
@@ -152,23 +211,17 @@ def classify_response(http_status: int, body: Any) -> tuple[RowRefused, TroubleK
 
 
 def _category_of(status: int, matches: list[Match]) -> tuple[Category, TroubleKind | None]:
-    if status == _TOO_LARGE:
+    is_bad = status == _BAD_REQUEST
+    if status == _TOO_LARGE or (is_bad and any(name in _SIZE_CODES for name, _ in matches)):
         return Category.TRANSIENT, None
-    if status == _BAD_REQUEST:
-        return _category_of_400(matches)
+    if is_bad:  # due to the configuration, to the moment or to some rows
+        worst = min((each for _, each in matches), key=_SEVERITY.__getitem__, default=ROW)
+        return worst.category, None if worst == TOO_RECENT else TROUBLES.get(worst.category)
     if status in _TRANSIENT_STATUSES or status >= _SERVER or status < _BAD_REQUEST:
         return Category.TRANSIENT, "TRANSIENT"
     if status == _TOO_MANY and Category.AUTH not in {meaning.category for _, meaning in matches}:
         return Category.RATE_LIMIT, "RATE_LIMIT"
     return Category.AUTH, "AUTH"
-
-
-def _category_of_400(matches: list[Match]) -> tuple[Category, TroubleKind | None]:
-    """Whether a bad request is due to the configuration, to the moment or to some rows."""
-    if any(name in _SIZE_CODES for name, _ in matches):
-        return Category.TRANSIENT, None
-    meaning = min((each for _, each in matches), key=_SEVERITY.__getitem__, default=table.ROW)
-    return meaning.category, None if meaning == table.TOO_RECENT else TROUBLES.get(meaning.category)
 
 
 def read_errors(body: Any) -> list[GoogleError]:

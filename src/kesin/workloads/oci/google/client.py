@@ -1,23 +1,33 @@
-"""Authorised requests to Google for a site, and what their failures mean."""
+"""Authorised requests to Google, in groups, and what their failures mean.
 
-from collections.abc import Mapping
+A request that is refused as a whole records nothing, and is halved and sent again.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from itertools import chain
+from typing import Any, Final, NamedTuple
 
+from kesin.foundation.messages import Message, shorten
 from kesin.lifecycle.errors import Category
+from kesin.store.limits import MAX_MESSAGE
 from kesin.workloads.oci.google import http
 from kesin.workloads.oci.google.channel import (
+    MAX_ROWS,
     NOT_SENT,
     Channel,
     ConnectionTrouble,
     RequestFailure,
+    RowAccepted,
     RowRefused,
     TroubleKind,
+    UploadResult,
+    UploadRow,
 )
-from kesin.workloads.oci.google.classify import classify_response
-from kesin.workloads.oci.google.credentials import GoogleCredentials
+from kesin.workloads.oci.google.classify import CIRCUIT_OPEN, REQUEST_REFUSED, classify_response
+from kesin.workloads.oci.google.credentials import AccessTokens, GoogleCredentials, TokenRefused
 from kesin.workloads.oci.google.http import GoogleResponse
-from kesin.workloads.oci.google.oauth import AccessTokens, TokenRefused
 
 
 class GoogleChannel(Channel):
@@ -87,3 +97,92 @@ def _failure(code: str, message: str, kind: TroubleKind, *, sent: bool) -> Reque
 def _token_failure(problem: TokenRefused) -> RequestFailure:
     kind: TroubleKind = "TRANSIENT" if problem.transient else "AUTH"
     return _failure(problem.code, problem.message, kind, sent=False)
+
+
+MAX_REQUESTS: Final = 64  # of one delivery
+
+Positions = Sequence[int]  # of rows in a delivery
+
+
+class RequestReply(NamedTuple):
+    """The response to one request: an outcome per row, or None for a row to send again."""
+
+    rows: Sequence[RowAccepted | RowRefused | None]
+    trouble: ConnectionTrouble | None = None
+    request_id: str = ""
+
+
+Send = Callable[[Sequence[UploadRow]], RequestReply | RequestFailure]
+
+
+def chunk_positions(rows: Positions) -> list[Positions]:
+    """Split these rows into as few requests as possible."""
+    return [rows[start : start + MAX_ROWS] for start in range(0, len(rows), MAX_ROWS)]
+
+
+def separate_twins(rows: Sequence[UploadRow]) -> list[Positions]:
+    """Split rows with the same order id, or click and second: together, Google refuses both."""
+    seen: dict[tuple[str, ...] | str, int] = {}
+    layers: list[list[int]] = []
+    for position, row in enumerate(rows):
+        conversion = row.conversion
+        # Each action has its own conversions.
+        click = (*conversion.traces, str(conversion.at_us), conversion.action_id)
+        layer = max(seen.get(click, 0), seen.get(conversion.order_id, 0))
+        seen[click] = seen[conversion.order_id] = layer + 1
+        if layer == len(layers):
+            layers.append([])
+        layers[layer].append(position)
+    return [*chain.from_iterable(map(chunk_positions, layers))]
+
+
+def deliver(rows: Sequence[UploadRow], parts: Sequence[Positions], send: Send) -> UploadResult:
+    """Send all parts until one ends in trouble."""
+    pending, requests, tried = deque(parts), 0, set[int]()
+    outcomes: dict[int, RowAccepted | RowRefused] = {}
+    request_ids: list[str] = []  # of the requests that Google took
+    trouble: ConnectionTrouble | None = None
+    halved: RowRefused | None = None  # why a request was
+    while pending:
+        part = pending.popleft()
+        if trouble or requests >= MAX_REQUESTS:
+            outcomes |= {at: _skipped(trouble, halved if at in tried else None) for at in part}
+            continue
+        requests += 1
+        tried.update(part)
+        reply = send([rows[at] for at in part])
+        if isinstance(reply, RequestReply):
+            trouble = reply.trouble
+            request_ids.append(reply.request_id)
+            replies = dict(zip(part, reply.rows, strict=True))
+            outcomes |= {at: outcome for at, outcome in replies.items() if outcome}
+            again = [at for at in part if replies[at] is None]
+            pending.extendleft([again] if again else [])
+        elif reply.trouble is None and len(part) > 1:
+            halved, middle = reply.refused, len(part) // 2
+            pending.extendleft((part[middle:], part[:middle]))
+        else:
+            trouble = reply.trouble
+            outcomes |= dict.fromkeys(part, reply.refused)
+    if halved and not request_ids and requests >= MAX_REQUESTS:  # no single row is to blame
+        refusal = _refused_for("every request is refused: %(problem)s", halved)
+        trouble = ConnectionTrouble("TRANSIENT", refusal.code, refusal.message)
+        return UploadResult([replace(refusal, note=halved.note)] * len(rows), trouble)
+    ids = tuple(filter(None, request_ids))
+    return UploadResult([outcomes[at] for at in range(len(rows))], trouble, ids)
+
+
+def _skipped(trouble: ConnectionTrouble | None, halved: RowRefused | None) -> RowRefused:
+    """The outcome of a row that is not sent any more, maybe after a request that was halved."""
+    if trouble is None and halved is not None:
+        return _refused_for("refused with other rows and not yet sent alone: %(problem)s", halved)
+    message = "not sent: the request before it failed"
+    if trouble is None:
+        message = Message("not sent: one run sends at most %(n)s requests", n=MAX_REQUESTS)
+    return RowRefused(CIRCUIT_OPEN, message, Category.TRANSIENT, NOT_SENT)
+
+
+def _refused_for(why: str, refused: RowRefused) -> RowRefused:
+    """The outcome of a row that Google refused together with others."""
+    message = shorten(Message(why, problem=Message(refused.message)), MAX_MESSAGE)
+    return RowRefused(REQUEST_REFUSED, message, Category.TRANSIENT)

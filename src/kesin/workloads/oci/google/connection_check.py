@@ -14,7 +14,6 @@ from kesin.workloads.common.advice import Language
 from kesin.workloads.oci.conversions.actions import ActionChanges, merge_actions
 from kesin.workloads.oci.conversions.conversion import Conversion
 from kesin.workloads.oci.google import circuit_breaker as breaking
-from kesin.workloads.oci.google.batching import RequestReply
 from kesin.workloads.oci.google.channel import (
     Channel,
     ConnectionTrouble,
@@ -22,7 +21,8 @@ from kesin.workloads.oci.google.channel import (
     RequestFailure,
     RowRefused,
 )
-from kesin.workloads.oci.google.error_table import REQUEST_REFUSED
+from kesin.workloads.oci.google.classify import REQUEST_REFUSED
+from kesin.workloads.oci.google.client import RequestReply
 from kesin.workloads.oci.lifecycle import ADVICE
 from kesin.workloads.oci.site import ACTIONS, HEARTBEAT, SiteContext
 

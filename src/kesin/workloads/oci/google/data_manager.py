@@ -7,19 +7,21 @@ accepted request later and reports on it only as a whole: ``status`` asks for it
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any, Final
 
 from kesin.foundation.messages import Message
 from kesin.foundation.text import json_number
+from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.errors import Category
 from kesin.store.limits import MAX_MESSAGE
 from kesin.workloads.oci.conversions.conversion import Conversion
-from kesin.workloads.oci.google import error_table as table
-from kesin.workloads.oci.google.batching import Positions, RequestReply, chunk_positions, deliver
+from kesin.workloads.oci.google import classify as table
 from kesin.workloads.oci.google.channel import (
     BAD_STATES,
+    Channel,
     ConnectionTrouble,
     Finding,
     RequestFailure,
@@ -30,13 +32,31 @@ from kesin.workloads.oci.google.channel import (
     UploadResult,
     UploadRow,
 )
+from kesin.workloads.oci.google.circuit_breaker import WORKER_ACTOR, open_credentials
 from kesin.workloads.oci.google.classify import TROUBLES, GoogleError, look_up
-from kesin.workloads.oci.google.client import GoogleChannel, event_note, failure_of
+from kesin.workloads.oci.google.client import (
+    GoogleChannel,
+    Positions,
+    RequestReply,
+    chunk_positions,
+    deliver,
+    event_note,
+    failure_of,
+)
 from kesin.workloads.oci.google.connection_check import TRIAL_CONVERSION, build_findings
 from kesin.workloads.oci.google.credentials import GoogleCredentials
 from kesin.workloads.oci.google.google_ads import classify_row
-from kesin.workloads.oci.google.http import BAD_REQUEST, OK, GoogleResponse, details_of
-from kesin.workloads.oci.google.json_paths import count_of, dig, objects, text_at
+from kesin.workloads.oci.google.http import (
+    BAD_REQUEST,
+    OK,
+    GoogleResponse,
+    count_of,
+    details_of,
+    dig,
+    objects,
+    text_at,
+)
+from kesin.workloads.oci.site import UPLOADS, SiteContext
 
 _IDENTIFIERS: Final = {"hashedEmail": "emailAddress", "hashedPhone": "phoneNumber"}
 MAX_WARNINGS: Final = 20
@@ -57,21 +77,12 @@ class DataManager(GoogleChannel):
 
     def upload(self, credentials: GoogleCredentials, rows: Sequence[UploadRow]) -> UploadResult:
         """Send these conversions; always returns one outcome per row."""
-
-        def send(part: Sequence[UploadRow]) -> RequestReply | RequestFailure:
-            reply = self._ingest(credentials, [row.conversion for row in part])
-            if isinstance(reply, GoogleResponse):
-                return _read_acceptance(reply, len(part))
-            return reply
-
-        return deliver(rows, _split_by_action(rows), send)
+        return deliver(rows, _split_by_action(rows), partial(self._ingest, credentials))
 
     def check(self, credentials: GoogleCredentials, **_kind: bool) -> list[Finding]:
         """Check token, account and action with an event; an adjustment is one too."""
-        reply = self._ingest(credentials, [TRIAL_CONVERSION], validate_only=True)
-        if isinstance(reply, GoogleResponse):
-            reply = RequestReply([]) if isinstance(reply.body, dict) else _read_acceptance(reply, 1)
-        return build_findings(reply)
+        trial = [UploadRow("", TRIAL_CONVERSION)]
+        return build_findings(self._ingest(credentials, trial, validate_only=True))
 
     def status(self, credentials: GoogleCredentials, request_id: str) -> RequestStatus:
         """The state of an accepted request; UNKNOWN while Google does not say."""
@@ -86,12 +97,12 @@ class DataManager(GoogleChannel):
     def _ingest(
         self,
         credentials: GoogleCredentials,
-        conversions: Sequence[Conversion],
+        rows: Sequence[UploadRow],
         *,
         validate_only: bool = False,
-    ) -> GoogleResponse | RequestReply | RequestFailure:
-        """Send one request; a response is one with status 200."""
-        ids = _action_ids(conversions)
+    ) -> RequestReply | RequestFailure:
+        conversions = [row.conversion for row in rows]
+        ids = [conversion.action_id for conversion in conversions]
         body = {
             "destinations": [destination(credentials, each) for each in dict.fromkeys(ids)],
             "events": [event(conversion) for conversion in conversions],
@@ -99,18 +110,18 @@ class DataManager(GoogleChannel):
             **({"validateOnly": True} if validate_only else {}),
         }
         response = self._send(credentials, "POST", "events:ingest", json=body)
-        if isinstance(response, RequestFailure) or response.status == OK:
+        if isinstance(response, RequestFailure):
             return response
-        return _read_refusal(response, len(conversions), ids)
-
-
-def _action_ids(conversions: Iterable[Conversion]) -> list[str]:
-    return [conversion.action_id for conversion in conversions]
+        if response.status != OK:
+            return _read_refusal(response, len(rows), ids)
+        if validate_only and isinstance(response.body, dict):
+            return RequestReply([])
+        return _read_acceptance(response, len(rows))
 
 
 def _split_by_action(rows: Sequence[UploadRow]) -> list[Positions]:
     """Split the rows so that no request has more actions than Google takes destinations."""
-    ids, parts = _action_ids(row.conversion for row in rows), list[Positions]()
+    ids, parts = [row.conversion.action_id for row in rows], list[Positions]()
     known = list(dict.fromkeys(ids))
     for start in range(0, len(known), MAX_DESTINATIONS):
         own = {*known[start : start + MAX_DESTINATIONS]}
@@ -225,3 +236,78 @@ def _parse_counts(counts: Any) -> Counter[str]:
     for count in objects(counts)[:100]:
         result[str(count.get("reason", "UNKNOWN"))[:100]] += count_of(count.get("recordCount"))
     return result
+
+
+FIRST_POLL_S: Final = 1_800
+MAX_POLL_PAUSE_S: Final = 6 * 3_600
+MAX_POLLS: Final = 8  # about a day and a half; then it is recorded as it is
+MAX_SILENT_POLLS: Final = 100  # without a response, half an hour apart
+MAX_PENDING: Final = 200  # requests per site; older ones are dropped
+POLL_BATCH: Final = 10
+_NO_CLICK: Final = "PROCESSING_ERROR_REASON_CLICK_NOT_FOUND"
+MAX_REASONS: Final = 3  # of a refused request, in its warning
+
+
+def remember_requests(site: SiteContext, ids: Sequence[str], clickless: Counter[str]) -> None:
+    """Store these requests for polling, with the number of their rows that have no click."""
+    if not ids:
+        return
+    ask_at = site.queue.now() + FIRST_POLL_S * SECOND_US
+    first = {"tries": 0, "askAt": ask_at}
+    new = [first | {"requestId": it, "clickless": clickless[it]} for it in ids]
+    with site.locked_metadata(UPLOADS) as uploads:
+        waiting = [*uploads.get("pending", []), *new]
+        uploads["pending"] = waiting[-MAX_PENDING:]
+    why = "never checked: too many requests were waiting"
+    for request in waiting[:-MAX_PENDING]:
+        _add_note(site, request["requestId"], "UNKNOWN", why)
+
+
+def poll_requests(site: SiteContext, channel: Channel) -> None:
+    if not isinstance(channel, DataManager):
+        return
+    now = site.queue.now()
+    pending = (site.read_metadata(UPLOADS) or {}).get("pending", [])
+    due = [request for request in pending if request["askAt"] <= now][:POLL_BATCH]
+    credentials = open_credentials(site) if due else None
+    if not isinstance(credentials, GoogleCredentials):
+        return
+    for request in due:
+        result = channel.status(credentials, request["requestId"])
+        errors = Counter[str](result.details.get("errors"))
+        if set(errors) == {_NO_CLICK} and errors[_NO_CLICK] <= request.get("clickless", 0):
+            result = result._replace(status="SUCCESS")  # most people come without a click on an ad
+        _record_status(site, request, result)
+        if result.status == "UNKNOWN":  # Google does not respond: the others can wait
+            return
+
+
+def _record_status(site: SiteContext, request: dict[str, Any], result: RequestStatus) -> None:
+    now, request_id = site.queue.now(), request["requestId"]
+    silent = result.status == "UNKNOWN"
+    tries, silences = request["tries"] + (not silent), request.get("silences", 0) + silent
+    undecided = silent or result.status == "PROCESSING"
+    over = not undecided or tries >= MAX_POLLS or silences >= MAX_SILENT_POLLS
+    with site.locked_metadata(UPLOADS) as uploads:
+        pending = uploads.get("pending", [])
+        others = [other for other in pending if other["requestId"] != request_id]
+        if len(others) == len(pending):
+            return  # another process recorded it first
+        if not over:
+            pause_s = min(FIRST_POLL_S * 2**tries, MAX_POLL_PAUSE_S)
+            ask_at = now + pause_s * SECOND_US
+            others.append({**request, "tries": tries, "silences": silences, "askAt": ask_at})
+        elif result.status in BAD_STATES:
+            refused = {"requestId": request_id, "status": result.status, "at": now}
+            reasons = Counter[str](result.details.get("errors")).most_common(MAX_REASONS)
+            uploads["refused"] = {**refused, "errors": dict(reasons)}
+        elif result.status == "SUCCESS":
+            uploads.pop("refused", None)
+        uploads["pending"] = others
+    if over:
+        _add_note(site, request_id, result.status, result.details)
+
+
+def _add_note(site: SiteContext, request_id: str, status: str, details: Any) -> None:
+    note = {"requestId": request_id, "status": status, "details": details}
+    site.note_event("upload_status", WORKER_ACTOR, **note)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from kesin.foundation.messages import Message
@@ -10,8 +11,7 @@ from kesin.foundation.text import json_number
 from kesin.lifecycle.errors import Category
 from kesin.workloads.oci.conversions.actions import ListedAction
 from kesin.workloads.oci.conversions.conversion import CLICK_KINDS, Conversion, format_google_time
-from kesin.workloads.oci.google import error_table as table
-from kesin.workloads.oci.google.batching import RequestReply, deliver, separate_twins
+from kesin.workloads.oci.google import classify as table
 from kesin.workloads.oci.google.channel import (
     ConnectionTrouble,
     Finding,
@@ -22,11 +22,25 @@ from kesin.workloads.oci.google.channel import (
     UploadRow,
 )
 from kesin.workloads.oci.google.classify import GoogleError, classify_errors, get_either, read_error
-from kesin.workloads.oci.google.client import GoogleChannel, event_note, failure_of
+from kesin.workloads.oci.google.client import (
+    GoogleChannel,
+    RequestReply,
+    deliver,
+    event_note,
+    failure_of,
+    separate_twins,
+)
 from kesin.workloads.oci.google.connection_check import TRIAL_CONVERSION, build_findings
 from kesin.workloads.oci.google.credentials import GoogleCredentials
-from kesin.workloads.oci.google.http import BAD_REQUEST, OK, GoogleResponse
-from kesin.workloads.oci.google.json_paths import count_of, dig, objects, text_at
+from kesin.workloads.oci.google.http import (
+    BAD_REQUEST,
+    OK,
+    GoogleResponse,
+    count_of,
+    dig,
+    objects,
+    text_at,
+)
 
 Outcomes = list[RowAccepted | RowRefused]
 
@@ -176,24 +190,13 @@ class GoogleAds(GoogleChannel):
 
     def upload(self, credentials: GoogleCredentials, rows: Sequence[UploadRow]) -> UploadResult:
         """Send these rows, all of one kind; always returns one outcome per row."""
-
-        def send(part: Sequence[UploadRow]) -> RequestReply | RequestFailure:
-            reply = self._upload(credentials, part)
-            if not isinstance(reply, GoogleResponse):
-                return reply
-            outcomes = read_upload(reply.body, part, reply.request_id)
-            return RequestReply(outcomes, _common_trouble(outcomes), reply.request_id)
-
-        return deliver(rows, separate_twins(rows), send)
+        return deliver(rows, separate_twins(rows), partial(self._upload, credentials))
 
     def check(self, credentials: GoogleCredentials, *, adjusts: bool = False) -> list[Finding]:
         """Check token, account and action with a row that is only validated."""
         adjusted = ("RESTATE", TRIAL_CONVERSION.at) if adjusts else None
         trial = [UploadRow("", TRIAL_CONVERSION, adjusted)]
-        reply = self._upload(credentials, trial, validate_only=True)
-        if isinstance(reply, GoogleResponse):
-            reply = RequestReply(_validation_result(reply))
-        return build_findings(reply)
+        return build_findings(self._upload(credentials, trial, validate_only=True))
 
     def _upload(
         self,
@@ -201,8 +204,7 @@ class GoogleAds(GoogleChannel):
         rows: Sequence[UploadRow],
         *,
         validate_only: bool = False,
-    ) -> GoogleResponse | RequestReply | RequestFailure:
-        """Send one request; a response is one with status 200."""
+    ) -> RequestReply | RequestFailure:
         method, field = _kind(rows)
         body = {
             _FIELDS[field]: [_row_of(row, credentials) for row in rows],
@@ -210,9 +212,14 @@ class GoogleAds(GoogleChannel):
             **({"validateOnly": True} if validate_only else {}),
         }
         response = self._post(credentials, f":{method}", body)
-        if isinstance(response, RequestFailure) or response.status == OK:
+        if isinstance(response, RequestFailure):
             return response
-        return _read_refusal(response, len(rows), field)
+        if response.status != OK:
+            return _read_refusal(response, len(rows), field)
+        if validate_only:
+            return RequestReply(_validation_result(response))
+        outcomes = read_upload(response.body, rows, response.request_id)
+        return RequestReply(outcomes, _common_trouble(outcomes), response.request_id)
 
     def list_actions(self, credentials: GoogleCredentials) -> list[ListedAction] | RequestFailure:
         """The conversion actions of the account that take uploads of clicks, by name."""

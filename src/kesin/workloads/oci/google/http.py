@@ -1,16 +1,14 @@
 """HTTP requests to Google, bounded in size and time; a failure is a value, never raised."""
 
-import json
 import math
 import re
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from email.utils import parsedate_to_datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kesin.foundation.messages import Message
-from kesin.foundation.text import storable
-from kesin.workloads.oci.google.json_paths import dig, objects, text_at
+from kesin.foundation.text import decode_json, storable
 
 if TYPE_CHECKING:
     import httpx
@@ -20,13 +18,14 @@ BAD_REQUEST: Final = 400
 UNAUTHENTICATED: Final = 401
 UNSENDABLE: Final = "REQUEST_UNSENDABLE"
 MAX_RESPONSE_BYTES: Final = 32 * 2**20  # two thousand errors are about two million
+MAX_DIGITS: Final = 9  # of a count
 MAX_RETRY_AFTER_S: Final = 86_400.0
 _DEADLINE_TIMEOUTS: Final = 4  # a whole response may take this many timeouts
 _DELAY: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)s")
 
 
 class GoogleResponse(NamedTuple):
-    """A response; ``body`` is None if it is not JSON."""
+    """A response; ``body`` is text if it is not JSON."""
 
     status: int
     headers: Mapping[str, str]
@@ -54,18 +53,13 @@ class BoundedHttpClient:
     def __init__(self, timeout_s: float, *, monotonic: Callable[[], float]) -> None:
         self.monotonic = monotonic
         self._timeout_s = timeout_s
-        self._client: httpx.Client | None = None
-        self._lock = threading.Lock()
 
-    @property
+    @cached_property
     def client(self) -> "httpx.Client":
         """The connections, which threads share from their first requests on."""
         import httpx  # it takes time, and most processes send none
 
-        with self._lock:
-            if self._client is None:
-                self._client = httpx.Client(timeout=self._timeout_s, follow_redirects=False)
-            return self._client
+        return httpx.Client(timeout=self._timeout_s, follow_redirects=False)
 
     def request(self, method: str, url: str, **options: Any) -> GoogleResponse | NoResponse:
         """Send one request. Redirects are not followed: they would leak the token."""
@@ -81,7 +75,8 @@ class BoundedHttpClient:
                         return NoResponse("UNREADABLE_RESPONSE", "the response is too long")
                     if self.monotonic() > deadline:
                         return NoResponse("TIMEOUT", "the response took too long")
-                return GoogleResponse(response.status_code, response.headers, read_json(content))
+                body = decode_json(content.decode("utf-8", "replace"))
+                return GoogleResponse(response.status_code, response.headers, body)
         except httpx.TimeoutException as problem:
             code, why, name = "TIMEOUT", "no response in time: %(problem)s", type(problem).__name__
         except httpx.HTTPError as error:
@@ -90,14 +85,6 @@ class BoundedHttpClient:
             name, why = type(problem).__name__, "the request cannot be sent (%(problem)s)"
             code = UNSENDABLE
         return NoResponse(code, Message(why, problem=name))
-
-
-def read_json(content: bytes | bytearray) -> Any:
-    """Parse JSON; None if it is not JSON."""
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError):
-        return None
 
 
 def details_of(body: Any) -> list[dict[str, Any]]:
@@ -135,3 +122,25 @@ def _retry_delays(body: Any) -> Iterator[str]:
         yield text_at(detail, "retryDelay")
         for error in objects(detail.get("errors")):
             yield text_at(error, "details", "quotaErrorDetails", "retryDelay")
+
+
+def dig(value: Any, *path: str) -> Any:
+    for name in path:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+def objects(value: Any) -> list[dict[str, Any]]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def count_of(value: Any) -> int:
+    """A count, which JSON has as text; 0 for what is none, since Google leaves out zeros."""
+    text = str(value)
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS else 0
+
+
+def text_at(value: Any, *path: str) -> str:
+    """The text at this path, or none."""
+    text = dig(value, *path)
+    return text if isinstance(text, str) else ""

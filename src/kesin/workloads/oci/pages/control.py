@@ -8,10 +8,9 @@ from dataclasses import asdict, dataclass, replace
 from datetime import date, datetime, timedelta
 from functools import partial
 from hashlib import sha256
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final, Literal
 from zoneinfo import ZoneInfo
 
-from fastapi import Query
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from kesin.engine.access.listing import JobSearch, in_trouble, search_jobs, titles_of
@@ -32,12 +31,13 @@ from kesin.web.dashboard.state_groups import state_groups
 from kesin.workloads.common.advice import Advice
 from kesin.workloads.common.columns import column_names
 from kesin.workloads.oci import operations, reconciliation, script
+from kesin.workloads.oci.api.control_routes import csv_response
 from kesin.workloads.oci.conversions.conversion import CLICK_KINDS, INPUT_FIELDS
-from kesin.workloads.oci.conversions.corrections import fix_rows
+from kesin.workloads.oci.conversions.corrections import BYTE_ORDER_MARK, fix_rows
 from kesin.workloads.oci.conversions.ingest import IngestPreview, import_rows
 from kesin.workloads.oci.conversions.parsing import CsvFile
 from kesin.workloads.oci.lifecycle import ADVICE
-from kesin.workloads.oci.pages.site_links import control_path
+from kesin.workloads.oci.pages.sites import Word, control_path
 from kesin.workloads.oci.site import SiteContext, require_site, visible_sites
 
 router = page_router()
@@ -51,7 +51,6 @@ FIRST_DAY: Final = date(2000, 1, 1)  # that it shows
 # After an action, the other parts of the page are loaded again.
 CHANGED: Final = {"HX-Trigger": json.dumps({"oci-changed": "", "kesin:forget": ""})}
 
-Word = Annotated[str, Query(max_length=64)]
 DayField = date | Literal[""]  # a field for a day may be sent empty
 
 
@@ -113,7 +112,7 @@ def oci_control(
         return ctx.page("oci/part_sums.html", sums=sums, more=more, path=control_path(site.id))
     values: dict[str, Any] = {"chosen": chosen, "categories": list(Category.__members__)}
     if part in {"", "summary"}:
-        stats = operations.site_stats(site)
+        stats = operations.SiteStats(site)
         warnings = [(each, stats.advice(each["code"], ctx.language)) for each in stats.warnings]
         values |= {"stats": stats, "warnings": warnings, "breaker": stats.breaker_state}
         failed = failures.failures_of(ctx, site.queue, ctx.stats(site.queue, site.id), site.id)
@@ -293,7 +292,7 @@ def oci_pause(ctx: Context, site_id: str, fields: FirstFields) -> Response:
 @router.get(f"{PATH}/export", response_class=HTMLResponse)
 def oci_export_preview(ctx: Context, site_id: str) -> HTMLResponse:
     site = find_site(ctx, site_id, "read", "oci.preview")
-    preview = script.preview_export(site, limit=script.MAX_EXPORT_ROWS).masked(site)
+    preview = script.ExportPreview(site, limit=script.MAX_EXPORT_ROWS, masked=True)
     left_out = {item["id"] for item in preview.skipped}
     items, skipped = (rows[:MAX_LISTED_ROWS] for rows in (preview.items, preview.skipped))
     return ctx.page(
@@ -328,10 +327,8 @@ def oci_reconciliation(
     first = max(min(since or last - timedelta(days=13), last), last - timedelta(days=MAX_DAYS - 1))
     figures = list(reconciliation.read_figures(site, first, last))
     if file:
-        name = f"reconciliation-{site.id}-{first}-{last}.csv"
-        headers = {"content-disposition": f'attachment; filename="{name}"'}
-        text = "\ufeff" + csv_text([reconciliation.DayFigures._fields, *figures])
-        return Response(text, media_type="text/csv; charset=utf-8", headers=headers)
+        text = csv_text([reconciliation.DayFigures._fields, *figures])
+        return csv_response(f"reconciliation-{site.id}-{first}-{last}", [BYTE_ORDER_MARK + text])
     days = [(first + timedelta(days=n)).isoformat() for n in range((last - first).days + 1)]
     state["short"] = reconciliation.short_days(state, site.queue.now())
     state["copied"] = reconciliation.is_copied(site)

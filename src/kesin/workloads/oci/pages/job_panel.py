@@ -17,8 +17,7 @@ from kesin.web.dashboard.frame.routes import FirstFields
 from kesin.web.dashboard.jobs.page import lifecycle_actions, possible_moves
 from kesin.web.dashboard.queues.actions import label_of
 from kesin.web.serialize import json_depth_limited
-from kesin.workloads.oci.adjustments.intake import adjustment_title
-from kesin.workloads.oci.adjustments.settling import siblings
+from kesin.workloads.oci.adjustments import adjustment_title, siblings
 from kesin.workloads.oci.conversions.conversion import (
     CONVERSION_FIELDS,
     HASH_FIELDS,
@@ -41,7 +40,7 @@ from kesin.workloads.oci.pages.control import (
     reason_of,
     row_advice,
 )
-from kesin.workloads.oci.pages.site_links import control_path
+from kesin.workloads.oci.pages.sites import control_path
 from kesin.workloads.oci.site import SiteContext
 
 router = page_router()

@@ -11,14 +11,14 @@ from kesin.web.dashboard.frame.page import Context, PageContext, page_router
 from kesin.web.dashboard.frame.routes import FirstFields
 from kesin.workloads.oci import script
 from kesin.workloads.oci.conversions import actions
-from kesin.workloads.oci.conversions.forms import LOCALES
+from kesin.workloads.oci.conversions.parsing import LOCALES
 from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.google.circuit_breaker import read_breaker, seal_credentials
 from kesin.workloads.oci.google.connection_check import check_site, look_up_actions
 from kesin.workloads.oci.google.credentials import GoogleCredentials, vault_name
 from kesin.workloads.oci.lifecycle import ADVICE
 from kesin.workloads.oci.pages.control import PATH, find_site, frame
-from kesin.workloads.oci.pages.site_links import control_path
+from kesin.workloads.oci.pages.sites import control_path
 from kesin.workloads.oci.site import FLAGS, HEARTBEAT, NUMBERS, SiteContext, read_setting
 
 router = page_router()
@@ -68,12 +68,17 @@ def _page(
 
 @router.post(f"{PATH}/settings")
 def change_oci_settings(ctx: Context, site_id: str, fields: FirstFields) -> Response:
-    """Change the settings of a site; all of them or none."""
+    """Change the settings of a site, all of them or none; an empty field removes one."""
     site = find_site(ctx, site_id, "admin", "site.set")
     accounts = site.context.commands.accounts
     site_values = {name: fields.get(name, "").strip() for name in _SITE_FIELDS}
     try:
-        changes = _changes(fields)
+        texts = ("conversion_name", "consent_default", "phone_country", "locale", "customer_id")
+        typed = {name: fields.get(name, "").strip() for name in (*texts, *NUMBERS)}
+        changes: dict[str, Any] = {name: name in fields or None for name in FLAGS}
+        changes |= {
+            name: read_setting(name, text) if text else None for name, text in typed.items()
+        }
         with accounts.directory.transaction():
             accounts.set_site(ctx.actor, site.id, **{k: v or None for k, v in site_values.items()})
             accounts.set_site_settings(ctx.actor, site.id, site.queue.name, changes)
@@ -81,14 +86,6 @@ def change_oci_settings(ctx: Context, site_id: str, fields: FirstFields) -> Resp
         typed = {name: value for name, value in fields.items() if len(value) <= 200}  # noqa: PLR2004
         return _page(ctx, site, problem=problem, about="settings", typed=typed)
     return _redirect_back(site, "settings")
-
-
-def _changes(fields: dict[str, str]) -> dict[str, Any]:
-    """The settings as they were typed; an empty field removes one."""
-    texts = ("conversion_name", "consent_default", "phone_country", "locale", "customer_id")
-    typed = {name: fields.get(name, "").strip() for name in (*texts, *NUMBERS)}
-    changes = {name: read_setting(name, text) if text else None for name, text in typed.items()}
-    return changes | {name: name in fields or None for name in FLAGS}
 
 
 @router.post(f"{PATH}/credentials")

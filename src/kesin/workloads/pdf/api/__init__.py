@@ -7,11 +7,9 @@ from fastapi import APIRouter
 from kesin.engine.workload import WorkloadContext
 from kesin.web.auth import GuardedRouter
 from kesin.workloads.pdf.api.batches import batch_router
-from kesin.workloads.pdf.api.jobs import jobs_router
-from kesin.workloads.pdf.api.links import links_router
-from kesin.workloads.pdf.api.templates import templates_router
-from kesin.workloads.pdf.api.uploads import uploads_router
-from kesin.workloads.pdf.api.versions import versions_router
+from kesin.workloads.pdf.api.download import links_router
+from kesin.workloads.pdf.api.jobs import jobs_router, uploads_router
+from kesin.workloads.pdf.api.versions import templates_router, versions_router
 from kesin.workloads.pdf.api.webhooks import webhook_router
 from kesin.workloads.pdf.services import PdfServiceLoader
 

@@ -12,7 +12,6 @@ from kesin.foundation.permissions import Actor, Scope
 from kesin.foundation.problems import NotFound
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.model import Job
-from kesin.store.records import Filter, Page
 from kesin.web.dependencies import DirectRoute
 from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStore, parse_job
 
@@ -55,15 +54,6 @@ def find_owned(queue: Queue, actor: Actor, job_id: str, kind: str) -> Job:
 
 def find_owned_job(jobs: PdfJobStore, actor: Actor, job_id: str) -> PdfJob:
     return parse_job(find_owned(jobs.queue, actor, job_id, "job"))
-
-
-def read_page(
-    queue: Queue, owner: str | None, *, status: str | None = None, limit: int, cursor: str | None
-) -> Page:
-    """Return a page of jobs or batches, newest first, of an owner or of all."""
-    states = () if status is None else (str(status),)
-    where = Filter(states=states, tenants=None if owner is None else (owner,))
-    return queue.jobs(where, limit=limit, cursor=cursor)
 
 
 def format_time(seconds: float) -> str:

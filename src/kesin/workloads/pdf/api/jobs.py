@@ -1,4 +1,4 @@
-"""Routes for jobs: create, list, read, download, cancel; only creators and admins find them."""
+"""Routes for jobs, which only creators and admins find, and for files that jobs use."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -6,18 +6,20 @@ from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from kesin.engine.queue import Queue
+from kesin.foundation.clock import iso
 from kesin.foundation.logs import Logger
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import TooLarge
 from kesin.foundation.settings import Settings
 from kesin.store.errors import StoreUnreachable
+from kesin.store.records import Filter
 from kesin.web.auth import GuardedRouter, service_of
-from kesin.web.bodies import ANY_SIZE, SMALL_BODY_BYTES, announced_bytes
-from kesin.web.dependencies import SignedInActor, json_response
+from kesin.web.bodies import ANY_SIZE, SMALL_BODY_BYTES, announced_bytes, takes_large_bodies
+from kesin.web.dependencies import MediaType, SignedInActor, json_response
 from kesin.web.schemas import Cursor, Text
 from kesin.workloads.pdf import schemas
 from kesin.workloads.pdf.api import common
@@ -25,8 +27,13 @@ from kesin.workloads.pdf.api.common import find_owned_job, format_time, require_
 from kesin.workloads.pdf.api.download import download_response, download_responses, job_download
 from kesin.workloads.pdf.jobs import store, submit
 from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStatus, PdfJobStore, Submitted
-from kesin.workloads.pdf.schemas import PdfJobRequest, PdfJobResponse, PdfJobStatusResponse
-from kesin.workloads.pdf.services import PdfServiceLoader
+from kesin.workloads.pdf.schemas import (
+    PdfJobRequest,
+    PdfJobResponse,
+    PdfJobStatusResponse,
+    UploadBody,
+)
+from kesin.workloads.pdf.services import PdfServiceLoader, picture_limits
 
 MAX_PAGE_JOBS: Final = 200
 MAX_WAIT_S: Final = 60
@@ -106,8 +113,12 @@ def jobs_router(loader: PdfServiceLoader) -> APIRouter:
     ) -> Response:
         """Your jobs, newest first; an admin gets the jobs of all users."""
         require_access(context, actor, "list")
-        queue, owner = loader.services.jobs.queue, None if actor.is_admin else actor.name
-        page = common.read_page(queue, owner, status=status, limit=limit, cursor=cursor)
+        states, owners = (
+            (status.value,) if status else (),
+            None if actor.is_admin else (actor.name,),
+        )
+        where = Filter(states=states, tenants=owners)
+        page = loader.services.jobs.queue.jobs(where, limit=limit, cursor=cursor)
         build = schemas.PdfJobBody.model_construct  # trusted values
         bodies = [build(**_fields(store.parse_job(job))) for job in page.jobs]
         return json_response(schemas.PdfJobPage(jobs=bodies, cursor=page.cursor))
@@ -131,6 +142,49 @@ def jobs_router(loader: PdfServiceLoader) -> APIRouter:
         response = download_response(services.artifacts, job_download(job), request)
         common.note_download(context, actor, "download", job_id, response, request.method)
         return response
+
+    return router
+
+
+_FILE: Final[dict[str, Any]] = {"*/*": {"schema": {"type": "string", "format": "binary"}}}
+_BODY: Final = {"requestBody": {"required": True, "content": _FILE}}
+
+
+def uploads_router(loader: PdfServiceLoader) -> APIRouter:
+    router, context = GuardedRouter(tags=["pdf"]), loader.context
+
+    @takes_large_bodies(context.settings.pdf_upload_mb * 1_000_000, "own_body_bytes")
+    async def read_file(request: Request) -> bytes:
+        return await request.body()
+
+    @router.post("/pdf/uploads", status_code=201, response_model=UploadBody, openapi_extra=_BODY)
+    async def upload_file(
+        request: Request,
+        actor: SignedInActor,
+        media_type: MediaType,
+        data: Annotated[bytes, Depends(read_file)],
+    ) -> Response:
+        """Upload a file; until it expires, requests can refer to it by the returned id.
+
+        A PDF is checked, and its scripts, XFA forms, attachments and external links are removed.
+        """
+        return await service_of(request).imports.run(upload, actor, data, media_type)
+
+    def upload(actor: Actor, data: bytes, media_type: str) -> Response:
+        from kesin.workloads.pdf.uploads.checking import check_file  # it loads slowly
+
+        require_access(context, actor, "upload")
+        file = check_file(data, media_type, picture_limits(context.settings))
+        upload_id, expires_at = loader.services.uploads.store(actor.name, file.data, file.kind)
+        body = UploadBody(
+            upload_id=upload_id,
+            media_type=file.media_type,
+            bytes=len(file.data),
+            sha256=upload_id.rpartition("-")[2],
+            pages=file.pages,
+            expires_at=iso(expires_at) or "",
+        )
+        return json_response(body, 201)
 
     return router
 

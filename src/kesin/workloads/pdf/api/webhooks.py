@@ -10,13 +10,13 @@ from kesin.engine.bulk import BulkResult
 from kesin.foundation.clock import iso
 from kesin.foundation.problems import RequestConflict
 from kesin.lifecycle.model import Job
+from kesin.store.records import Filter
 from kesin.web.auth import GuardedRouter
 from kesin.web.dependencies import UNCACHED, SignedInActor, json_response
 from kesin.web.schemas import Cursor
-from kesin.workloads.pdf.api.common import find_owned, read_page, require_access
+from kesin.workloads.pdf.api.common import find_owned, require_access
 from kesin.workloads.pdf.services import PdfServiceLoader
-from kesin.workloads.pdf.webhooks.delivery import parse_subscription
-from kesin.workloads.pdf.webhooks.worker import QUEUE, Webhooks
+from kesin.workloads.pdf.webhooks.worker import QUEUE, Webhooks, parse_subscription
 
 PAGE_SIZE: Final = 100
 
@@ -65,7 +65,8 @@ def webhook_router(loader: PdfServiceLoader) -> APIRouter:
     def webhooks(actor: SignedInActor, cursor: Cursor = None) -> DeliveryPage:
         """Your webhooks, newest first."""
         require_access(context, actor, "webhooks")
-        page = read_page(webhook_service.queue, actor.name, limit=PAGE_SIZE, cursor=cursor)
+        where = Filter(tenants=(actor.name,))
+        page = webhook_service.queue.jobs(where, limit=PAGE_SIZE, cursor=cursor)
         return DeliveryPage(webhooks=list(map(_delivery_body, page.jobs)), cursor=page.cursor)
 
     @router.post("/pdf/webhooks/{webhook_id}/resend")

@@ -8,6 +8,7 @@ from typing import Final, Literal, NamedTuple
 
 from kesin.engine.new_job import NewJob
 from kesin.engine.queue import Queue, apply_changes
+from kesin.engine.results import Act
 from kesin.engine.validation import BadInput
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.model import Change, Job
@@ -16,7 +17,7 @@ from kesin.store.metadata import metadata_for
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs.dispatch import enqueue_pdf_job
 from kesin.workloads.pdf.jobs.stats import WORKLOAD
-from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStore, RenderRequest, parse_job
+from kesin.workloads.pdf.jobs.store import PdfJobStore, RenderRequest, parse_job
 
 JOBS_PER_QUERY: Final = 100  # jobs read by one query
 ACTOR_PREFIX: Final = "batch:"
@@ -25,6 +26,7 @@ EXPIRED: Final = "EXPIRED"
 ARTIFACT_GONE: Final = "ARTIFACT_GONE"
 BAD_ROW: Final = "BAD_ROW"
 UNREADABLE: Final = "UNREADABLE"
+RELEASE: Final = Act("release")  # rejected and logged by the store if the claim is lost
 _ROWS_PREFIX: Final = "rows:"
 _MESSAGES: Final = {
     CANCELLED: "its job was cancelled",
@@ -37,8 +39,8 @@ _MESSAGES: Final = {
 RowState = Literal["waiting", "made", "failed", "gone"]
 
 
-class BatchClaimLost(Exception):
-    """The worker no longer holds the claim of the batch."""
+class BatchInterrupted(Exception):
+    """Processing of a batch ends early, with the action that it carries."""
 
 
 class RowJob(NamedTuple):
@@ -75,7 +77,7 @@ class Feeder:
         return sorted(row_job for group in self._row_groups(batch_id) for row_job in group)
 
     def feed(self, claim: Job, first: int, requests: Sequence[RenderRequest]) -> list[RowJob]:
-        """Enqueue the next rows and store their jobs; raises BatchClaimLost."""
+        """Enqueue the next rows and store their jobs; raises BatchInterrupted."""
         new_jobs: dict[int, NewJob] = {}  # by row
         for row, request in enumerate(requests, first):
             with suppress(RenderFailed):
@@ -100,7 +102,7 @@ class Feeder:
     def enqueue_again(
         self, claim: Job, lost: RowJob, request: RenderRequest, *, missing: bool = False
     ) -> RowJob:
-        """Enqueue a row that lost its PDF (``missing``: only the file); raises BatchClaimLost."""
+        """Enqueue a row that lost its PDF (``missing``: only the file); raises BatchInterrupted."""
         queue, key, owner = self._jobs.queue, request.key, request.owner
         with self._holding_claim(claim):
             if missing:
@@ -151,7 +153,7 @@ class Feeder:
         """Open a transaction that locks the batch, so that nothing else moves it."""
         with self._batches.store.transaction():
             if claim.id not in self._batches.renew([claim]):
-                raise BatchClaimLost(claim.id)
+                raise BatchInterrupted(RELEASE)
             yield
 
 
@@ -169,11 +171,6 @@ def row_state(job: Job | None) -> RowState:
         case "expired" if job.move == "cancel" and job.actor.startswith(ACTOR_PREFIX):
             return "gone"  # of another batch with the same row; what a user cancelled stays so
     return "failed"
-
-
-def succeeded_row(row_job: RowJob, job: PdfJob) -> BatchRowResult:
-    output = {fact: (job.result or {}).get(fact) for fact in ("pages", "bytes", "sha256")}
-    return BatchRowResult(row_job.row, row_job.job_id, job.artifact_key, **output)
 
 
 def failed_row(row_job: RowJob, job: Job | None, code: str | None = None) -> BatchRowResult:

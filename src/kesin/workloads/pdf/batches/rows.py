@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
 from kesin.foundation.problems import Invalid
-from kesin.workloads.common.columns import UNKNOWN_COLUMNS, is_ignored, separator, unknown_columns
+from kesin.workloads.common.columns import UNKNOWN_COLUMNS, separator, unknown_columns
 from kesin.workloads.pdf.schemas import MAX_ROWS
 
 MAX_ROW_PROBLEMS: Final = 100  # in one response
@@ -100,7 +100,7 @@ def _parse_table(
     types = column_types(schema, filter(None, header))
     left_out = [at for at, path in enumerate(header) if path and not types[path]]
     names = [".".join(header[at]) for at in left_out]
-    if refused := [name for name in names if not is_ignored(name, ignored)]:
+    if refused := [name for name in names if name.strip().casefold() not in ignored]:
         details = {"columns": refused[:100]}
         raise Invalid(unknown_columns(refused), code=UNKNOWN_COLUMNS, details=details)
     rows, problems = list[Variables](), list[BatchRowProblem]()

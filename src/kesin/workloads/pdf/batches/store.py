@@ -14,12 +14,13 @@ from typing import Any, Final, NamedTuple
 
 from kesin.engine.queue import Queue, apply_changes
 from kesin.foundation.logs import Logger
+from kesin.foundation.text import as_object
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import Role
 from kesin.workloads.pdf.batches import feeder
-from kesin.workloads.pdf.batches.lifecycle import CANCEL_ASKED
 from kesin.workloads.pdf.errors import ADVICE
 from kesin.workloads.pdf.jobs.store import PdfJobStore, RenderRequest, parse_job
+from kesin.workloads.pdf.lifecycle import CANCEL_ASKED
 from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore, read_verified
 from kesin.workloads.pdf.storage.base import KeyTaken, NotStored, StorageDown, StorageError
 
@@ -65,37 +66,29 @@ class BatchOrder(NamedTuple):
         return requests
 
 
-class PdfBatch(NamedTuple):
+class PdfBatch:
     """The current state of a batch. Times are microseconds since 1970."""
 
-    batch_id: str
-    status: BatchStatus
-    owner: str
-    template_name: str
-    output: str
-    rows: int
-    created_at: int
-    finished_at: int | None
-    input_key: str
-    options: Mapping[str, Any]
-    file_name: str | None
-    cancel_asked: bool
-    error_code: str | None
-    error_message: str | None
-    result: Mapping[str, Any]
-
-    @property
-    def artifact_key(self) -> str | None:
-        key: str | None = self.result.get("artifact_key")
-        return key
-
-    @property
-    def is_over(self) -> bool:
-        return self.status not in {BatchStatus.QUEUED, BatchStatus.RUNNING}
-
-    @property
-    def has_file(self) -> bool:
-        return self.status in {BatchStatus.SUCCEEDED, BatchStatus.PARTIAL}
+    def __init__(self, job: Job, cancel_bit: int) -> None:
+        body = as_object(job.payload)
+        self.batch_id, self.owner = job.id, job.tenant
+        self.created_at, self.finished_at = job.created_at, job.finished_at
+        self.status = BatchStatus(job.state)
+        self.is_over = self.status not in {BatchStatus.QUEUED, BatchStatus.RUNNING}
+        self.has_file = self.status in {BatchStatus.SUCCEEDED, BatchStatus.PARTIAL}
+        self.cancel_asked = bool(job.flags & cancel_bit)
+        self.template_name = str(body.get("template", ""))
+        self.output = str(body.get("output", "zip"))
+        self.rows = rows if isinstance(rows := body.get("rows"), int) else 0
+        self.input_key = str(body.get("input_key", ""))
+        self.options = as_object(body.get("options"))
+        self.file_name: str | None = body.get("file_name")
+        self.result: Mapping[str, Any] = job.result or {}
+        self.error_code, self.error_message = job.error_code, job.error_message
+        if self.status is BatchStatus.EXPIRED and job.move in {"cancel", "stop"}:
+            self.error_code, self.error_message = feeder.CANCELLED, "it was cancelled"
+        elif job.error_code is not None and job.error_code not in _PUBLIC_CODES:
+            self.error_message = ADVICE.find(job.error_code).means  # of the storage or the system
 
 
 class PdfBatchStore:
@@ -118,7 +111,7 @@ class PdfBatchStore:
             holder = self.queue.holders(owner, [key]).get(key)
             existing = None if holder is None else self.get(holder)
             if existing is not None:
-                key_of_file = existing.artifact_key if existing.has_file else None
+                key_of_file = existing.result.get("artifact_key") if existing.has_file else None
                 if key_of_file is None or not self.artifacts.is_lost(key_of_file):
                     return existing, False
                 # The batch has lost its file and keeps its key. Its successor gets a key derived
@@ -175,25 +168,7 @@ class PdfBatchStore:
         return None if job is None else self.parse_batch(job)
 
     def parse_batch(self, job: Job) -> PdfBatch:
-        body = job.payload if isinstance(job.payload, dict) else {}
-        cancelled = job.state == BatchStatus.EXPIRED and job.move in {"cancel", "stop"}
-        return PdfBatch(
-            batch_id=job.id,
-            status=BatchStatus(job.state),
-            owner=job.tenant,
-            template_name=str(body.get("template", "")),
-            output=str(body.get("output", "zip")),
-            rows=rows if isinstance(rows := body.get("rows"), int) else 0,
-            created_at=job.created_at,
-            finished_at=job.finished_at,
-            input_key=str(body.get("input_key", "")),
-            options=options if isinstance(options := body.get("options"), dict) else {},
-            file_name=body.get("file_name"),
-            cancel_asked=bool(job.flags & self.queue.lifecycle.flag_bit(CANCEL_ASKED)),
-            error_code=feeder.CANCELLED if cancelled else job.error_code,
-            error_message="it was cancelled" if cancelled else _error_message(job),
-            result=job.result or {},
-        )
+        return PdfBatch(job, self.queue.lifecycle.flag_bit(CANCEL_ASKED))
 
     def progress(self, batch: PdfBatch) -> tuple[int, int]:
         """Return how many rows have their PDF, and how many have failed."""
@@ -278,10 +253,3 @@ class PdfBatchStore:
                 self.storage.put_bytes(key, data, media_type)
                 return key
         raise StorageDown(f"no key of {folder!r} is free")
-
-
-def _error_message(job: Job) -> str | None:
-    """Return the error message; messages of storage or system are replaced: they are internal."""
-    if job.error_code is None or job.error_code in _PUBLIC_CODES:
-        return job.error_message
-    return ADVICE.find(job.error_code).means

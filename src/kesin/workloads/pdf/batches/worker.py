@@ -1,25 +1,37 @@
 """The worker of batches: enqueues a job for each row, waits, and assembles the output file."""
 
+import hashlib
+import json
 import math
-from collections.abc import Callable, Sequence
+import tempfile
+import threading
+import zipfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pikepdf
 
 from kesin.engine.results import Act, Done, Failed, HandlerResult, RunContext
 from kesin.engine.worker import Worker
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.logs import Logger
+from kesin.foundation.text import csv_text
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change, Job
 from kesin.store.errors import StoreUnreachable
 from kesin.store.records import Outcome
 from kesin.workloads.pdf.batches import feeder
-from kesin.workloads.pdf.batches import output as outputs
-from kesin.workloads.pdf.batches.store import BatchOrder, PdfBatch, PdfBatchStore
+from kesin.workloads.pdf.batches.feeder import BatchRowResult
+from kesin.workloads.pdf.batches.rows import entry_name
+from kesin.workloads.pdf.batches.store import FILE_TYPES, BatchOrder, PdfBatch, PdfBatchStore
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs.store import UNFINISHED, RenderRequest, parse_job
 from kesin.workloads.pdf.jobs.submit import RESUME_SHARE
 from kesin.workloads.pdf.services import open_batch_store
+from kesin.workloads.pdf.steps.finishing import MAX_TITLE_LENGTH, merge_files
+from kesin.workloads.pdf.storage.artifacts import read_verified
 from kesin.workloads.pdf.storage.base import NotStored, StorageDown
 
 WORKER_THREADS: Final = 4  # batches at a time
@@ -28,12 +40,189 @@ REFILL_BELOW: Final = 50  # waiting rows; more are enqueued at this number or be
 MAX_ROW_RETRIES: Final = 3  # how often a row is enqueued again
 MIN_PAUSE_S: Final = 0.2  # between two polls
 MAX_PAUSE_S: Final = 1.0  # while nothing changes
-_RELEASE: Final = Act("release")
 log = Logger("kesin.pdf")
 
 
-class BatchInterrupted(Exception):
-    """Processing of the batch ends early, with the action that it carries."""
+MAX_OUTPUT_BYTES: Final = 200 * 1024 * 1024
+GROUP_SIZE: Final = 50  # PDFs open at the same time: this limits open files
+GROUP_BYTES: Final = 64 * 1024 * 1024
+CHECK_EVERY_ROWS: Final = 50  # between checks that the batch is still wanted
+COLUMNS: Final = (
+    "row", "file", "status", "pages", "bytes", "sha256", "error_code", "error_message",
+)  # fmt: skip
+_memory_lock = threading.Lock()  # only one output file is held in memory at a time
+
+
+class OutputTooLarge(ValueError):
+    """The file would be larger than MAX_OUTPUT_BYTES."""
+
+    def __init__(self, max_bytes: int) -> None:
+        super().__init__(
+            f"the file would have more than {max_bytes // (1024 * 1024)} MiB: send the rows in "
+            "several batches, or fetch each PDF on its own"
+        )
+
+
+class UnreadablePdf(ValueError):
+    """The file is not a PDF that can be merged."""
+
+
+class IncompleteRows(Exception):
+    """Its arguments: the rows that have lost their PDF, and those that have an unreadable one."""
+
+
+class ZipAssembly:
+    """A zip of uncompressed entries in the order of the rows: PDFs are compressed already."""
+
+    def __init__(self, folder: Path, max_bytes: int) -> None:
+        self._path = folder / "out.zip"
+        self._max_bytes = max_bytes
+        self._zip = zipfile.ZipFile(self._path, "w")
+
+    def add(self, name: str, pdf: bytes) -> None:
+        at = self._zip.fp.tell() if self._zip.fp else 0
+        if at + len(pdf) > self._max_bytes:
+            self._zip.close()
+            raise OutputTooLarge(self._max_bytes)
+        entry = zipfile.ZipInfo(name, (2000, 1, 1, 0, 0, 0))
+        entry.create_system = 3  # Unix
+        entry.external_attr = 0o644 << 16  # its permissions
+        self._zip.writestr(entry, pdf)
+
+    def finish(self, notes: Mapping[str, bytes]) -> Path:
+        for name, data in notes.items():
+            self.add(name, data)
+        self._zip.close()
+        if self._path.stat().st_size > self._max_bytes:  # now with the central directory
+            raise OutputTooLarge(self._max_bytes)
+        return self._path
+
+
+class MergedPdfAssembly:
+    """The pages of all PDFs with an outline entry each; their own outlines are lost."""
+
+    def __init__(self, folder: Path, max_bytes: int) -> None:
+        self._pages = 0
+        self._folder = folder
+        self._max_bytes = max_bytes
+        self._titles: list[tuple[str, int]] = []  # and the first page of each
+        self._open_group: list[Path] = []
+        self._groups: list[Path] = []
+
+    def add(self, name: str, pdf: bytes) -> None:
+        """Append a PDF; raises OutputTooLarge, or UnreadablePdf and omits it."""
+        path = self._folder / f"part-{len(self._titles)}.pdf"
+        path.write_bytes(pdf)
+        try:
+            with pikepdf.open(path) as document:
+                pages = len(document.pages)
+        except pikepdf.PdfError as problem:
+            raise UnreadablePdf(str(problem)) from problem
+        self._titles.append((name.removesuffix(".pdf")[:MAX_TITLE_LENGTH], self._pages))
+        self._pages += pages
+        self._open_group.append(path)
+        if len(self._open_group) == GROUP_SIZE or _size_of(self._open_group) > GROUP_BYTES:
+            self._close_group()
+
+    def finish(self, _: Mapping[str, bytes]) -> Path:
+        """Finish the PDF; it has no room for notes."""
+        self._close_group()
+        path = self._folder / "out.pdf"
+        merge_files(self._groups, path, self._titles)
+        if path.stat().st_size > self._max_bytes:
+            raise OutputTooLarge(self._max_bytes)
+        return path
+
+    def _close_group(self) -> None:
+        if not self._open_group:
+            return
+        group = self._folder / f"group-{len(self._groups)}.pdf"
+        merge_files(self._open_group, group)
+        for path in self._open_group:
+            path.unlink()
+        self._open_group = []
+        self._groups.append(group)
+        if _size_of(self._groups) > self._max_bytes * 1.1:  # merging makes them a little smaller
+            raise OutputTooLarge(self._max_bytes)
+
+
+def _size_of(files: Iterable[Path]) -> int:
+    return sum(file.stat().st_size for file in files)
+
+
+def open_assembly(
+    output: str, folder: Path, max_bytes: int = MAX_OUTPUT_BYTES
+) -> ZipAssembly | MergedPdfAssembly:
+    return (MergedPdfAssembly if output == "merged" else ZipAssembly)(folder, max_bytes)
+
+
+class BatchFiles(NamedTuple):
+    """The files of a batch whose rows have all ended."""
+
+    batches: PdfBatchStore
+    batch: PdfBatch
+    order: BatchOrder
+    rows: Sequence[BatchRowResult]
+
+    def assemble(self, require_wanted: Callable[[], None]) -> dict[str, Any]:
+        """Store the file, return its facts; raises RenderFailed too if a merge costs too much."""
+        missing, unreadable = list[int](), list[int]()
+        with tempfile.TemporaryDirectory(prefix="kesin-batch-") as folder:
+            assembly = open_assembly(self.order.output, Path(folder))
+            for number, row in enumerate(self.rows):
+                if number % CHECK_EVERY_ROWS == 0:
+                    require_wanted()
+                if row.artifact_key is None:
+                    continue
+                try:
+                    pdf = read_verified(self.batches.storage, row.artifact_key, row.sha256)
+                    assembly.add(self._file_name(row.row), pdf)
+                except NotStored:
+                    missing.append(row.row)
+                except UnreadablePdf:
+                    unreadable.append(row.row)
+            if missing or unreadable:
+                raise IncompleteRows(missing, unreadable)
+            results = self._results(ids=False)
+            notes = {"results.json": format_json(results), "results.csv": format_csv(results)}
+            path = assembly.finish(notes)
+            require_wanted()
+            with _memory_lock:
+                data = path.read_bytes()
+                extension, media_type = FILE_TYPES.get(self.order.output, FILE_TYPES["zip"])
+                key = self.batches.store_file(self.batch, "out", extension, data, media_type)
+        return {"artifact_key": key, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+    def store_results(self) -> dict[str, Any]:
+        results = format_json(self._results(ids=True))
+        key = self.batches.store_file(self.batch, "results", "json", results, "application/json")
+        return {"results_key": key, "results_sha256": hashlib.sha256(results).hexdigest()}
+
+    def _results(self, *, ids: bool) -> list[dict[str, Any]]:
+        """Return the results of the rows; without job ids, equal batches give equal results."""
+        return [
+            {
+                "row": row.row + 1,
+                **({"job_id": row.job_id or None} if ids else {}),
+                "file": self._file_name(row.row) if row.artifact_key else None,
+                "status": "succeeded" if row.artifact_key else "failed",
+                **{fact: getattr(row, fact) for fact in COLUMNS[3:]},
+            }
+            for row in self.rows
+        ]
+
+    def _file_name(self, row: int) -> str:
+        return entry_name(row + 1, self.order.names[row], self.order.template)
+
+
+def format_json(rows: Sequence[Mapping[str, Any]]) -> bytes:
+    return json.dumps(list(rows), ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def format_csv(rows: Sequence[Mapping[str, Any]]) -> bytes:
+    """Format rows as CSV; cells that a spreadsheet would read as formulas are quoted."""
+    text = csv_text([COLUMNS, *([row[name] for name in COLUMNS] for row in rows)])
+    return text.encode("utf-8-sig")  # its mark identifies UTF-8 to spreadsheets
 
 
 @dataclass(slots=True)
@@ -84,17 +273,15 @@ class BatchWorker(Worker):
         while True:
             try:
                 return self._run_claimed(job, run)
-            except BatchInterrupted as interruption:
+            except feeder.BatchInterrupted as interruption:
                 action: Act = interruption.args[0]
                 return action
-            except feeder.BatchClaimLost:
-                return _RELEASE  # rejected by the store and logged
             except StorageDown as problem:
                 return Failed("STORAGE_DOWN", str(problem))
             except StoreUnreachable as problem:
                 log.warning("store_unreachable", batch=job.id, why=str(problem))
                 if run.stopping or run.lost:
-                    return _RELEASE
+                    return feeder.RELEASE
                 self._wait(MAX_PAUSE_S)
 
     def _run_claimed(self, job: Job, run: RunContext) -> HandlerResult:
@@ -112,7 +299,7 @@ class BatchWorker(Worker):
             changed = self._collect_ended_rows(work) + self._requeue_lost_rows(work)
             changed += self._feed_rows(work)
             if changed and job.id not in self.queue.renew([job]):
-                raise feeder.BatchClaimLost(job.id)
+                raise feeder.BatchInterrupted(feeder.RELEASE)
             if len(work.results) == len(order.rows):
                 result = self._finish(work, run)
                 if result is not None:
@@ -124,14 +311,12 @@ class BatchWorker(Worker):
                 pause_s = min(pause_s * 2, MAX_PAUSE_S)
 
     def _require_wanted(self, job: Job, run: RunContext) -> None:
-        """Raise BatchInterrupted or BatchClaimLost if processing must end."""
-        if run.stopping or run.lost:
-            raise BatchInterrupted(_RELEASE)
-        current = self.queue.job(job.id)
+        """Raise BatchInterrupted if processing must end."""
+        current = None if run.stopping or run.lost else self.queue.job(job.id)
         if current is None or current.claim_seq != job.claim_seq or current.state != "running":
-            raise feeder.BatchClaimLost(job.id)
+            raise feeder.BatchInterrupted(feeder.RELEASE)
         if self.batches.parse_batch(current).cancel_asked:
-            raise BatchInterrupted(Act("stop"))
+            raise feeder.BatchInterrupted(Act("stop"))
 
     def _collect_ended_rows(self, work: _BatchRun) -> int:
         """Record the rows that have ended; returns their number. Only their jobs are read."""
@@ -153,7 +338,10 @@ class BatchWorker(Worker):
             return
         work.waiting.discard(row)
         if state == "made" and job is not None:
-            work.results[row] = feeder.succeeded_row(row_job, parse_job(job))
+            pdf = parse_job(job)
+            facts = {fact: (pdf.result or {}).get(fact) for fact in ("pages", "bytes", "sha256")}
+            made = feeder.BatchRowResult(row, row_job.job_id, pdf.artifact_key, **facts)
+            work.results[row] = made
         elif state == "gone":
             work.mark_lost(row, missing=False)
         else:
@@ -197,7 +385,7 @@ class BatchWorker(Worker):
             "failed": len(rows) - len(succeeded),
             "pages": sum(row_result.pages or 0 for row_result in succeeded),
         }
-        files = outputs.BatchFiles(self.batches, work.batch, work.order, rows)
+        files = BatchFiles(self.batches, work.batch, work.order, rows)
         failure: tuple[str, str] | None = None
         try:
             if succeeded:
@@ -205,15 +393,17 @@ class BatchWorker(Worker):
             else:
                 reason = rows[0].error_message or "no reason is known"
                 failure = "EVERY_ROW_FAILED", f"row 1: {rows[0].error_code}: {reason}"
-        except outputs.OutputTooLarge as problem:
+        except OutputTooLarge as problem:
             failure = "TOO_LARGE", str(problem)
         except RenderFailed as problem:
             failure = problem.code, problem.message
-        except outputs.IncompleteRows as incomplete:
-            log.warning("batch_incomplete", batch=work.batch.batch_id, rows=str(incomplete))
-            for row in incomplete.missing:
+        except IncompleteRows as incomplete:
+            missing, unreadable = incomplete.args
+            rows_text = f"missing: {missing}, unreadable: {unreadable}"
+            log.warning("batch_incomplete", batch=work.batch.batch_id, rows=rows_text)
+            for row in missing:
                 work.mark_lost(row, missing=True)
-            for row in incomplete.unreadable:
+            for row in unreadable:
                 row_job = work.row_jobs[row]
                 work.results[row] = feeder.failed_row(row_job, None, feeder.UNREADABLE)
             return None

@@ -1,7 +1,5 @@
 """Picks the engine that renders: the requested one, or the best this machine has."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -12,7 +10,7 @@ if TYPE_CHECKING:
     from kesin.workloads.pdf.engines.browser import ChromiumSettings
 
 
-def pick_engine(name: str | None = None, settings: ChromiumSettings | None = None) -> base.Engine:
+def pick_engine(name: str | None = None, settings: "ChromiumSettings | None" = None) -> base.Engine:
     """Create this engine, or Chromium, or else WeasyPrint; raises RenderFailed for none."""
     # These load a lot of modules, which the process of WeasyPrint does without.
     from kesin.foundation.logs import Logger

@@ -20,7 +20,7 @@ from kesin.workloads.pdf.engines.base import first_line
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 
 if TYPE_CHECKING:
-    from playwright.async_api import Browser, BrowserContext, Frame, Page, Playwright
+    from playwright.async_api import Browser, BrowserContext, Page, Playwright
 
 Isolation = Literal["page", "context"]
 
@@ -231,7 +231,8 @@ class WarmBrowser:
         page.on("crash", lambda _: session.mark_lost("the page crashed"))
         page.on("close", lambda _: session.mark_lost("the page or its browser was lost"))
         browser.on("disconnected", lambda _: session.mark_lost("the browser died"))
-        page.on("framenavigated", lambda frame: _record_navigation(session, frame))
+        arrived = session.mark_navigated
+        page.on("framenavigated", lambda it: arrived(BLANK if it.parent_frame else it.url))
         await page.emulate_media(media="print")
         if "policy" in settings.guard_layers:
             audits = await context.new_cdp_session(page)
@@ -331,11 +332,6 @@ class WarmBrowser:
         except Exception as problem:  # noqa: BLE001 - it may be gone already
             _log.info("pdf.already_closed", problem=first_line(problem))
         return True
-
-
-def _record_navigation(session: PageSession, frame: Frame) -> None:
-    if frame.parent_frame is None:
-        session.mark_navigated(frame.url)
 
 
 def _record_issue(session: PageSession, event: dict[str, Any]) -> None:

@@ -9,8 +9,6 @@ An allow-listed URL does not weaken them: the route fetches it itself (see `safe
 returns the body, so the browser has no network access whatever is allowed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Callable
@@ -81,7 +79,7 @@ class PageGuard:
         blocked = sorted(self._blocked.items())
         return [f"blocked: {url}" + (f" ({why})" if why else "") for url, why in blocked]
 
-    async def handle_route(self, route: Route) -> None:
+    async def handle_route(self, route: "Route") -> None:
         """Fetch an allowed URL for the browser; block every other request."""
         request, url, fetched = route.request, route.request.url, None
         plain = request.method == "GET" and not request.is_navigation_request()

@@ -51,6 +51,7 @@ def page_rules(paper: Paper) -> str:
 
 
 def render_pdf(html: str, paper: Paper) -> tuple[dict[str, Any], bytes]:
+    from pydyf import String  # type: ignore[import-untyped]
     from weasyprint import CSS, HTML  # type: ignore[import-untyped]
     from weasyprint.urls import URLFetcher  # type: ignore[import-untyped]
 
@@ -67,7 +68,9 @@ def render_pdf(html: str, paper: Paper) -> tuple[dict[str, Any], bytes]:
         check_pages(len(document.pages))
         numbers = selected_pages(paper.page_ranges, len(document.pages))
         selected = document.copy([document.pages[number - 1] for number in numbers])
-        pdf = selected.write_pdf(zoom=paper.scale, finisher=_set_producer, **options)
+        named = {"Producer": String(PRODUCER)}
+        finish = {"finisher": lambda _, pdf: pdf.info.update(named)}
+        pdf = selected.write_pdf(zoom=paper.scale, **finish, **options)
     finally:
         logger.removeHandler(collector)
     warnings = collector.lines
@@ -95,12 +98,6 @@ def keep_fonts() -> None:
         out.write(plain)
 
     woff2.decompress = decompress_once
-
-
-def _set_producer(_: object, pdf: Any) -> None:
-    from pydyf import String  # type: ignore[import-untyped]
-
-    pdf.info["Producer"] = String(PRODUCER)
 
 
 def _handle_request(head: dict[str, Any], html: bytes) -> tuple[dict[str, Any], bytes]:

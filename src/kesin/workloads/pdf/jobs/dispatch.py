@@ -1,9 +1,7 @@
 """How a job reaches a worker: polled in SQL, by RQ's messages in Redis; one claim wins."""
 
-from __future__ import annotations
-
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from kesin.engine.queue import Queue
 from kesin.foundation.logs import Logger
@@ -12,6 +10,7 @@ from kesin.store.contract import Store
 from kesin.store.sql.store import SqlStore
 
 if TYPE_CHECKING:
+    from kesin.store.redis.store import RedisStore
     from kesin.workloads.pdf.jobs.rq_queue import RqMessageQueue
 
 MAX_CHECKED_JOBS: Final = 500  # the oldest waiting jobs, at each check
@@ -44,18 +43,14 @@ def dispatch_waiting(queue: Queue) -> int:
     return len(job_ids)
 
 
-def find_message_queue(store: Store) -> RqMessageQueue | None:
+def find_message_queue(store: Store) -> "RqMessageQueue | None":
     """Return the message queue beside the jobs of this store; None where workers poll."""
     home = store.store_for("pdf")
-    if isinstance(home, SqlStore):
-        return None
-    from kesin.store.redis.store import RedisStore
-
-    return _open_message_queue(home.url) if isinstance(home, RedisStore) else None
+    return None if isinstance(home, SqlStore) else _open_message_queue(cast("RedisStore", home).url)
 
 
 @lru_cache(maxsize=8)
-def _open_message_queue(url: str) -> RqMessageQueue:
+def _open_message_queue(url: str) -> "RqMessageQueue":
     from kesin.workloads.pdf.jobs.rq_queue import RqMessageQueue
 
     return RqMessageQueue(url)

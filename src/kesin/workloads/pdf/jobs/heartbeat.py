@@ -1,7 +1,5 @@
 """Heartbeats of PDF workers: each writes one every few seconds; a silent worker is not counted."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket
@@ -9,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from kesin.engine.queue import Queue
 from kesin.foundation.clock import wall_clock_us
@@ -51,15 +49,11 @@ class RecordedHeartbeat(NamedTuple):
         return self.is_fresh and not self.state.get("stuck")
 
 
-def open_heartbeats(store: Store) -> SqlHeartbeatStore | RedisHeartbeatStore:
+def open_heartbeats(store: Store) -> "SqlHeartbeatStore | RedisHeartbeatStore":
     home = store.store_for(WORKLOAD)
     if isinstance(home, SqlStore):
         return SqlHeartbeatStore(Directory(home))
-    from kesin.store.redis.store import RedisStore
-
-    if not isinstance(home, RedisStore):
-        raise TypeError("heartbeats are kept in SQLite, PostgreSQL or Redis")
-    return RedisHeartbeatStore(home)
+    return RedisHeartbeatStore(cast("RedisStore", home))
 
 
 class SqlHeartbeatStore:
@@ -98,7 +92,7 @@ class SqlHeartbeatStore:
 class RedisHeartbeatStore:
     """Heartbeats as keys that live for 15 s, ``pdf:worker:{id}``; plain RQ workers write RQ's."""
 
-    def __init__(self, store: RedisStore) -> None:
+    def __init__(self, store: "RedisStore") -> None:
         self._store = store
 
     def record(self, worker: str, state: Mapping[str, Any], _: Callable[[], int]) -> None:

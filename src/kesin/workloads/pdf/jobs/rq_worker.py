@@ -19,7 +19,6 @@ from kesin.foundation.ids import is_id
 from kesin.foundation.logs import Logger
 from kesin.lifecycle.model import Job
 from kesin.store.redis.reader import redis_errors_translated
-from kesin.store.redis.store import RedisStore
 from kesin.workloads.pdf.jobs.dispatch import enqueue_pdf_job
 from kesin.workloads.pdf.jobs.rq_queue import RQ_QUEUE_NAME, TASK, connect_redis
 from kesin.workloads.pdf.jobs.store import PdfJobStatus
@@ -51,11 +50,9 @@ class RenderMessage(RqJob):
 class PdfRqWorker(PdfWorker):
     """A worker that takes jobs from RQ: each of its threads is an RQ worker of its own."""
 
-    def __init__(self, queue: Queue, renderer: PdfRenderWorker) -> None:
-        if not isinstance(queue.store, RedisStore):
-            raise TypeError("RQ runs jobs that are kept in Redis")
+    def __init__(self, queue: Queue, renderer: PdfRenderWorker, url: str) -> None:
         super().__init__(queue, renderer)
-        self.url = queue.store.url
+        self.url = url
 
     def thread_target(self, number: int) -> Callable[[], None]:
         """Listen to RQ, and reconnect while Redis comes and goes."""

@@ -3,7 +3,8 @@
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property, partial
@@ -11,23 +12,31 @@ from typing import Any, Final, NamedTuple
 
 from kesin.engine.access.masking import MASK
 from kesin.engine.queue import Queue, apply_changes
+from kesin.foundation.encryption import KeyRing, SecretNotOpened
 from kesin.foundation.logs import Logger
 from kesin.foundation.messages import note_json
 from kesin.foundation.text import as_object, canonical_json
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import age_over
-from kesin.store.metadata import metadata_for
+from kesin.store.directory import MetadataEntry
+from kesin.store.metadata import TRANSIENT, metadata_for
 from kesin.store.records import Outcome
 from kesin.store.search import field_of
 from kesin.workloads.pdf.config import FailSafePolicy
-from kesin.workloads.pdf.errors import ADVICE, PdfErrorCode, TemplateError, public_code
+from kesin.workloads.pdf.errors import (
+    ADVICE,
+    PdfErrorCode,
+    RenderFailed,
+    TemplateError,
+    public_code,
+)
 from kesin.workloads.pdf.jobs.stats import RenderStatsStore
 from kesin.workloads.pdf.security import MAX_DEPTH
-from kesin.workloads.pdf.steps.passwords import JobPasswords
 from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore
 
 VERSION: Final = 1  # of job keys
+PASSWORDS: Final = f"pdf{TRANSIENT}"  # rows beside jobs, which have only an HMAC of them
 DEFAULT_OWNER: Final = "default"
 MAX_TITLE_VALUES: Final = 2  # of the variables, these first: their stored order tells nothing
 TELLING_VARIABLES: Final = (
@@ -140,11 +149,6 @@ class RenderRequest:
     def body(self) -> dict[str, Any]:
         return {"template": self.template, "payload": self.payload, "manner": dict(self.metadata)}
 
-    @property
-    def webhook_url(self) -> str | None:
-        url: str | None = self.metadata.get("webhook_url")
-        return url
-
 
 class Submitted(NamedTuple):
     """The job that serves a request, and whether the request created the job."""
@@ -160,8 +164,8 @@ class PdfJobStore:
         self.queue = queue
         self.queue.max_payload_bytes = max(queue.max_payload_bytes, MAX_STORED_BYTES)
         self.artifacts = artifacts
-        self.stats = RenderStatsStore(metadata_for(queue.store), queue.now)
-        self.passwords = JobPasswords(queue)
+        self._rows = metadata_for(queue.store)
+        self.stats = RenderStatsStore(self._rows, queue.now)
 
     def create_job(
         self,
@@ -279,14 +283,33 @@ class PdfJobStore:
         """Count results and forget passwords, in the transaction that moves the jobs."""
         self.stats.record(action, changes, outcomes)
         moved = [outcome for outcome in outcomes if outcome.result == "moved"]
-        self.passwords.forget(each.id for each in moved if each.state not in UNFINISHED)
+        self.forget_passwords(each.id for each in moved if each.state not in UNFINISHED)
 
-    def forget_passwords(self) -> int:
+    def put_passwords(self, job_id: str, passwords: Mapping[str, str], ring: KeyRing) -> None:
+        """Store them sealed; call it in the transaction that enqueues the job."""
+        sealed = json.dumps(ring.seal(f"pdf job {job_id}", canonical_json(dict(passwords))))
+        self._rows.put_metadata(MetadataEntry(PASSWORDS, "", job_id, sealed, self.queue.now()))
+
+    def open_passwords(self, job_id: str, ring: KeyRing | None) -> dict[str, str]:
+        """Return the passwords of a job; raises RenderFailed if they are gone."""
+        entry = self._rows.metadata_entry(PASSWORDS, "", job_id)
+        if entry is not None and ring is not None:
+            with suppress(SecretNotOpened):
+                return dict(json.loads(ring.open(f"pdf job {job_id}", json.loads(entry.value))))
+        why = "this job's passwords are gone: send the request again"
+        raise RenderFailed(PdfErrorCode.PASSWORD_GONE, why)
+
+    def forget_passwords(self, job_ids: Iterable[str]) -> None:
+        """Delete those of these jobs; call it in the transaction that ends them."""
+        for job_id in job_ids:
+            self._rows.delete_metadata(PASSWORDS, "", job_id)
+
+    def forget_old_passwords(self) -> int:
         """Forget the passwords of jobs that ended in any other way; return how many."""
-        kept = self.passwords.job_ids()  # an id is never used again
-        states = self.queue.states(kept) if kept else {}
+        kept = [entry.name for entry in self._rows.metadata_entries(PASSWORDS)]
+        states = self.queue.states(kept) if kept else {}  # an id is never used again
         ended = [each for each in kept if states.get(each) not in UNFINISHED]
-        self.passwords.forget(ended)
+        self.forget_passwords(ended)
         return len(ended)
 
     def cleanup_expired(self, ttl_seconds: int | None = None) -> int:
@@ -353,12 +376,14 @@ def expire_jobs(queue: Queue, ttl_seconds: int | None = None) -> int:
     """Expire jobs of this age (without one, of the lifecycle's); return how many."""
     moved = 0
     for move in [each for each in queue.lifecycle.scheduled_moves if each.stage == "expire"]:
-        guards = [
-            guard
-            if ttl_seconds is None or guard.kind != "age_over"
-            else age_over(guard.names[0], ttl_seconds)
-            for guard in move.when
-        ]
-        while count := queue.sweep(replace(move, when=tuple(guards)), limit=1_000):
+        guards = {each.kind: each for each in move.when}
+        if ttl_seconds is not None:
+            guards["age_over"] = age_over(guards["age_over"].names[0], ttl_seconds)
+        while count := queue.sweep(replace(move, when=tuple(guards.values())), limit=1_000):
             moved += count
     return moved
+
+
+def password_mac(ring: KeyRing, owner: str, passwords: Mapping[str, str]) -> str:
+    """Return an HMAC that is equal for equal passwords of an owner."""
+    return ring.sign(f"kesin pdf passwords v1\n{canonical_json([owner, dict(passwords)])}")

@@ -31,14 +31,20 @@ from kesin.workloads.pdf.config import FailSafePolicy
 from kesin.workloads.pdf.jobs.dispatch import enqueue_pdf_job
 from kesin.workloads.pdf.jobs.heartbeat import check_worker_health
 from kesin.workloads.pdf.jobs.stats import WORKLOAD
-from kesin.workloads.pdf.jobs.store import UNFINISHED, PdfJob, PdfJobStore, RenderRequest, Submitted
+from kesin.workloads.pdf.jobs.store import (
+    UNFINISHED,
+    PdfJob,
+    PdfJobStore,
+    RenderRequest,
+    Submitted,
+    password_mac,
+)
 from kesin.workloads.pdf.schemas import PdfJobRequest, PdfRenderOptions
 from kesin.workloads.pdf.security import LIBRARY_CSP, validate_template
 from kesin.workloads.pdf.services import PdfServices
 from kesin.workloads.pdf.steps.model import Step
-from kesin.workloads.pdf.steps.passwords import password_mac
 from kesin.workloads.pdf.storage.base import StorageError, storage_down
-from kesin.workloads.pdf.uploads.pictures import RULE
+from kesin.workloads.pdf.uploads.store import RULE
 
 if TYPE_CHECKING:
     from kesin.workloads.pdf.templating.library import PdfTemplate, TemplateLibrary
@@ -145,7 +151,7 @@ def require_template(services: PdfServices, name: str) -> PdfTemplate:
     """Return a template or a version; raises NotFound, alike for unknown and forbidden ones."""
     library, allowed = services.library, services.config.template_allowlist
     plain, pin, _ = name.partition("@")
-    exists = bool(pin) or name in library or name in library.broken
+    exists = bool(pin) or name in library.names or name in library.broken
     if not exists or not validate_template(plain, allowed):
         raise refusals.NotFound("there is no such template here")
     if name in library.broken:
@@ -193,7 +199,7 @@ def find_problems(
     with _problems_raised():
         try:
             usable = set() if usable is None else usable
-            inserted = services.pictures.insert(owner, variables, usable)
+            inserted = services.uploads.insert_pictures(owner, variables, usable)
         except Invalid as problem:
             [wrong] = problem.details["fields"]
             return [VariableProblem(wrong["field"], wrong["rule"], wrong["message"])]
@@ -281,7 +287,8 @@ def preview_response(
 
 def _fill_in(services: PdfServices, owner: str, name: str, variables: Mapping[str, Any]) -> str:
     with _problems_raised():
-        return services.library.render_html(name, services.pictures.insert(owner, variables))
+        inserted = services.uploads.insert_pictures(owner, variables)
+        return services.library.render_html(name, inserted)
 
 
 def handle_unavailable(policy: FailSafePolicy, html: str | None) -> Response:
@@ -325,8 +332,8 @@ def find_job(
     services: PdfServices, request: RenderRequest, *, ask_storage: bool = True
 ) -> Submitted | None:
     """Return the job that serves a request already, unless its file is lost; raises Problem."""
-    if request.webhook_url is not None:
-        services.hooks.require_allowed(request.webhook_url)
+    if (url := request.metadata.get("webhook_url")) is not None:
+        services.hooks.require_allowed(url)
     try:
         existing = services.jobs.find_reusable(request, ask_storage=ask_storage)
     except errors.RenderFailed as problem:
@@ -353,7 +360,7 @@ def create_job(services: PdfServices, request: RenderRequest, limits: Settings) 
             submitted = services.jobs.enqueue(request)
             if submitted.new and request.passwords and services.ring:
                 job_id = submitted.job.job_id
-                services.jobs.passwords.put(job_id, request.passwords, services.ring)
+                services.jobs.put_passwords(job_id, request.passwords, services.ring)
             _follow_up(services, request, submitted.job.job_id)
     except BadInput as problem:
         if problem.code == "payload_too_large":
@@ -375,9 +382,9 @@ def fallback_response(services: PdfServices, request: RenderRequest) -> Response
 
 def _follow_up(services: PdfServices, request: RenderRequest, job_id: str) -> None:
     """Subscribe the webhook of a request to its job, and dismiss the failure that it makes up."""
-    if request.webhook_url is not None:
+    if (url := request.metadata.get("webhook_url")) is not None:
         link_s = request.metadata.get("link_ttl")
-        services.hooks.subscribe("job", job_id, request.owner, request.webhook_url, link_s)
+        services.hooks.subscribe("job", job_id, request.owner, url, link_s)
     if request.settles is not None:
         failed, actor = request.settles
         changes = [Change(failed, note=canonical_json({MADE_AGAIN: job_id}))]
@@ -396,7 +403,7 @@ def cancel_job(
     with jobs.queue.store.transaction():
         [outcome] = apply_changes(jobs.queue, CANCEL_MOVE, [change], role=role, actor=actor.name)
         if outcome.result == "moved":
-            jobs.passwords.forget([job.job_id])
+            jobs.forget_passwords([job.job_id])
             context.commands.accounts.note(
                 actor, "pdf.cancel", queue="pdf", site=job.owner, target=job.job_id, details=details
             )

@@ -18,7 +18,6 @@ from kesin.lifecycle.model import Job
 from kesin.workloads.pdf import errors
 from kesin.workloads.pdf.config import PdfRenderConfig
 from kesin.workloads.pdf.engines import pick_engine
-from kesin.workloads.pdf.engines.attachments import Attachment
 from kesin.workloads.pdf.engines.base import (
     UNMARKED_ARCHIVES,
     WEASYPRINT,
@@ -33,11 +32,10 @@ from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
 from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStore, UnknownJob, parse_job
 from kesin.workloads.pdf.security import sanitize_html_variables, validate_template, validate_url
 from kesin.workloads.pdf.steps.finishing import JobSteps, finish_pdf, parse_steps
-from kesin.workloads.pdf.steps.marking import mark
+from kesin.workloads.pdf.steps.marking import Attachment, mark
 from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore
 from kesin.workloads.pdf.storage.base import StorageError
 from kesin.workloads.pdf.templating.library import TemplateLibrary
-from kesin.workloads.pdf.uploads.pictures import UploadedPictures
 from kesin.workloads.pdf.uploads.store import PdfUploads
 
 log = Logger("kesin.pdf")
@@ -62,7 +60,6 @@ class PdfRenderWorker:
     ) -> None:
         self.job_store = job_store
         self.uploads = PdfUploads(artifact_store.storage, job_store.queue.now)
-        self._pictures = UploadedPictures(self.uploads)
         self._ring = ring
         self.artifact_store = artifact_store
         self.config = config
@@ -176,7 +173,7 @@ class PdfRenderWorker:
             self.library.inspect_html(html)  # again, as limits may differ here
             paper = replace(paper, own_page=True)
         else:
-            variables = self._pictures.insert(job.owner, document.get("variables") or {})
+            variables = self.uploads.insert_pictures(job.owner, document.get("variables") or {})
             library, template = self.library, _requested_template(self.library, document)
             html, now = library.render_html(template, variables), library.get(template).content_hash
             if document.get("template_hash", now) != now:
@@ -192,7 +189,7 @@ class PdfRenderWorker:
         """Perform the steps of a printed PDF, and embed files."""
         how = dict(steps.others)
         if "encrypt" in how:
-            how["passwords"] = self.job_store.passwords.open(job.job_id, self._ring)
+            how["passwords"] = self.job_store.open_passwords(job.job_id, self._ring)
         title = (job.metadata or {}).get("title", "")
         if "html" not in job.payload:
             title = self._title(job.payload | {"template": job.template_name})

@@ -27,8 +27,7 @@ from kesin.web.dashboard.state_groups import state_groups
 from kesin.web.middleware import FRAMING_CSP
 from kesin.web.validation import validation_message
 from kesin.workloads.pdf.api.common import find_owned_job, note_download, require_access
-from kesin.workloads.pdf.api.download import download_response, job_download
-from kesin.workloads.pdf.api.links import LinkRequest, new_link
+from kesin.workloads.pdf.api.download import LinkRequest, download_response, job_download, new_link
 from kesin.workloads.pdf.errors import ADVICE, RenderFailed
 from kesin.workloads.pdf.jobs import submit
 from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStatus, Submitted, parse_job, pdf_title

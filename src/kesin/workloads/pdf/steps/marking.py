@@ -4,21 +4,44 @@ A stamp is drawn as outlines of our font, so no font is embedded for it, and mar
 """
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pikepdf
 from fontTools.pens.basePen import BasePen  # type: ignore[import-untyped]
 from fontTools.ttLib import TTFont  # type: ignore[import-untyped]
-from pikepdf import Dictionary, Name
-
-from kesin.workloads.pdf.engines.attachments import Attachment, embed_files
+from pikepdf import AttachedFileSpec, Dictionary, Name, Pdf
 
 _FONT: Final = Path(__file__).parents[1] / "templates/fonts/sans-semibold.woff2"
 _SHARE: Final = 0.8  # of the page that a stamp fills
 _MAX_HEIGHT: Final = 0.2  # of its letters, of the page
+
+
+class Attachment(NamedTuple):
+    """A file that a PDF carries, and what it is to the document."""
+
+    name: str
+    media_type: str
+    relationship: str
+    level: str = ""  # of Factur-X, as the metadata of the PDF name it
+    data: bytes = b""
+
+
+def embed_files(pdf: Pdf, about: Mapping[str, str], attachments: Iterable[Attachment]) -> str:
+    """Embed files, in place; return the level of Factur-X that the PDF then has, or nothing.
+
+    Their date is that of the document: the same files give the same bytes.
+    """
+    date, level = about.get("/ModDate") or about.get("/CreationDate", ""), ""
+    for each in sorted(attachments):
+        texts = {"filename": each.name, "description": each.name, "mime_type": each.media_type}
+        file = AttachedFileSpec(pdf, each.data, **texts, mod_date=date, creation_date="")
+        file.relationship = Name(f"/{each.relationship}")
+        pdf.attachments[each.name] = file  # the catalogue lists it too
+        level = level or each.level
+    return level
 
 
 def mark(

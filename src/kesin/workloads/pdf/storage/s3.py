@@ -1,7 +1,5 @@
 """Stores PDFs in a bucket, each by one request with its SHA-256 and, if it can, If-None-Match."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -145,7 +143,7 @@ class S3Storage(base.StorageBackend):
             raise base.StorageDown(f"{self._name} does not work: {_first_line(error)}") from error
 
 
-def _describe(meta: ObjectMeta) -> base.StoredObject:
+def _describe(meta: "ObjectMeta") -> base.StoredObject:
     modified_us = (meta["last_modified"] - _EPOCH) // timedelta(microseconds=1)
     return base.StoredObject(meta["path"], meta["size"], modified_us, meta["e_tag"] or "")
 

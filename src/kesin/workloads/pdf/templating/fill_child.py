@@ -13,17 +13,16 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
+from lxml import etree  # type: ignore[import-untyped]  # pikepdf brings it
 from markupsafe import Markup
 
 from kesin.workloads.pdf.channel import ChildChannel, ChildLimits, failure_head, set_limits
-from kesin.workloads.pdf.errors import RenderFailed
+from kesin.workloads.pdf.errors import HTML_REFUSED, RenderFailed
 from kesin.workloads.pdf.security import LIBRARY_CSP, csp_tag
 from kesin.workloads.pdf.templating.filling import MAX_REPLY_BYTES, too_costly
-from kesin.workloads.pdf.templating.filters import DEFAULT_LANGUAGE, Unprintable
+from kesin.workloads.pdf.templating.filters import DEFAULT_LANGUAGE, TEMPLATE_FUNCTIONS, Unprintable
 from kesin.workloads.pdf.templating.pictures import PictureLimits, pixel_count
-from kesin.workloads.pdf.templating.raw_html import inspect_html
 from kesin.workloads.pdf.templating.sandbox import Sandbox, template_failure
-from kesin.workloads.pdf.templating.totals import TEMPLATE_FUNCTIONS
 
 IMAGE_TYPES: Final = {
     **{f".{kind}": f"image/{kind}" for kind in ("png", "jpeg", "gif", "webp")},
@@ -34,6 +33,8 @@ MAX_TASKS: Final = 100  # of a child
 MAX_KEPT_BYTES: Final = 160 * 1024 * 1024  # memory of a child that is kept
 _ALARM_AFTER_S: Final = 5.0  # the parent gave up before
 _HEAD: Final = re.compile(r"<head(?:\s[^>]*)?>", re.IGNORECASE)
+# In HTML of a client: they lead to another page, or show one, which the network guard blocks.
+_REFUSED: Final = frozenset({"base", "iframe", "frame", "object", "embed"})
 _HEAD_TAGS: Final = f'<meta charset="utf-8">{csp_tag(LIBRARY_CSP)}'
 
 
@@ -63,6 +64,41 @@ def _asset_uri(pictures: dict[str, bytes], file: str) -> str:
         raise Unprintable("expected the name of a picture in the template's folder")
     kind = IMAGE_TYPES[Path(file).suffix.lower()]
     return f"data:{kind};base64,{base64.b64encode(pictures[file]).decode()}"
+
+
+class _Inspector:
+    """What the parser calls: it builds no tree, so that deep HTML costs little."""
+
+    def __init__(self) -> None:
+        self.title: list[str] = []
+        self._titles = 0
+        self._in_title = False
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        self._titles += tag == "title"
+        self._in_title = tag == "title" and self._titles == 1
+        refreshes = attributes.get("http-equiv", "").strip().lower() == "refresh"
+        if tag in _REFUSED or (tag == "meta" and refreshes):
+            name = '<meta http-equiv="refresh">' if refreshes else f"<{tag}>"
+            raise RenderFailed(HTML_REFUSED, "%(what)s is not allowed in HTML", what=name)
+
+    def end(self, tag: str) -> None:
+        self._in_title &= tag != "title"
+
+    def data(self, text: str) -> None:
+        if self._in_title:
+            self.title.append(text)
+
+    def close(self) -> str:
+        return " ".join("".join(self.title).split())[:200]
+
+
+def inspect_html(html: str) -> str:
+    """Return the title of a document; raises RenderFailed for an element that is refused."""
+    parser = etree.HTMLParser(target=_Inspector(), huge_tree=True, encoding="utf-8")
+    parser.feed(html.encode("utf-8", "replace"))
+    title: str = parser.close()
+    return title
 
 
 def _perform(task: dict[str, Any], body: bytes, library: dict[str, Any]) -> bytes:

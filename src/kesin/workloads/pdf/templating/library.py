@@ -16,7 +16,6 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -51,31 +50,30 @@ _SAMPLE: Final = re.compile(r"sample\.[a-z]{2}\.json")
 _TEXT_SUFFIXES: Final = (".html", ".css", ".svg")
 
 
-@dataclass(frozen=True, slots=True)
 class PdfTemplate:
-    """A template as loaded."""
+    """A template as loaded; raises RenderFailed for what is no template."""
 
-    name: str
-    schema: dict[str, Any]
-    samples: dict[str, dict[str, Any]]  # by file
-    texts: dict[str, dict[str, Any]]
-    files: dict[str, bytes]
-    content_hash: str  # of its files, the shared files and REVISION
-    title: str = ""
-    description: str = ""
-    version: str = ""  # empty: it comes from a folder
-
-    @property
-    def sample(self) -> dict[str, Any]:
-        return self.samples["sample.json"]
+    def __init__(self, name: str, files: Files, shared: Files, version: str) -> None:
+        if not TEMPLATE_NAME.fullmatch(name):
+            reason = "a name has 1…64 of a-z, 0-9, '_' and '-', and begins with a letter or digit"
+            raise template_failure(name, reason)
+        self.name = name
+        self.version = version  # empty: it comes from a folder
+        self.files = dict(files)
+        self.schema = _parse_json(name, files, "schema.json")
+        self.title = str(self.schema.get("title", name))
+        self.description = str(self.schema.get("description", ""))
+        others = [file for file in files if _SAMPLE.fullmatch(file)]
+        self.samples = {file: _parse_json(name, files, file) for file in ("sample.json", *others)}
+        self.sample = self.samples["sample.json"]
+        self.texts = _parse_json(name, files, "texts.json") if "texts.json" in files else {}
+        all_files = {f"{name}/{file}": data for file, data in files.items()} | dict(shared)
+        self.content_hash = digest(f"kesin {REVISION} {name}", all_files)
+        names = [file for file in files if Path(file).suffix.lower() in IMAGE_TYPES]
+        self.pictures = {file: files[file] for file in names}
 
     def sample_in(self, language: str) -> dict[str, Any]:
         return self.samples.get(f"sample.{language}.json", self.sample)
-
-    @property
-    def pictures(self) -> dict[str, bytes]:
-        names = (file for file in self.files if Path(file).suffix.lower() in IMAGE_TYPES)
-        return {file: self.files[file] for file in names}
 
 
 class TemplateLibrary:
@@ -170,7 +168,7 @@ class TemplateLibrary:
             self.broken[name] = problem
 
     def _add(self, name: str, files: Files, version: str = "") -> None:
-        template = _load_template(name, files, self._shared, version)
+        template = PdfTemplate(name, files, self._shared, version)
         for file, data in template.pictures.items():
             try:
                 self.pictures.measure(data)
@@ -211,9 +209,6 @@ class TemplateLibrary:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(self._templates))
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._templates
 
     def get(self, name: str) -> PdfTemplate:
         """Return a template; raises RenderFailed for an unknown name or a broken template."""
@@ -294,26 +289,6 @@ def digest(heading: str, files: Files) -> str:
         for part in (file.encode(), files[file]):
             hashed.update(len(part).to_bytes(8, "big") + part)
     return hashed.hexdigest()
-
-
-def _load_template(name: str, files: Files, shared: Files, version: str) -> PdfTemplate:
-    if not TEMPLATE_NAME.fullmatch(name):
-        reason = "a name has 1…64 of a-z, 0-9, '_' and '-', and begins with a letter or digit"
-        raise template_failure(name, reason)
-    schema = _parse_json(name, files, "schema.json")
-    others = [file for file in files if _SAMPLE.fullmatch(file)]
-    all_files = {f"{name}/{file}": data for file, data in files.items()} | dict(shared)
-    return PdfTemplate(
-        name=name,
-        schema=schema,
-        samples={file: _parse_json(name, files, file) for file in ("sample.json", *others)},
-        texts=_parse_json(name, files, "texts.json") if "texts.json" in files else {},
-        files=dict(files),
-        content_hash=digest(f"kesin {REVISION} {name}", all_files),
-        title=str(schema.get("title", name)),
-        description=str(schema.get("description", "")),
-        version=version,
-    )
 
 
 def _read_files(folder: Path) -> dict[str, bytes]:

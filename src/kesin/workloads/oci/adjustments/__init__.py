@@ -1,1 +1,0 @@
-"""Adjustments of conversions: retracted sales, and sales whose value changed."""
