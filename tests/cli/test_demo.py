@@ -19,7 +19,6 @@ from kesin.foundation.settings import DATABASE_FILE, Settings
 from kesin.store.open import open_store
 from kesin.web.server import bind_sockets
 from kesin.workloads import built_in
-from kesin.workloads.common.demo import Pace, Readiness
 from kesin.workloads.optiplan.demo import STRANGER
 from kesin.workloads.pdf.demo import PdfDemo
 from kesin.workloads.pdf.engines.base import find_chromium
@@ -148,7 +147,7 @@ def command_lines() -> Iterator[str]:
 
 
 def test_a_taken_port_is_an_error_if_given_and_else_another_is_used(kesin, temporary, monkeypatch):
-    monkeypatch.setattr(PdfDemo, "check_machine", lambda _: Readiness())  # it starts a browser
+    monkeypatch.setattr(PdfDemo, "check_machine", lambda _: "")  # it starts a browser
     with bind_sockets("127.0.0.1", 0) as [taken]:  # as another demo does that is about to start
         port = taken.getsockname()[1]
         answer = kesin("demo", "--port", port)
@@ -164,25 +163,23 @@ def test_a_taken_port_is_an_error_if_given_and_else_another_is_used(kesin, tempo
 
 def test_without_a_working_chromium_weasyprint_renders(monkeypatch):
     monkeypatch.setenv("KESIN_PDF_CHROMIUM", "/bin/false")
-    readiness = PdfDemo().check_machine()
-    assert "false did not start: " in readiness.note
-    assert "WeasyPrint renders the PDFs instead" in readiness.note
-    assert readiness.ready
+    note = PdfDemo().check_machine()
+    assert "false did not start: " in note
+    assert "WeasyPrint renders the PDFs instead" in note
 
 
 @pytest.mark.long
 def test_with_a_working_chromium_there_is_nothing_to_say():
-    assert PdfDemo().check_machine() == Readiness()
+    assert PdfDemo().check_machine() == ""
 
 
 @pytest.mark.long
 def test_without_a_working_playwright_weasyprint_renders(monkeypatch):
     monkeypatch.setenv("KESIN_PDF_CHROMIUM", str(find_chromium()))  # check_machine changes it
     monkeypatch.setenv("PLAYWRIGHT_NODEJS_PATH", "/bin/false")
-    readiness = PdfDemo().check_machine()
-    assert "did not start: Playwright, which drives it, does not run here" in readiness.note
-    assert "WeasyPrint renders the PDFs instead" in readiness.note
-    assert readiness.ready
+    note = PdfDemo().check_machine()
+    assert "did not start: Playwright, which drives it, does not run here" in note
+    assert "WeasyPrint renders the PDFs instead" in note
 
 
 KNOWN = {workload.name: workload for workload in built_in()}
@@ -196,14 +193,14 @@ def test_every_main_workload_has_a_part():
 def test_a_part_that_is_not_ready_is_left_out_with_its_workloads():
     parts = load_parts(KNOWN)
     ready = {name: part for name, part in parts.items() if name != "pdf"}
-    served = demo_workloads(KNOWN, parts, ready, Pace.BRISK)
+    served = demo_workloads(KNOWN, parts, ready, goes_on=False)
     assert served.keys() == {"oci", "oci_adjustments", "optiplan"}
 
 
 def test_a_workload_without_a_part_is_served():
     plain = {name: replace(workload, demo=None) for name, workload in KNOWN.items()}
     assert load_parts(plain) == {}
-    assert demo_workloads(plain, {}, {}, Pace.STROLL) == plain
+    assert demo_workloads(plain, {}, {}, goes_on=True) == plain
 
 
 def test_a_demo_that_is_no_part_is_refused_with_its_workloads_name():

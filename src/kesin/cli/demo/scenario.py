@@ -38,7 +38,7 @@ from kesin.web.server import bind_sockets, build_server
 from kesin.web.service import Service
 from kesin.workloads import workloads
 from kesin.workloads.common import demo
-from kesin.workloads.common.demo import DEMO_ACTOR, LOG_FILE, DemoContext, DemoPart, Pace, TourStop
+from kesin.workloads.common.demo import DEMO_ACTOR, LOG_FILE, DemoContext, DemoPart, TourStop
 from kesin.workloads.common.stores import open_workload_stores
 
 Workloads = Mapping[str, Workload]
@@ -70,7 +70,7 @@ def run_demo(
     seconds: float | None, port: int | None, *, attended: bool, keep: bool
 ) -> tuple[bool, bool]:
     """Set it up, show it, take it down; whether it ended well, and with a request that hangs."""
-    pace = Pace.STROLL if attended or seconds is not None else Pace.BRISK
+    goes_on = attended or seconds is not None
     known = workloads()
     parts = load_parts(known)
     machine_settings = {name for part in parts.values() for name in part.machine_settings}
@@ -80,7 +80,7 @@ def run_demo(
             with (folder / LOG_FILE).open("w", encoding="utf-8") as log, redirect_stderr(log):
                 set_up_logs("console", "info")
                 ready |= _find_ready(parts)
-                served = demo_workloads(known, parts, ready, pace)
+                served = demo_workloads(known, parts, ready, goes_on=goes_on)
                 with (
                     run_service(served, port, log) as running,
                     closing(demo.Background()) as threads,
@@ -90,7 +90,7 @@ def run_demo(
                     context = DemoContext(
                         address=running.address,
                         accounts=accounts,
-                        pace=pace,
+                        goes_on=goes_on,
                         background=threads,
                         chance=random.Random(SEED),  # a story, no secret
                         shop_key=shop_key,
@@ -124,11 +124,13 @@ def _find_ready(parts: Mapping[str, DemoPart]) -> dict[str, DemoPart]:
     """The parts that this machine can show, in the order they begin; prints what it lacks."""
     ready: dict[str, DemoPart] = {}
     for name, part in parts.items():
-        readiness = part.check_machine()
-        if readiness.note:
-            say(f"note: {readiness.note}")
-        if readiness.ready:
+        try:
+            note = part.check_machine()
             ready[name] = part
+        except Unavailable as problem:
+            note = problem.message
+        if note:
+            say(f"note: {note}")
     return dict(sorted(ready.items(), key=lambda item: item[1].slow_start))
 
 
@@ -167,7 +169,7 @@ def _show(  # noqa: PLR0917  # it is the whole demonstration
                 raise CommandError(f"the service stopped unexpectedly: {demo.TRY_AGAIN}")
             if stop.requested or (seconds is not None and lasted >= seconds):
                 break
-            if not context.pace.goes_on:
+            if not context.goes_on:
                 if not any(groups[name] for groups in counts.values() for name in ON_THE_WAY):
                     break
                 if lasted > PATIENCE_S:
@@ -246,11 +248,11 @@ def _sockets(settings: Settings, port: int | None) -> Iterator[list[socket.socke
         yield taken
 
 
-def demo_workloads(known: Workloads, parts: Parts, ready: Parts, pace: Pace) -> Workloads:
+def demo_workloads(known: Workloads, parts: Parts, ready: Parts, *, goes_on: bool) -> Workloads:
     """The workloads to serve, as their parts want them; without those that cannot run here."""
     left_out = parts.keys() - ready.keys()
     return {
-        name: ready[name].adapt(workload, pace) if name in ready else workload
+        name: ready[name].adapt(workload, goes_on=goes_on) if name in ready else workload
         for name, workload in known.items()
         if workload.group not in left_out
     }
@@ -280,7 +282,7 @@ def print_title(text: str) -> None:
 def print_tour(context: DemoContext, parts: Iterable[DemoPart], pids: list[int]) -> None:
     print_title("A tour: open these pages, in any order")
     pages = f"{context.address}/dashboard"
-    more = ": new jobs keep arriving" if context.pace.goes_on else ""
+    more = ": new jobs keep arriving" if context.goes_on else ""
     stops = [TourStop("The overview", pages, f"The numbers change while you watch{more}.")]
     stops += chain.from_iterable(part.tour(pages) for part in parts)
     if pids:

@@ -6,7 +6,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import ClassVar, Final, NamedTuple
 
@@ -22,17 +21,6 @@ TRY_AGAIN: Final = f"start it again with --keep and read {LOG_FILE}"
 MAX_STREAM_S: Final = 7_200  # a forgotten demonstration must not fill the disk
 JOIN_S: Final = 5.0
 _log = Logger("kesin.demo")
-
-
-class Pace(Enum):
-    """How fast the demonstration goes."""
-
-    STROLL = "stroll"  # for a person who watches: new work keeps coming in
-    BRISK = "brisk"  # unattended: the first work only, so that it ends soon
-
-    @property
-    def goes_on(self) -> bool:
-        return self is Pace.STROLL
 
 
 class Background:
@@ -73,18 +61,11 @@ class DemoContext:
 
     address: str  # of the service
     accounts: Accounts
-    pace: Pace
+    goes_on: bool  # a person watches, and new work keeps coming in; else it soon ends
     background: Background
     chance: random.Random  # the same in every run
     shop_key: str  # an API key with the scopes that the parts asked for
     wait: Callable[[float], bool]  # for some seconds; returns whether to stop
-
-
-class Readiness(NamedTuple):
-    """Whether a part can be shown on this machine, and what the visitor should know."""
-
-    ready: bool = True
-    note: str = ""
 
 
 class TourStop(NamedTuple):
@@ -104,11 +85,11 @@ class DemoPart(ABC):
     # Environment variables that describe this machine; every other setting is left out.
     machine_settings: ClassVar[frozenset[str]] = frozenset()
 
-    def check_machine(self) -> Readiness:
-        """Whether this machine has all that the part needs."""
-        return Readiness()
+    def check_machine(self) -> str:
+        """What the visitor should know; raises Unavailable if this machine lacks what it needs."""
+        return ""
 
-    def adapt(self, workload: Workload, pace: Pace) -> Workload:  # noqa: ARG002
+    def adapt(self, workload: Workload, *, goes_on: bool) -> Workload:  # noqa: ARG002
         """The workload as the demonstration serves it."""
         return workload
 

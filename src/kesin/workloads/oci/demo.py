@@ -47,10 +47,8 @@ class ScriptPace:
     sales_every_s: float | None = None  # None: no more after the first
 
 
-PACES: Final[Mapping[demo.Pace, ScriptPace]] = {
-    demo.Pace.STROLL: ScriptPace(page=25, every_s=2.0, lease_s=15, throws=True, sales_every_s=3.0),
-    demo.Pace.BRISK: ScriptPace(page=100, every_s=0.5, lease_s=3),
-}
+STROLL: Final = ScriptPace(page=25, every_s=2.0, lease_s=15, throws=True, sales_every_s=3.0)
+BRISK: Final = ScriptPace(page=100, every_s=0.5, lease_s=3)
 
 Turn = Crash | Literal["throws"] | None
 MISHAPS: Final[Mapping[int, Turn]] = {
@@ -130,7 +128,7 @@ class OciDemo(demo.DemoPart):
     def __init__(self) -> None:
         self._keys: dict[str, str] = {}
 
-    def adapt(self, workload: Workload, pace: demo.Pace) -> Workload:
+    def adapt(self, workload: Workload, *, goes_on: bool) -> Workload:
         """Scripts get less time than in real life, so that their jobs come back while one looks."""
 
         def routes(context: WorkloadContext) -> "APIRouter":
@@ -138,7 +136,7 @@ class OciDemo(demo.DemoPart):
 
             queue = context.queue
             hurried = _ShortLeases(queue.name, queue.lifecycle, queue.store, clock=queue.clock)
-            hurried.lease_s = PACES[pace].lease_s
+            hurried.lease_s = (STROLL if goes_on else BRISK).lease_s
             return oci_router(replace(context, queue=hurried))
 
         return replace(workload, routes=routes)
@@ -152,7 +150,7 @@ class OciDemo(demo.DemoPart):
             self._keys[site] = key
 
     def begin(self, context: demo.DemoContext) -> None:
-        pace, chance = PACES[context.pace], context.chance
+        pace, chance = STROLL if context.goes_on else BRISK, context.chance
         sends = {site: over_http(context.address, key) for site, key in self._keys.items()}
         sales, quiet_sales = (Sales(each, site, chance) for site, each in sends.items())
         script, quiet_script = (Script(each, site, pace) for site, each in sends.items())

@@ -8,14 +8,13 @@ from contextlib import suppress
 from itertools import count
 from typing import Any, ClassVar, Final
 
-from kesin.foundation.problems import Problem
+from kesin.foundation.problems import Problem, Unavailable
 from kesin.foundation.settings import load_settings
 from kesin.foundation.terminal import say
 from kesin.workloads.common import demo
 from kesin.workloads.common.api_client import over_http
 
 SAW_EVERY_S: Final = 0.5
-ORDERS: Final = {demo.Pace.STROLL: 2, demo.Pace.BRISK: 1}  # of known customers at the start
 ORDER_EVERY_S: Final = 40.0
 CUSTOMERS: Final = {"0555 123 45 67": "Demir Mobilya", "0532 987 65 43": "Güneş Ahşap"}
 STRANGER: Final = ("0544 222 33 44", "Yıldız Dekorasyon")
@@ -61,27 +60,26 @@ class OptiplanDemo(demo.DemoPart):
     def __init__(self) -> None:
         self._held_job = ""  # of the stranger
 
-    def check_machine(self) -> demo.Readiness:
+    def check_machine(self) -> str:
         try:
             from kesin.workloads.optiplan import artifacts  # noqa: F401
             from kesin.workloads.optiplan.pipeline import runner  # noqa: F401  # only whether
         except ImportError as problem:
             library = f"{problem.name} is missing (pip install 'kesin[optiplan]')"
-            return demo.Readiness(ready=False, note=f"no cutting orders: {library}")
+            raise Unavailable(f"no cutting orders: {library}") from None
         if not hasattr(os, "pidfd_open"):
-            note = "no cutting orders: the optimiser can be started only on Linux"
-            return demo.Readiness(ready=False, note=note)
-        return demo.Readiness()
+            raise Unavailable("no cutting orders: the optimiser can be started only on Linux")
+        return ""
 
     def begin(self, context: demo.DemoContext) -> None:
         orders = Orders(context.address, context.shop_key, context.chance)
         self._held_job = orders.order(STRANGER)  # held until an operator decides
-        known = ORDERS[context.pace]
+        known = 2 if context.goes_on else 1
         for _ in range(known):
             orders.order()
         say(f"  {known + 1} cutting orders, one of them from an unknown customer")
         context.background.run(orders.saw)
-        context.background.every(ORDER_EVERY_S if context.pace.goes_on else None, orders.order)
+        context.background.every(ORDER_EVERY_S if context.goes_on else None, orders.order)
 
     def tour(self, pages: str) -> Iterable[demo.TourStop]:
         if not self._held_job:

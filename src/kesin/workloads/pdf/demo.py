@@ -62,16 +62,16 @@ class PdfDemo(demo.DemoPart):
 
     _first_job = ""
 
-    def check_machine(self) -> demo.Readiness:
-        """Whether pages can be rendered here; without Chromium, the settings name no browser."""
+    def check_machine(self) -> str:
+        """See that a page can be rendered; without Chromium, the settings name no browser."""
         try:
             from kesin.workloads.pdf.engines.base import ENGINES, Paper
             from kesin.workloads.pdf.errors import RenderFailed
             from kesin.workloads.pdf.jobs import worker  # noqa: F401  # only whether it is there
             from kesin.workloads.pdf.services import create_pdf_engine
         except ImportError as problem:
-            note = f"no PDFs: {problem.name} is missing (pip install 'kesin[pdf]')"
-            return demo.Readiness(ready=False, note=note)
+            library = f"{problem.name} is missing (pip install 'kesin[pdf]')"
+            raise Unavailable(f"no PDFs: {library}") from None
         settings, reasons = load_settings(), list[str]()
         for name in ENGINES:
             try:
@@ -81,10 +81,10 @@ class PdfDemo(demo.DemoPart):
                 reasons.append(problem.message)
                 continue
             if not reasons:
-                return demo.Readiness()
+                return ""
             os.environ["KESIN_PDF_CHROMIUM"] = "no-chromium"  # so that WeasyPrint does the work
-            return demo.Readiness(note=f"{reasons[0]}: WeasyPrint renders the PDFs instead")
-        return demo.Readiness(ready=False, note=f"no PDFs: {'; '.join(reasons)}")
+            return f"{reasons[0]}: WeasyPrint renders the PDFs instead"
+        raise Unavailable(f"no PDFs: {'; '.join(reasons)}")
 
     def begin(self, context: demo.DemoContext) -> None:
         invoices = Invoices(context.address, context.shop_key)
@@ -94,7 +94,7 @@ class PdfDemo(demo.DemoPart):
         say(f"  {INVOICES} invoices, one of them with a total that does not match its lines")
         for _ in range(INVOICES - 1):
             invoices.request()
-        context.background.every(10.0 if context.pace.goes_on else None, invoices.request)
+        context.background.every(10.0 if context.goes_on else None, invoices.request)
 
     @staticmethod
     def _request_first(invoices: Invoices, context: demo.DemoContext) -> str:
