@@ -109,9 +109,14 @@ class Oracle(MoveOracle):
         self._check_rate(returned, now)
         return claimed
 
-    def _is_claimable(self, job: Job, context: MoveContext) -> bool:
+    def _was_due(self, job: Job, kwargs: dict[str, Any], context: MoveContext) -> bool:
+        """Whether this claim could have taken the job."""
+        if job.phase != READY or self.paused & {"", job.tenant}:
+            return False
         moves = self.lifecycle.claims
-        return any(self._is_possible(move, job, NO_CHANGE, context) for move in moves)
+        return self._was_requested(job, kwargs) and any(
+            self._is_possible(move, job, NO_CHANGE, context) for move in moves
+        )
 
     def _check_rate(self, returned: list[Job], now: int) -> None:
         meter = model.meter_of(self.lifecycle.claims[0])
@@ -142,7 +147,7 @@ class Oracle(MoveOracle):
         for job in self.rows.values():
             earlier = (job.tenant <= after, job.tenant) < last
             passed_by = job.tenant not in given and job.tenant in waiting and earlier
-            if passed_by and self._is_claimable(job, context):
+            if passed_by and self._was_due(job, kwargs, context):
                 break_promise("turn", f"{job.tenant} was passed over: {job.id} was due")
 
     def _check_order(self, jobs: list[Job], kwargs: dict[str, Any], context: MoveContext) -> None:
@@ -153,16 +158,13 @@ class Oracle(MoveOracle):
             newest[job.tenant] = max(newest.get(job.tenant, order), order)
         for job in self.rows.values():
             last = newest.get(job.tenant)
-            if last is None or job.id in self.new_events or not self._was_requested(job, kwargs):
-                continue
-            was_due = job.phase == READY and self._is_claimable(job, context)
-            if was_due and claim_order(job) < last:
+            passed_by = last and job.id not in self.new_events and claim_order(job) < last
+            if passed_by and self._was_due(job, kwargs, context):
                 break_promise("claim", f"{job.id} was passed over for a younger one")
 
     def _check_nothing_due(self, kwargs: dict[str, Any], context: MoveContext) -> None:
         for job in self.rows.values():
-            is_ready = job.phase == READY and not self.paused & {"", job.tenant}
-            if is_ready and self._was_requested(job, kwargs) and self._is_claimable(job, context):
+            if self._was_due(job, kwargs, context):
                 break_promise("claim", f"{job.id} was due and no worker got it")
 
     @staticmethod

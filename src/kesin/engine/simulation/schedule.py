@@ -39,11 +39,6 @@ class ScheduledStep(NamedTuple):
     delay_at: int = 0
     meanwhile: tuple["ScheduledStep", ...] = ()
 
-    @property
-    def size(self) -> int:
-        """The number of steps, including those inside."""
-        return 1 + sum(step.size for step in self.meanwhile)
-
 
 def scheduled_steps(seed: str) -> Iterator[ScheduledStep]:
     """An endless iterator of steps; the same seed gives the same steps."""

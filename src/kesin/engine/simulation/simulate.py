@@ -33,7 +33,6 @@ class SimulationFailure:
     history: tuple[ScheduledStep, ...]
     trace: tuple[str, ...]
     at_step: int  # of the run that found the failure
-    era: int
 
     def __str__(self) -> str:
         return "\n".join([f"{self.rule}: {self.why}", *(f"  {line}" for line in self.trace)])
@@ -79,7 +78,7 @@ def simulate(
         run.faults += era.world.faults
         run.jobs += len(checker.names)
         if era.violation:
-            run.failure = _shrink(era, run.steps + checker.calls, run.eras, shrink_attempts)
+            run.failure = _shrink(era, run.steps + checker.calls, shrink_attempts)
         run.steps += checker.calls
         run.eras += 1
         if progress:
@@ -128,23 +127,19 @@ class _Era:
         world.checker.finish()
 
 
-def _shrink(era: _Era, at_step: int, number: int, attempts: int) -> SimulationFailure:
+def _shrink(era: _Era, at_step: int, attempts: int) -> SimulationFailure:
     """Remove steps for as long as the same promise still breaks."""
     best = _replay(era, tuple(era.history)) if attempts else era
     rule = era.violation.rule if era.violation else ""
-    remaining = iter(range(attempts))
-    while shorter := _find_shorter(era, best, rule, remaining):
-        best = shorter
-    why, trace = best.why.removeprefix(f"{rule}: "), tuple(best.world.trace)
-    return SimulationFailure(rule, why, tuple(best.history), trace, at_step, number)
-
-
-def _find_shorter(era: _Era, best: _Era, rule: str, remaining: Iterator[int]) -> _Era | None:
-    for _, history in zip(remaining, shorter_histories(tuple(best.history)), strict=False):
+    histories = shorter_histories(tuple(best.history))
+    for _ in range(attempts):
+        if (history := next(histories, None)) is None:
+            break
         again = _replay(era, history)
         if again.violation and again.violation.rule == rule:
-            return again
-    return None
+            best, histories = again, shorter_histories(tuple(again.history))
+    why, trace = best.why.removeprefix(f"{rule}: "), tuple(best.world.trace)
+    return SimulationFailure(rule, why, tuple(best.history), trace, at_step)
 
 
 def _replay(era: _Era, history: tuple[ScheduledStep, ...]) -> _Era:
