@@ -28,30 +28,29 @@ class AuditVerification:
     first_broken: int | None = None  # the id of a line
     problems: list[str] = field(default_factory=list)
 
-    def add_problem(self, text: str, line: AuditLine | None = None) -> None:
+    def add_problem(self, text: str, line: AuditLine | None = None, missing: int = 0) -> None:
         """Add a problem; of the lines, the first one is kept."""
         self.problems.append(text)
+        self.missing += max(missing, 0)
         if line is not None and self.first_broken is None:
             self.first_broken = line.id
 
     def verify_line(self, before: AuditHead, line: AuditLine, seq: int, stored: str) -> None:
         if gap := seq - before.seq - 1:
-            self.missing += max(gap, 0)
-            self.add_problem(f"{lines_missing(gap)} before the line {line.id}", line)
+            self.add_problem(f"{lines_missing(gap)} before the line {line.id}", line, gap)
         elif line_hash(before.hash, seq, line) != stored:
             self.add_problem(f"the line {line.id} or the one before it was changed", line)
 
     def add_older_problem(self, anchor: AuditAnchor, oldest: AuditLine | None) -> None:
         missing = anchor.older_lines - self.older
-        self.missing += max(missing, 0)
         what = f"{missing} missing" if missing > 0 else "one was changed or added"
-        self.add_problem(f"of {anchor.older_lines} lines from before the chain, {what}", oldest)
+        text = f"of {anchor.older_lines} lines from before the chain, {what}"
+        self.add_problem(text, oldest, missing)
 
     def verify_head(self, end: AuditHead, head: AuditHead, last: AuditLine | None) -> None:
-        if end.seq < head.seq:
-            self.missing += head.seq - end.seq
+        if gap := max(head.seq - end.seq, 0):
             after = f"after the line {last.id}" if last else "and none is left"
-            self.add_problem(f"{lines_missing(head.seq - end.seq)} {after}", last)
+            self.add_problem(f"{lines_missing(gap)} {after}", last, gap)
         elif end.hash != head.hash and head.seq:
             self.add_problem("the newest line is not the head of the chain", last)
 

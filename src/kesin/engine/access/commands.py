@@ -31,6 +31,7 @@ from kesin.foundation.permissions import Actor, Permission
 from kesin.foundation.problems import Forbidden, Invalid, NotFound, RequestConflict
 from kesin.lifecycle.model import Job
 from kesin.lifecycle.task import task_lifecycle
+from kesin.store.counters import count_jobs
 from kesin.store.errors import StoreUnreachable
 from kesin.store.records import Event, Filter, JobCount, Note, Outcome, Page, Pause, QueueStats
 
@@ -401,12 +402,5 @@ def stats_of_sites(queue: Queue, stats: QueueStats, sites: Collection[str] | Non
     """The counts of these sites; overdue counts exist only for the whole queue."""
     if sites is None:
         return stats
-    tenants = {site: stats.tenants[site] for site in sorted(sites) if site in stats.tenants}
-    states = {
-        state.name: sum(counts.get(state.name, 0) for counts in tenants.values())
-        for state in queue.lifecycle.states
-    }
-    moves = {site: stats.moves[site] for site in tenants if site in stats.moves}
-    counts = [count for count in stats.counts if count.tenant in sites]
-    visible = replace(stats, oldest_due_at=None, lease_over=0, counts=counts)
-    return replace(visible, states=states, tenants=tenants, moves=moves)
+    counts = sorted(count for count in stats.counts if count.tenant in sites)
+    return count_jobs(queue.name, counts, queue.lifecycle.state, (None, 0, stats.now))
