@@ -16,7 +16,8 @@ from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.codec import lifecycle_json
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.errors import Category
-from kesin.lifecycle.model import Job, MoveContext, failing_guard
+from kesin.lifecycle.failures import allowed_from
+from kesin.lifecycle.model import Job
 from kesin.lifecycle.vocabulary import DeclarationError, Role
 from kesin.store.rules import proof_between
 
@@ -164,15 +165,7 @@ def actions_of(
 
 def due_times(rules: Lifecycle, move: Move, jobs: Collection[Job], now_us: int) -> Iterator[int]:
     """The exact times, in microseconds, at which jobs become due for the move."""
-    aged = move.guard("age_over")
     for job in jobs:
-        times = [job.lease_until, job.timer_at, job.run_at]
-        if aged:
-            stamp = getattr(job, rules.stamp_column(aged.names[0]))
-            times.append(stamp and stamp + aged.number * SECOND_US)
-        for at in times:
-            if at and job.state in move.sources and abs(at - now_us) < 2 * DAY_S * SECOND_US:
-                at_time = failing_guard(move, job, rules, MoveContext(at, ""), None)
-                just_before = failing_guard(move, job, rules, MoveContext(at - 1, ""), None)
-                if at_time is None and just_before:
-                    yield at
+        at = allowed_from(rules, move, job, 0) if job.state in move.sources else None
+        if at and abs(at - now_us) < 2 * DAY_S * SECOND_US:
+            yield at

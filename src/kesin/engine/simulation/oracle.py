@@ -242,13 +242,11 @@ class Oracle(MoveOracle):
     def _is_awaited(self, job_id: str) -> bool:
         """Whether a job that is not over comes after this one."""
         return any(
-            job_id in marks and child in self.rows and not self._is_over(self.rows[child])
+            job_id in marks
+            and child in self.rows
+            and model.marked(self.lifecycle, self.rows[child]) == "pending"
             for child, marks in self.parents.items()
         )
-
-    def _is_over(self, job: Job) -> bool:
-        waits = job.state in self.lifecycle.waiting_states
-        return not self.lifecycle.state[job.state].working and not waits
 
     def sweep(self, _queue: str, move: Move, returned: int, **kwargs: Any) -> dict[str, Job | None]:
         """Every moved job was due; below the limit, no due job is left."""
