@@ -107,11 +107,18 @@ def takes_key(lifecycle: Lifecycle, move: Move) -> bool:
     return any(not lifecycle.state[source].holds_key for source in move.sources)
 
 
-def check_compatible(edge: Edge, effects: Effects, declared: Effects | None) -> None:
-    """Refuse a row that changes a declared move: processes of the old version may still run."""
-    if declared is not None and effects.fixed != declared.fixed:
-        queue, move, source, target = edge
-        raise StoreError(
-            f"queue {queue!r}: the move {move} ({source or 'enqueue'} → {target or 'prune'}) is"
-            " already declared with other effects; give the changed move a new name"
-        )
+def check_compatible(moves: DeclaredMoves, declared: DeclaredMoves) -> None:
+    """Refuse rows that change a declared move: processes of the old version may still run."""
+    for edge, effects in moves.items():
+        if edge in declared and effects.fixed != declared[edge].fixed:
+            queue, move, source, target = edge
+            raise StoreError(
+                f"queue {queue!r}: the move {move} ({source or 'enqueue'} → {target or 'prune'}) is"
+                " already declared with other effects; give the changed move a new name"
+            )
+
+
+def new_moves(moves: DeclaredMoves, declared: DeclaredMoves) -> DeclaredMoves:
+    """The moves that are not declared like this yet; raises StoreError if two contradict."""
+    check_compatible(moves, declared)
+    return {edge: effects for edge, effects in moves.items() if declared.get(edge) != effects}

@@ -194,6 +194,24 @@ class ScheduleRow(NamedTuple):
     next_at: int
 
 
+class JobVersion(NamedTuple):
+    """The version of a job: its last event and its number of notes; both only grow."""
+
+    id: str
+    seq: int
+    notes: int
+
+
+class JobHistory(NamedTuple):
+    """A job with all its events and notes, its slot, and the jobs it came after: for copies."""
+
+    job: Job
+    events: list[Event]
+    notes: list[Note]
+    slot: str | None = None
+    parents: Sequence[str] = ()
+
+
 class Pause(NamedTuple):
     """A queue (tenant '') or one of its tenants whose jobs cannot be claimed."""
 

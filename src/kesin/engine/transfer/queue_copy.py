@@ -19,9 +19,8 @@ from kesin.lifecycle.declare import Lifecycle
 from kesin.store.contract import Store
 from kesin.store.errors import StoreError
 from kesin.store.metadata import metadata_for
-from kesin.store.records import Listing, MoveCount, Pause
-from kesin.store.transfer import copier_for
-from kesin.store.transfer.copier import Copier, JobHistory, JobVersion
+from kesin.store.records import JobHistory, JobVersion, Listing, MoveCount, Pause
+from kesin.store.transfer import Copier, copier_for
 
 ACTOR: Final = "store copy"  # of its pauses, which show that a copy runs and outlive its process
 BATCH: Final = 500  # jobs read and written at a time

@@ -145,8 +145,7 @@ class RedisStore(RedisReader):
         moves = declared_moves(queue, lifecycle)
         declared = self.declared(queue)
         new_rules = self._new_rules(queue, lifecycle)  # its refusal says more than the next
-        for edge, effects in moves.items():
-            check_compatible(edge, effects, declared.get(edge))
+        check_compatible(moves, declared)
         stored = rules_fingerprint(lifecycle) if new_rules else self.rules(queue)[-1].fingerprint
         outdated = stored != rules_fingerprint(lifecycle)
         merged = {

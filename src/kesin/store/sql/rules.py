@@ -64,8 +64,7 @@ class SqlRules(SqlInserter):
         }
         if versions and not stored:  # it says more than that moves differ
             self._require_upgrade(queue, lifecycle, versions)
-        for edge, effects in moves.items():
-            check_compatible(edge, effects, declared_before.get(edge))
+        check_compatible(moves, declared_before)
         if stored:
             self._declare_moves(queue, lifecycle, changed)
         else:

@@ -1,15 +1,20 @@
 """Raw rows for copies between stores and for backups; the factories choose by database."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 from kesin.foundation.settings import POSTGRES_SCHEMES, SQLITE_SCHEME
 from kesin.store.contract import Store
 from kesin.store.errors import StoreError
 from kesin.store.sql.store import SqlStore
-from kesin.store.transfer.copier import Copier
-from kesin.store.transfer.copier_sql import PostgresCopier, SqliteCopier
+from kesin.store.transfer.copier_sql import PostgresCopier, SqlCopier, SqliteCopier
 from kesin.store.transfer.dump import Dump
 from kesin.store.transfer.dump_sqlite import SqliteDump
+
+if TYPE_CHECKING:
+    from kesin.store.transfer.copier_redis import RedisCopier  # needs the extra ``redis``
+
+Copier: TypeAlias = "SqlCopier | RedisCopier"  # both offer the same operations
 
 
 def copier_for(store: Store, queue: str) -> Copier:

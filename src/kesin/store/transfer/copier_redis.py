@@ -7,19 +7,18 @@ from typing import Any, Final
 
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.model import JOB_COLUMNS
-from kesin.store.declarations import DeclaredMoves
+from kesin.store.declarations import DeclaredMoves, new_moves
 from kesin.store.limits import check_batch_size
-from kesin.store.records import Definition, MoveCount, RulesVersion
+from kesin.store.records import Definition, JobHistory, JobVersion, MoveCount, RulesVersion
 from kesin.store.redis.connection import SCHEMA_VERSION
 from kesin.store.redis.program import SEPARATOR
 from kesin.store.redis.reader import parse_event, parse_job, parse_note
 from kesin.store.redis.store import RedisStore
-from kesin.store.transfer.copier import Copier, JobHistory, JobVersion, VersionPage, new_moves
 
 JOBS_PER_SCRIPT: Final = 100  # while a script runs, Redis blocks all other clients
 
 
-class RedisCopier(Copier):
+class RedisCopier:
     """Writes a hundred jobs at a time: a larger call is not atomic, but each job is complete."""
 
     def __init__(self, store: RedisStore) -> None:
@@ -29,7 +28,9 @@ class RedisCopier(Copier):
         store, given = self._store, {"queue": queue, **params}
         return store._execute(op, given, store.program(queue), items=items)  # noqa: SLF001
 
-    def job_versions(self, queue: str, cursor: str | None, limit: int) -> VersionPage:
+    def job_versions(
+        self, queue: str, cursor: str | None, limit: int
+    ) -> tuple[list[JobVersion], str | None]:
         """A page of job versions: state by state, each in the order of creation."""
         states = sorted({edge[3] for edge in self._store.declared(queue)} - {""})
         state_index, _, first = (cursor or "0:0").partition(":")

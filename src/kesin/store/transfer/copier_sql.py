@@ -1,4 +1,4 @@
-"""The copiers for SQLite and PostgreSQL."""
+"""The copiers for SQLite and PostgreSQL, whose rows `engine/transfer/queue_copy.py` verifies."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -9,13 +9,20 @@ from typing import Any
 
 from kesin.foundation.text import wire_json
 from kesin.lifecycle.model import HOT_COLUMNS, Job, slot_name
-from kesin.store.declarations import DeclaredMoves
+from kesin.store.declarations import DeclaredMoves, new_moves
 from kesin.store.limits import FIRST_ID, check_batch_size
-from kesin.store.records import Definition, Event, MoveCount, Note, RulesVersion
+from kesin.store.records import (
+    Definition,
+    Event,
+    JobHistory,
+    JobVersion,
+    MoveCount,
+    Note,
+    RulesVersion,
+)
 from kesin.store.sql.columns import event_columns
 from kesin.store.sql.dialect import shared_statements
 from kesin.store.sql.store import SqlStore
-from kesin.store.transfer.copier import Copier, JobHistory, JobVersion, VersionPage, new_moves
 
 NOTE_COLUMNS = ("queue", "tenant", "job_id", "at", "kind", "actor", "details")
 BODY_COLUMNS = ("id", "queue", "tenant", "dedup_key", "payload", "once", "held_key")
@@ -27,7 +34,7 @@ _hot_values = attrgetter(*("result_json" if name == "result" else name for name 
 _SKIP = " ON CONFLICT DO NOTHING"
 
 
-class SqlCopier(Copier, ABC):
+class SqlCopier(ABC):
     """The shared reading half; each database has its own way of writing many rows."""
 
     def __init__(self, store: SqlStore) -> None:
@@ -58,17 +65,22 @@ class SqlCopier(Copier, ABC):
 
     # Reading
 
-    def job_versions(self, queue: str, cursor: str | None, limit: int) -> VersionPage:
+    def job_versions(
+        self, queue: str, cursor: str | None, limit: int
+    ) -> tuple[list[JobVersion], str | None]:
+        """A page of versions and the next cursor; a job that moves meanwhile may be missed."""
         rows = self._select("job_versions", queue=queue, cursor=cursor or FIRST_ID, limit=limit)
         versions = list(map(JobVersion._make, rows))
         return versions, versions[-1].id if len(versions) == limit else None
 
     def versions_of(self, queue: str, ids: Sequence[str]) -> dict[str, JobVersion]:
+        """Job id → version; unknown ids are absent."""
         check_batch_size(ids)
         rows = self._select("versions_of", queue=queue, ids=self._store.dialect.array(ids))
         return {version.id: version for version in map(JobVersion._make, rows)}
 
     def histories(self, queue: str, ids: Sequence[str]) -> list[JobHistory]:
+        """These jobs, each with the events up to its current row."""
         # Rows are read first: a job that moves meanwhile has too many events, never too few.
         jobs, text = self._store.find(queue, ids).values(), "{as_text}"
         events = self._by_job("event", "job_id", event_columns(self._store.dialect), "seq", ids)
@@ -98,6 +110,7 @@ class SqlCopier(Copier, ABC):
         return rows
 
     def count_waiting(self, queue: str) -> int:
+        """How many jobs wait for others: those of the queue, and others for jobs of it."""
         return int(self._select("count_waiting", queue=queue)[0][0])
 
     def count_claimed(self, queue: str) -> int:
@@ -106,6 +119,7 @@ class SqlCopier(Copier, ABC):
     # Writing
 
     def put(self, queue: str, histories: Sequence[JobHistory]) -> None:
+        """Write jobs in one transaction; copies with their id, key or slot are deleted."""
         check_batch_size(histories)
         jobs = [history.job for history in histories]
         with self._store.transaction(), self._copying(queue):
@@ -135,6 +149,7 @@ class SqlCopier(Copier, ABC):
             self.insert("parent", ("child", "parent", "queue", "done"), pairs)
 
     def drop(self, queue: str, ids: Sequence[str]) -> None:
+        """Delete these copies without a trace."""
         check_batch_size(ids)
         with self._store.transaction(), self._copying(queue):
             self._drop("drop_jobs", ids=self._store.dialect.array(ids))
@@ -181,6 +196,7 @@ class SqlCopier(Copier, ABC):
     def replace_move_counts(
         self, queue: str, counts: Sequence[MoveCount], *, expected: list[MoveCount]
     ) -> bool:
+        """Replace the counters if they equal ``expected``; return False otherwise."""
         with self._store.transaction(), self._copying(queue):
             if self._store.dialect.name == "postgres":  # SQLite has only one writer
                 sql = f"LOCK TABLE {self._table('flow')} IN SHARE ROW EXCLUSIVE MODE"
@@ -192,6 +208,7 @@ class SqlCopier(Copier, ABC):
         return True
 
     def put_rules(self, queue: str, versions: Sequence[RulesVersion]) -> None:
+        """Store these versions of the rules, unless the queue has some already."""
         with self._store.transaction():
             self._store._lock_rules(queue)  # noqa: SLF001
             if not self._store.rules(queue):
@@ -199,6 +216,7 @@ class SqlCopier(Copier, ABC):
                     self._store.write_rules(version)
 
     def declare(self, queue: str, rows: DeclaredMoves, definition: Definition) -> None:
+        """Add moves: a history may contain moves that the lifecycle no longer has."""
         new = new_moves(rows, self._store.declared(queue))
         if new:
             self._store.write_declared(queue, new, definition)
