@@ -53,14 +53,10 @@ COLUMNS: Final = (
 _memory_lock = threading.Lock()  # only one output file is held in memory at a time
 
 
-class OutputTooLarge(ValueError):
-    """The file would be larger than MAX_OUTPUT_BYTES."""
-
-    def __init__(self, max_bytes: int) -> None:
-        super().__init__(
-            f"the file would have more than {max_bytes // (1024 * 1024)} MiB: send the rows in "
-            "several batches, or fetch each PDF on its own"
-        )
+def _too_large(max_bytes: int) -> RenderFailed:
+    most = f"the file would have more than {max_bytes // (1024 * 1024)} MiB"
+    why = f"{most}: send the rows in several batches, or fetch each PDF on its own"
+    return RenderFailed("TOO_LARGE", why)
 
 
 class UnreadablePdf(ValueError):
@@ -83,7 +79,7 @@ class ZipAssembly:
         at = self._zip.fp.tell() if self._zip.fp else 0
         if at + len(pdf) > self._max_bytes:
             self._zip.close()
-            raise OutputTooLarge(self._max_bytes)
+            raise _too_large(self._max_bytes)
         entry = zipfile.ZipInfo(name, (2000, 1, 1, 0, 0, 0))
         entry.create_system = 3  # Unix
         entry.external_attr = 0o644 << 16  # its permissions
@@ -94,7 +90,7 @@ class ZipAssembly:
             self.add(name, data)
         self._zip.close()
         if self._path.stat().st_size > self._max_bytes:  # now with the central directory
-            raise OutputTooLarge(self._max_bytes)
+            raise _too_large(self._max_bytes)
         return self._path
 
 
@@ -110,7 +106,7 @@ class MergedPdfAssembly:
         self._groups: list[Path] = []
 
     def add(self, name: str, pdf: bytes) -> None:
-        """Append a PDF; raises OutputTooLarge, or UnreadablePdf and omits it."""
+        """Append a PDF; raises RenderFailed, or UnreadablePdf and omits it."""
         path = self._folder / f"part-{len(self._titles)}.pdf"
         path.write_bytes(pdf)
         try:
@@ -130,7 +126,7 @@ class MergedPdfAssembly:
         path = self._folder / "out.pdf"
         merge_files(self._groups, path, self._titles)
         if path.stat().st_size > self._max_bytes:
-            raise OutputTooLarge(self._max_bytes)
+            raise _too_large(self._max_bytes)
         return path
 
     def _close_group(self) -> None:
@@ -143,7 +139,7 @@ class MergedPdfAssembly:
         self._open_group = []
         self._groups.append(group)
         if _size_of(self._groups) > self._max_bytes * 1.1:  # merging makes them a little smaller
-            raise OutputTooLarge(self._max_bytes)
+            raise _too_large(self._max_bytes)
 
 
 def _size_of(files: Iterable[Path]) -> int:
@@ -165,7 +161,7 @@ class BatchFiles(NamedTuple):
     rows: Sequence[BatchRowResult]
 
     def assemble(self, require_wanted: Callable[[], None]) -> dict[str, Any]:
-        """Store the file, return its facts; raises RenderFailed too if a merge costs too much."""
+        """Store the file, return its facts; raises RenderFailed for one that is too large."""
         missing, unreadable = list[int](), list[int]()
         with tempfile.TemporaryDirectory(prefix="kesin-batch-") as folder:
             assembly = open_assembly(self.order.output, Path(folder))
@@ -393,8 +389,6 @@ class BatchWorker(Worker):
             else:
                 reason = rows[0].error_message or "no reason is known"
                 failure = "EVERY_ROW_FAILED", f"row 1: {rows[0].error_code}: {reason}"
-        except OutputTooLarge as problem:
-            failure = "TOO_LARGE", str(problem)
         except RenderFailed as problem:
             failure = problem.code, problem.message
         except IncompleteRows as incomplete:
