@@ -261,7 +261,7 @@ def test_a_result_written_by_the_worker_loop_is_counted(shop):
     results.append(Failed("TEMPLATE_ERROR", "why"))
     for number in range(2):
         shop.jobs.create_job("invoice", {"variables": {"n": number}})
-    record: Callable[..., Any] = shop.jobs.stats.record
+    record: Callable[..., Any] = shop.jobs.record
     Worker(shop.queue, lambda _: results.pop(), in_transaction=record, batch=1).drain()
     numbers = shop.numbers()
     assert numbers["ptf_admin_pdf_failures_total", "TEMPLATE_ERROR"] == 1

@@ -12,7 +12,7 @@ from kesin.engine.workload import WorkloadContext
 from kesin.store.metadata import metadata_for
 from kesin.workloads.pdf.errors import PdfErrorCode
 from kesin.workloads.pdf.jobs.heartbeat import workers_alive
-from kesin.workloads.pdf.jobs.stats import BUCKETS_S, WORKLOAD, RenderStatsStore
+from kesin.workloads.pdf.jobs.stats import BUCKETS_S, WORKLOAD, read_stats
 from kesin.workloads.pdf.jobs.store import PdfJobStatus
 from kesin.workloads.pdf.jobs.submit import BACKPRESSURE_KEY, RESUME_SHARE
 
@@ -26,7 +26,8 @@ def collect_metrics(context: WorkloadContext) -> Iterator[Metric]:
     alive = len(workers_alive(queue.store, queue.now()))
     yield _build_gauge("workers", "Workers that reported within 15 seconds.", alive)
     # The next request lifts back-pressure if the queue is short by now.
-    active = metadata_for(queue.store).metadata_entry(WORKLOAD, "", BACKPRESSURE_KEY) is not None
+    facts = metadata_for(queue.store)
+    active = facts.metadata_entry(WORKLOAD, "", BACKPRESSURE_KEY) is not None
     refused = active and waiting >= context.settings.pdf_max_queued * RESUME_SHARE
     yield _build_gauge("backpressure_active", "1 while new jobs are refused.", int(refused))
     # From here on, metrics that only rise.
@@ -39,7 +40,7 @@ def collect_metrics(context: WorkloadContext) -> Iterator[Metric]:
     jobs = CounterMetricFamily(f"{PREFIX}jobs", help_text, labels=["status"])
     for status in PdfJobStatus:  # all of them, so that a first failure shows as a rise from zero
         jobs.add_metric([status], entered[status])
-    stats = RenderStatsStore(metadata_for(queue.store), queue.now).read()
+    stats = read_stats(facts)
     help_text = "Failed attempts, also those that are retried; a stop of the worker does not count."
     failures = CounterMetricFamily(f"{PREFIX}failures", help_text, labels=["error_code"])
     for code in PdfErrorCode:

@@ -2,7 +2,7 @@
 
 import json
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Final
 
@@ -31,38 +31,33 @@ class RenderStats:
             self.buckets = [0] * (len(BUCKETS_S) + 1)
 
 
-class RenderStatsStore:
-    """Reads the counters, and counts the result of each attempt."""
-
-    def __init__(self, facts: MetadataStore, now: Callable[[], int]) -> None:
-        self._facts = facts
-        self._now = now
-
-    def record(self, action: str, changes: Sequence[Change], outcomes: Sequence[Outcome]) -> None:
-        """Count the changes that moved a job. Call it in the transaction that moves the jobs."""
-        if action not in {"succeed", "fail"}:
-            return
-        by_id = {change.id: change for change in changes}
-        moved = [by_id[outcome.id] for outcome in outcomes if outcome.result == "moved"]
-        if not moved:
-            return
-        held = self._facts.lock_metadata(WORKLOAD, "", STATS_KEY, self._now())
-        stats = _parse_stats(held.value)
-        for change in moved:
-            if action == "fail":
-                code = str(public_code(change.error_code) or PdfErrorCode.UNKNOWN)
-                stats.failures[code] = stats.failures.get(code, 0) + 1
-                continue
-            duration_s = float(json.loads(change.result or "{}").get("seconds") or 0)
-            stats.buckets[bisect_left(BUCKETS_S, duration_s)] += 1
-            stats.seconds += duration_s
-        text = canonical_json(asdict(stats))
-        self._facts.put_metadata(MetadataEntry(WORKLOAD, "", STATS_KEY, text, self._now()))
-
-    def read(self) -> RenderStats:
-        fact = self._facts.metadata_entry(WORKLOAD, "", STATS_KEY)
-        return RenderStats() if fact is None else _parse_stats(fact.value)
+def count_results(
+    facts: MetadataStore,
+    now: int,
+    action: str,
+    changes: Sequence[Change],
+    outcomes: Sequence[Outcome],
+) -> None:
+    """Count the changes that moved a job. Call it in the transaction that moves the jobs."""
+    ids = {outcome.id for outcome in outcomes if outcome.result == "moved"}
+    if action not in {"succeed", "fail"} or not ids:
+        return
+    stats = _parse_stats(facts.lock_metadata(WORKLOAD, "", STATS_KEY, now))
+    for change in (each for each in changes if each.id in ids):
+        if action == "fail":
+            code = str(public_code(change.error_code) or PdfErrorCode.UNKNOWN)
+            stats.failures[code] = stats.failures.get(code, 0) + 1
+            continue
+        duration_s = float(json.loads(change.result or "{}").get("seconds") or 0)
+        stats.buckets[bisect_left(BUCKETS_S, duration_s)] += 1
+        stats.seconds += duration_s
+    text = canonical_json(asdict(stats))
+    facts.put_metadata(MetadataEntry(WORKLOAD, "", STATS_KEY, text, now))
 
 
-def _parse_stats(value: str) -> RenderStats:
-    return RenderStats(**(json.loads(value) or {}))
+def read_stats(facts: MetadataStore) -> RenderStats:
+    return _parse_stats(facts.metadata_entry(WORKLOAD, "", STATS_KEY))
+
+
+def _parse_stats(entry: MetadataEntry | None) -> RenderStats:
+    return RenderStats(**((entry and json.loads(entry.value)) or {}))

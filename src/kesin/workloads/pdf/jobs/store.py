@@ -31,7 +31,7 @@ from kesin.workloads.pdf.errors import (
     TemplateError,
     public_code,
 )
-from kesin.workloads.pdf.jobs.stats import RenderStatsStore
+from kesin.workloads.pdf.jobs.stats import count_results
 from kesin.workloads.pdf.security import MAX_DEPTH
 from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore
 
@@ -165,7 +165,6 @@ class PdfJobStore:
         self.queue.max_payload_bytes = max(queue.max_payload_bytes, MAX_STORED_BYTES)
         self.artifacts = artifacts
         self._rows = metadata_for(queue.store)
-        self.stats = RenderStatsStore(self._rows, queue.now)
 
     def create_job(
         self,
@@ -281,7 +280,7 @@ class PdfJobStore:
 
     def record(self, action: str, changes: Sequence[Change], outcomes: Sequence[Outcome]) -> None:
         """Count results and forget passwords, in the transaction that moves the jobs."""
-        self.stats.record(action, changes, outcomes)
+        count_results(self._rows, self.queue.now(), action, changes, outcomes)
         moved = [outcome for outcome in outcomes if outcome.result == "moved"]
         self.forget_passwords(each.id for each in moved if each.state not in UNFINISHED)
 
