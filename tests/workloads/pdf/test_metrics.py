@@ -28,8 +28,7 @@ from kesin.web.failures import FailureReader
 from kesin.web.metrics import Metrics
 from kesin.workloads.pdf.errors import PdfErrorCode, public_code
 from kesin.workloads.pdf.jobs.heartbeat import FRESH_S, Heartbeat
-from kesin.workloads.pdf.jobs.stats import BUCKETS_S
-from kesin.workloads.pdf.jobs.store import PdfJobStatus, PdfJobStore, RenderRequest
+from kesin.workloads.pdf.jobs.store import BUCKETS_S, PdfJobStatus, PdfJobStore, RenderRequest
 from kesin.workloads.pdf.jobs.submit import check_backpressure
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
 from kesin.workloads.pdf.metrics import collect_metrics

@@ -12,8 +12,7 @@ from kesin.engine.workload import WorkloadContext
 from kesin.store.metadata import metadata_for
 from kesin.workloads.pdf.errors import PdfErrorCode
 from kesin.workloads.pdf.jobs.heartbeat import workers_alive
-from kesin.workloads.pdf.jobs.stats import BUCKETS_S, WORKLOAD, read_stats
-from kesin.workloads.pdf.jobs.store import PdfJobStatus
+from kesin.workloads.pdf.jobs.store import BUCKETS_S, WORKLOAD, PdfJobStatus, read_stats
 from kesin.workloads.pdf.jobs.submit import BACKPRESSURE_KEY, RESUME_SHARE
 
 PREFIX: Final = "ptf_admin_pdf_"

@@ -23,8 +23,7 @@ from kesin.workloads.pdf.jobs.heartbeat import (
     find_stuck_workers,
     workers_alive,
 )
-from kesin.workloads.pdf.jobs.stats import read_stats
-from kesin.workloads.pdf.jobs.store import PdfJobStatus, UnknownJob
+from kesin.workloads.pdf.jobs.store import PdfJobStatus, UnknownJob, read_stats
 from kesin.workloads.pdf.jobs.worker import STUCK_AFTER_S, PdfRenderWorker, PdfWorker
 from tests.workloads.pdf.press import BOOK, LEASE_S, Press, opened_press, payload
 

@@ -113,11 +113,8 @@ def jobs_router(loader: PdfServiceLoader) -> APIRouter:
     ) -> Response:
         """Your jobs, newest first; an admin gets the jobs of all users."""
         require_access(context, actor, "list")
-        states, owners = (
-            (status.value,) if status else (),
-            None if actor.is_admin else (actor.name,),
-        )
-        where = Filter(states=states, tenants=owners)
+        owners = None if actor.is_admin else (actor.name,)
+        where = Filter(states=(status.value,) if status else (), tenants=owners)
         page = loader.services.jobs.queue.jobs(where, limit=limit, cursor=cursor)
         build = schemas.PdfJobBody.model_construct  # trusted values
         bodies = [build(**_fields(store.parse_job(job))) for job in page.jobs]

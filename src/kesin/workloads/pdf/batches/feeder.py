@@ -16,8 +16,7 @@ from kesin.store.directory import MetadataEntry
 from kesin.store.metadata import metadata_for
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs.dispatch import enqueue_pdf_job
-from kesin.workloads.pdf.jobs.stats import WORKLOAD
-from kesin.workloads.pdf.jobs.store import PdfJobStore, RenderRequest, parse_job
+from kesin.workloads.pdf.jobs.store import WORKLOAD, PdfJobStore, RenderRequest, parse_job
 
 JOBS_PER_QUERY: Final = 100  # jobs read by one query
 ACTOR_PREFIX: Final = "batch:"

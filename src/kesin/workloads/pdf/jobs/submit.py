@@ -30,9 +30,9 @@ from kesin.workloads.pdf import errors
 from kesin.workloads.pdf.config import FailSafePolicy
 from kesin.workloads.pdf.jobs.dispatch import enqueue_pdf_job
 from kesin.workloads.pdf.jobs.heartbeat import check_worker_health
-from kesin.workloads.pdf.jobs.stats import WORKLOAD
 from kesin.workloads.pdf.jobs.store import (
     UNFINISHED,
+    WORKLOAD,
     PdfJob,
     PdfJobStore,
     RenderRequest,
