@@ -9,7 +9,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pikepdf
 
@@ -23,7 +23,6 @@ from kesin.lifecycle.model import Change, Job
 from kesin.store.errors import StoreUnreachable
 from kesin.store.records import Outcome
 from kesin.workloads.pdf.batches import feeder
-from kesin.workloads.pdf.batches.feeder import BatchRowResult
 from kesin.workloads.pdf.batches.rows import entry_name
 from kesin.workloads.pdf.batches.store import FILE_TYPES, BatchOrder, PdfBatch, PdfBatchStore
 from kesin.workloads.pdf.errors import RenderFailed
@@ -152,65 +151,6 @@ def open_assembly(
     return (MergedPdfAssembly if output == "merged" else ZipAssembly)(folder, max_bytes)
 
 
-class BatchFiles(NamedTuple):
-    """The files of a batch whose rows have all ended."""
-
-    batches: PdfBatchStore
-    batch: PdfBatch
-    order: BatchOrder
-    rows: Sequence[BatchRowResult]
-
-    def assemble(self, require_wanted: Callable[[], None]) -> dict[str, Any]:
-        """Store the file, return its facts; raises RenderFailed for one that is too large."""
-        missing, unreadable = list[int](), list[int]()
-        with tempfile.TemporaryDirectory(prefix="kesin-batch-") as folder:
-            assembly = open_assembly(self.order.output, Path(folder))
-            for number, row in enumerate(self.rows):
-                if number % CHECK_EVERY_ROWS == 0:
-                    require_wanted()
-                if row.artifact_key is None:
-                    continue
-                try:
-                    pdf = read_verified(self.batches.storage, row.artifact_key, row.sha256)
-                    assembly.add(self._file_name(row.row), pdf)
-                except NotStored:
-                    missing.append(row.row)
-                except UnreadablePdf:
-                    unreadable.append(row.row)
-            if missing or unreadable:
-                raise IncompleteRows(missing, unreadable)
-            results = self._results(ids=False)
-            notes = {"results.json": format_json(results), "results.csv": format_csv(results)}
-            path = assembly.finish(notes)
-            require_wanted()
-            with _memory_lock:
-                data = path.read_bytes()
-                extension, media_type = FILE_TYPES.get(self.order.output, FILE_TYPES["zip"])
-                key = self.batches.store_file(self.batch, "out", extension, data, media_type)
-        return {"artifact_key": key, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-
-    def store_results(self) -> dict[str, Any]:
-        results = format_json(self._results(ids=True))
-        key = self.batches.store_file(self.batch, "results", "json", results, "application/json")
-        return {"results_key": key, "results_sha256": hashlib.sha256(results).hexdigest()}
-
-    def _results(self, *, ids: bool) -> list[dict[str, Any]]:
-        """Return the results of the rows; without job ids, equal batches give equal results."""
-        return [
-            {
-                "row": row.row + 1,
-                **({"job_id": row.job_id or None} if ids else {}),
-                "file": self._file_name(row.row) if row.artifact_key else None,
-                "status": "succeeded" if row.artifact_key else "failed",
-                **{fact: getattr(row, fact) for fact in COLUMNS[3:]},
-            }
-            for row in self.rows
-        ]
-
-    def _file_name(self, row: int) -> str:
-        return entry_name(row + 1, self.order.names[row], self.order.template)
-
-
 def format_json(rows: Sequence[Mapping[str, Any]]) -> bytes:
     return json.dumps(list(rows), ensure_ascii=False, separators=(",", ":")).encode()
 
@@ -235,6 +175,22 @@ class _BatchRun:
 
     def requests(self, first: int, count: int) -> list[RenderRequest]:
         return self.order.requests(self.batch.batch_id, self.claim.tenant, first, count)
+
+    def file_name(self, row: int) -> str:
+        return entry_name(row + 1, self.order.names[row], self.order.template)
+
+    def format_results(self, *, ids: bool) -> list[dict[str, Any]]:
+        """Format the results of the rows; without job ids, equal batches give equal results."""
+        return [
+            {
+                "row": row.row + 1,
+                **({"job_id": row.job_id or None} if ids else {}),
+                "file": self.file_name(row.row) if row.artifact_key else None,
+                "status": "succeeded" if row.artifact_key else "failed",
+                **{fact: getattr(row, fact) for fact in COLUMNS[3:]},
+            }
+            for _, row in sorted(self.results.items())
+        ]
 
     def mark_lost(self, row: int, *, missing: bool) -> None:
         """Schedule a row without a PDF to be enqueued again; it fails after MAX_ROW_RETRIES."""
@@ -381,11 +337,10 @@ class BatchWorker(Worker):
             "failed": len(rows) - len(succeeded),
             "pages": sum(row_result.pages or 0 for row_result in succeeded),
         }
-        files = BatchFiles(self.batches, work.batch, work.order, rows)
         failure: tuple[str, str] | None = None
         try:
             if succeeded:
-                result |= files.assemble(lambda: self._require_wanted(work.claim, run))
+                result |= self._assemble(work, run)
             else:
                 reason = rows[0].error_message or "no reason is known"
                 failure = "EVERY_ROW_FAILED", f"row 1: {rows[0].error_code}: {reason}"
@@ -401,12 +356,43 @@ class BatchWorker(Worker):
                 row_job = work.row_jobs[row]
                 work.results[row] = feeder.failed_row(row_job, None, feeder.UNREADABLE)
             return None
-        result |= files.store_results()
+        results = format_json(work.format_results(ids=True))
+        key = self.batches.store_file(work.batch, "results", "json", results, "application/json")
+        result |= {"results_key": key, "results_sha256": hashlib.sha256(results).hexdigest()}
         if failure is not None:  # like Failed, but with the results of the rows
             code, why = failure
             return Act("fail", code=code, message=why, category=Category.PERMANENT, result=result)
         result["seconds"] = round(self.queue.clock.monotonic() - started, 6)
         return Done(result) if len(succeeded) == len(rows) else Act("settle", result=result)
+
+    def _assemble(self, work: _BatchRun, run: RunContext) -> dict[str, Any]:
+        """Store the file, return its facts; raises RenderFailed for one that is too large."""
+        missing, unreadable = list[int](), list[int]()
+        with tempfile.TemporaryDirectory(prefix="kesin-batch-") as folder:
+            assembly = open_assembly(work.order.output, Path(folder))
+            for number, row in sorted(work.results.items()):
+                if number % CHECK_EVERY_ROWS == 0:
+                    self._require_wanted(work.claim, run)
+                if row.artifact_key is None:
+                    continue
+                try:
+                    pdf = read_verified(self.batches.storage, row.artifact_key, row.sha256)
+                    assembly.add(work.file_name(number), pdf)
+                except NotStored:
+                    missing.append(number)
+                except UnreadablePdf:
+                    unreadable.append(number)
+            if missing or unreadable:
+                raise IncompleteRows(missing, unreadable)
+            results = work.format_results(ids=False)
+            notes = {"results.json": format_json(results), "results.csv": format_csv(results)}
+            path = assembly.finish(notes)
+            self._require_wanted(work.claim, run)
+            with _memory_lock:
+                data = path.read_bytes()
+                extension, media_type = FILE_TYPES.get(work.order.output, FILE_TYPES["zip"])
+                key = self.batches.store_file(work.batch, "out", extension, data, media_type)
+        return {"artifact_key": key, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
     def _end_batches(self, action: str, _: Sequence[Change], outcomes: Sequence[Outcome]) -> None:
         """Delete the row records of ended batches, in the transaction that ends them."""
