@@ -8,7 +8,6 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
-from kesin.engine.queue import Queue
 from kesin.engine.validation import BadInput
 from kesin.foundation.clock import iso
 from kesin.foundation.permissions import Actor
@@ -128,9 +127,8 @@ def batch_router(loader: PdfServiceLoader) -> APIRouter:
         if not batch.is_over:
             body = BatchBody.model_construct(**_fields(services.batches, batch))
             return json_response(body, 202, retry_after="5")
-        response = download.download_response(services.artifacts, _batch_file(batch), request)
-        note_download(context, actor, "download_batch", batch_id, response, request.method)
-        return response
+        sent = download.download_response(services.artifacts, _batch_file(batch), request)
+        return note_download(context, actor, "download_batch", batch_id, sent, request.method)
 
     return router
 
@@ -192,23 +190,21 @@ def _build_order(
         file_name=request.file_name,
         webhook_url=request.webhook_url,
     )
-    unstorable = _find_unstorable_rows(order, tools.batches.queue)
-    check = partial(submit.find_problems, tools, owner, name, usable=set())
-    rows.check_rows(check, request.rows, csv_problems, unstorable=unstorable)
-    return order
+    usable = set[str]()
 
-
-def _find_unstorable_rows(order: BatchOrder, queue: Queue) -> dict[int, str]:
-    """Return the rows, counted from 1, that the queue cannot store unchanged, and why."""
-    reasons: dict[int, str] = {}
-    for number, request in enumerate(order.requests("", "", 0, len(order.rows)), 1):
+    def find_problems(number: int, variables: dict[str, Any]) -> Sequence[tuple[str, str, str]]:
+        [single] = order.requests("", "", number - 1, 1)
         try:
-            queue.payload_text(request.body)
-            if not is_storable(request.body):
-                reasons[number] = "contains characters that cannot be stored"
+            tools.batches.queue.payload_text(single.body)
+            if is_storable(single.body):
+                return submit.find_problems(tools, owner, name, variables, usable)
+            why = "contains characters that cannot be stored"
         except BadInput as problem:
-            reasons[number] = str(problem)
-    return reasons
+            why = str(problem)
+        return [("/", "limit", why)]
+
+    rows.check_rows(find_problems, request.rows, csv_problems)
+    return order
 
 
 def _find_owned(batches: PdfBatchStore, actor: Actor, batch_id: str) -> PdfBatch:

@@ -47,21 +47,17 @@ CsvTable = tuple[list[Variables], list[BatchRowProblem]]  # the rows, and what i
 
 
 def check_rows(
-    find_problems: Callable[[Variables], Iterable[tuple[str, str, str]]],
+    find_problems: Callable[[int, Variables], Iterable[tuple[str, str, str]]],
     rows: Sequence[Variables],
     csv_problems: Sequence[BatchRowProblem] = (),
-    *,
-    unstorable: Mapping[int, str] | None = None,
 ) -> None:
-    """Raise Invalid with the first hundred problems; ``unstorable`` has reasons by row."""
+    """Raise Invalid with the first hundred problems; rows are counted from 1."""
     problems = [*csv_problems]
     for number, variables in enumerate(rows, 1):
         if len(problems) > MAX_ROW_PROBLEMS:
             break
-        if unstorable and number in unstorable:
-            problems.append(BatchRowProblem(number, "/", "limit", unstorable[number]))
-            continue
-        problems += [BatchRowProblem(number, *problem) for problem in find_problems(variables)]
+        found = find_problems(number, variables)
+        problems += [BatchRowProblem(number, *problem) for problem in found]
     if not problems:
         return
     problems.sort(key=lambda problem: problem.row)

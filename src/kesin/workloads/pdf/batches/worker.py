@@ -26,7 +26,7 @@ from kesin.workloads.pdf.batches import feeder
 from kesin.workloads.pdf.batches.rows import entry_name
 from kesin.workloads.pdf.batches.store import FILE_TYPES, BatchOrder, PdfBatch, PdfBatchStore
 from kesin.workloads.pdf.errors import RenderFailed
-from kesin.workloads.pdf.jobs.store import UNFINISHED, RenderRequest, parse_job
+from kesin.workloads.pdf.jobs.store import UNFINISHED, RenderRequest
 from kesin.workloads.pdf.jobs.submit import RESUME_SHARE
 from kesin.workloads.pdf.services import open_batch_store
 from kesin.workloads.pdf.steps.finishing import MAX_TITLE_LENGTH, merge_files
@@ -198,7 +198,7 @@ class _BatchRun:
         if self.row_jobs[row].retries < MAX_ROW_RETRIES:
             self.lost[row] = missing
         else:
-            self.results[row] = feeder.failed_row(self.row_jobs[row], None, feeder.ARTIFACT_GONE)
+            self.results[row] = feeder.row_result(self.row_jobs[row], None, feeder.ARTIFACT_GONE)
 
 
 class BatchWorker(Worker):
@@ -289,16 +289,11 @@ class BatchWorker(Worker):
         if state == "waiting":  # requeued between the two queries
             return
         work.waiting.discard(row)
-        if state == "made" and job is not None:
-            pdf = parse_job(job)
-            facts = {fact: (pdf.result or {}).get(fact) for fact in ("pages", "bytes", "sha256")}
-            made = feeder.BatchRowResult(row, row_job.job_id, pdf.artifact_key, **facts)
-            work.results[row] = made
-        elif state == "gone":
+        if state == "gone":
             work.mark_lost(row, missing=False)
         else:
             code = None if row_job.job_id else feeder.BAD_ROW
-            work.results[row] = feeder.failed_row(row_job, job, code)
+            work.results[row] = feeder.row_result(row_job, job, code)
 
     def _requeue_lost_rows(self, work: _BatchRun) -> int:
         rows = sorted(work.lost)[: max(MAX_ROWS_IN_QUEUE - len(work.waiting), 0)]
@@ -354,7 +349,7 @@ class BatchWorker(Worker):
                 work.mark_lost(row, missing=True)
             for row in unreadable:
                 row_job = work.row_jobs[row]
-                work.results[row] = feeder.failed_row(row_job, None, feeder.UNREADABLE)
+                work.results[row] = feeder.row_result(row_job, None, feeder.UNREADABLE)
             return None
         results = format_json(work.format_results(ids=True))
         key = self.batches.store_file(work.batch, "results", "json", results, "application/json")
