@@ -62,10 +62,6 @@ class UnreadablePdf(ValueError):
     """The file is not a PDF that can be merged."""
 
 
-class IncompleteRows(Exception):
-    """Its arguments: the rows that have lost their PDF, and those that have an unreadable one."""
-
-
 class ZipAssembly:
     """A zip of uncompressed entries in the order of the rows: PDFs are compressed already."""
 
@@ -335,22 +331,14 @@ class BatchWorker(Worker):
         failure: tuple[str, str] | None = None
         try:
             if succeeded:
-                result |= self._assemble(work, run)
+                if (stored := self._assemble(work, run)) is None:
+                    return None
+                result |= stored
             else:
                 reason = rows[0].error_message or "no reason is known"
                 failure = "EVERY_ROW_FAILED", f"row 1: {rows[0].error_code}: {reason}"
         except RenderFailed as problem:
             failure = problem.code, problem.message
-        except IncompleteRows as incomplete:
-            missing, unreadable = incomplete.args
-            rows_text = f"missing: {missing}, unreadable: {unreadable}"
-            log.warning("batch_incomplete", batch=work.batch.batch_id, rows=rows_text)
-            for row in missing:
-                work.mark_lost(row, missing=True)
-            for row in unreadable:
-                row_job = work.row_jobs[row]
-                work.results[row] = feeder.row_result(row_job, None, feeder.UNREADABLE)
-            return None
         results = format_json(work.format_results(ids=True))
         key = self.batches.store_file(work.batch, "results", "json", results, "application/json")
         result |= {"results_key": key, "results_sha256": hashlib.sha256(results).hexdigest()}
@@ -360,8 +348,8 @@ class BatchWorker(Worker):
         result["seconds"] = round(self.queue.clock.monotonic() - started, 6)
         return Done(result) if len(succeeded) == len(rows) else Act("settle", result=result)
 
-    def _assemble(self, work: _BatchRun, run: RunContext) -> dict[str, Any]:
-        """Store the file, return its facts; raises RenderFailed for one that is too large."""
+    def _assemble(self, work: _BatchRun, run: RunContext) -> dict[str, Any] | None:
+        """Store the file, return its facts, or None if rows have no PDF; raises RenderFailed."""
         missing, unreadable = list[int](), list[int]()
         with tempfile.TemporaryDirectory(prefix="kesin-batch-") as folder:
             assembly = open_assembly(work.order.output, Path(folder))
@@ -378,7 +366,14 @@ class BatchWorker(Worker):
                 except UnreadablePdf:
                     unreadable.append(number)
             if missing or unreadable:
-                raise IncompleteRows(missing, unreadable)
+                rows_text = f"missing: {missing}, unreadable: {unreadable}"
+                log.warning("batch_incomplete", batch=work.batch.batch_id, rows=rows_text)
+                for at in missing:
+                    work.mark_lost(at, missing=True)
+                for at in unreadable:
+                    failed = feeder.row_result(work.row_jobs[at], None, feeder.UNREADABLE)
+                    work.results[at] = failed
+                return None
             results = work.format_results(ids=False)
             notes = {"results.json": format_json(results), "results.csv": format_csv(results)}
             path = assembly.finish(notes)
