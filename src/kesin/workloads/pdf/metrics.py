@@ -45,14 +45,13 @@ def collect_metrics(context: WorkloadContext) -> Iterator[Metric]:
     for code in PdfErrorCode:
         lost = moved["lose"] if code is PdfErrorCode.UNKNOWN else 0
         failures.add_metric([code], stats.failures.get(code, 0) + lost)
-    retries = CounterMetricFamily(f"{PREFIX}retries", "Failed jobs that were queued again.")
-    retries.add_metric([], moved["requeue"])
+    help_text, requeued = "Failed jobs that were queued again.", moved["requeue"]
+    retries = CounterMetricFamily(f"{PREFIX}retries", help_text, value=requeued)
     limits = [*(str(float(limit_s)) for limit_s in BUCKETS_S), "+Inf"]
-    help_text = "How long the engine took to render a PDF."
-    durations = core.HistogramMetricFamily(f"{PREFIX}render_duration_seconds", help_text)
-    cumulative = zip(limits, accumulate(stats.buckets), strict=True)
-    durations.add_metric([], buckets=list(cumulative), sum_value=stats.seconds)
-    yield from (jobs, failures, retries, durations)
+    cumulative = list(zip(limits, accumulate(stats.buckets), strict=True))
+    yield from (jobs, failures, retries)
+    name, help_text = "render_duration_seconds", "How long the engine took to render a PDF."
+    yield core.HistogramMetricFamily(PREFIX + name, help_text, cumulative, stats.seconds)
 
 
 def _build_gauge(name: str, help_text: str, value: float) -> Metric:
