@@ -160,7 +160,7 @@ def press(world: World) -> None:
     context = world.service.workload_context("pdf")
     renderer = PdfRenderWorker(
         open_job_store(context),
-        open_artifacts(context),
+        open_artifacts(context.settings, context.queue),
         render_config(context.settings),
         library=load_pdf_templates(context.settings),
         engines=lambda _: Press(),

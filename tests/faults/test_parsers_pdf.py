@@ -3,7 +3,6 @@
 import json
 import re
 from contextlib import suppress
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -95,7 +94,7 @@ def test_rows_of_a_table_are_checked_whatever_is_in_them(book, data):
         st.lists(broken_json(INVOICE).filter(lambda value: isinstance(value, dict)), max_size=2)
     )
     with suppress(Problem, RenderFailed):
-        check_rows(partial(book.find_problems, "invoice"), rows)
+        check_rows(lambda _, row: book.find_problems("invoice", row), rows)
     with suppress(Invalid):
         names = row_file_names(rows, None, "number")
         assert all(len(name) <= MAX_NAME_LENGTH and "/" not in name for name in names)

@@ -187,7 +187,7 @@ def test_a_storage_that_is_down_does_not_stop_the_rest_of_the_cleanup(bindery):
 
 def test_the_cron_route_cleans_up_as_the_sweeper_does(bindery):
     """A service without a sweeper depends on it."""
-    artifacts = open_artifacts(bindery.context)
+    artifacts = open_artifacts(bindery.context.settings, bindery.context.queue)
     key = artifacts.store_pdf(ORPHAN, b"%PDF-1.4")
     date_files(bindery)
     bindery.clock.advance(TTL_S)

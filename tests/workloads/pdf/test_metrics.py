@@ -28,8 +28,7 @@ from kesin.web.failures import FailureReader
 from kesin.web.metrics import Metrics
 from kesin.workloads.pdf.errors import PdfErrorCode, public_code
 from kesin.workloads.pdf.jobs.heartbeat import FRESH_S, Heartbeat
-from kesin.workloads.pdf.jobs.stats import BUCKETS_S
-from kesin.workloads.pdf.jobs.store import PdfJobStatus, PdfJobStore, RenderRequest
+from kesin.workloads.pdf.jobs.store import BUCKETS_S, PdfJobStatus, PdfJobStore, RenderRequest
 from kesin.workloads.pdf.jobs.submit import check_backpressure
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
 from kesin.workloads.pdf.metrics import collect_metrics
@@ -261,7 +260,7 @@ def test_a_result_written_by_the_worker_loop_is_counted(shop):
     results.append(Failed("TEMPLATE_ERROR", "why"))
     for number in range(2):
         shop.jobs.create_job("invoice", {"variables": {"n": number}})
-    record: Callable[..., Any] = shop.jobs.stats.record
+    record: Callable[..., Any] = shop.jobs.record
     Worker(shop.queue, lambda _: results.pop(), in_transaction=record, batch=1).drain()
     numbers = shop.numbers()
     assert numbers["ptf_admin_pdf_failures_total", "TEMPLATE_ERROR"] == 1

@@ -2,13 +2,14 @@
 
 import contextlib
 import json
+import math
 import resource
 import signal
 import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple, NoReturn
 
 from kesin.foundation.child_environment import child_environment
@@ -22,13 +23,14 @@ _EXCEEDED: Final = (
     "it was stopped: it needed more than %(n)s s of CPU time or %(most)s MiB of memory"
 )
 _MAX_REPLY_BYTES: Final = 256 * 1024 * 1024
+_ALARM_AFTER_S: Final = 5
 
 
 class ChildChannel:
     """One end; raises TimeoutError after a monotonic deadline, EOFError or OSError if cut off."""
 
-    def __init__(self, connection: socket.socket, max_bytes: int) -> None:
-        self._socket = connection
+    def __init__(self, connection: socket.socket, max_bytes: int = sys.maxsize) -> None:
+        self.socket = connection
         self._max_bytes = max_bytes
         self._clock = SystemClock()
 
@@ -36,7 +38,7 @@ class ChildChannel:
         text = json.dumps(head).encode()
         for part in (_LENGTH.pack(len(text)), text, _LENGTH.pack(len(body)), body):
             self._set_timeout(deadline)
-            self._socket.sendall(part)
+            self.socket.sendall(part)
 
     def receive(self, deadline: float | None = None) -> tuple[dict[str, Any], bytes]:
         head = json.loads(self._receive_part(deadline))
@@ -45,19 +47,19 @@ class ChildChannel:
     def send_file(self, file: int, deadline: float) -> None:
         """Hand over an open file, and wait until the other side has it."""
         self._set_timeout(deadline)
-        socket.send_fds(self._socket, [b"."], [file])
+        socket.send_fds(self.socket, [b"."], [file])
         self.receive(deadline)
 
     def receive_file(self) -> int | None:
         """Wait for an open file and say so; None if the other side is gone."""
-        sign, files, _, _ = socket.recv_fds(self._socket, 1, 1)
+        sign, files, _, _ = socket.recv_fds(self.socket, 1, 1)
         if not sign:
             return None
         self.send({})
         return files[0]
 
     def close(self) -> None:
-        self._socket.close()
+        self.socket.close()
 
     def _receive_part(self, deadline: float | None) -> bytes:
         (length,) = _LENGTH.unpack(self._receive_exactly(_LENGTH.size, deadline))
@@ -69,7 +71,7 @@ class ChildChannel:
         received = bytearray()
         while len(received) < length:
             self._set_timeout(deadline)
-            chunk = self._socket.recv(min(length - len(received), _CHUNK_BYTES))
+            chunk = self.socket.recv(min(length - len(received), _CHUNK_BYTES))
             if not chunk:
                 raise EOFError("the process died")
             received += chunk
@@ -79,14 +81,15 @@ class ChildChannel:
         remaining_s = None if deadline is None else deadline - self._clock.monotonic()
         if remaining_s is not None and remaining_s <= 0:
             raise TimeoutError
-        self._socket.settimeout(remaining_s)
+        self.socket.settimeout(remaining_s)
 
 
-class Child:
+class Child(ChildChannel):
     """A module of ours in a child process, which gets a socket and ends when our end is closed."""
 
-    def __init__(self, module: str) -> None:
-        self.socket, theirs = socket.socketpair()
+    def __init__(self, module: str, max_bytes: int = sys.maxsize) -> None:
+        ours, theirs = socket.socketpair()
+        super().__init__(ours, max_bytes)
         with theirs:
             self.process = subprocess.Popen(  # noqa: S603 - our own module
                 [sys.executable, "-m", module, str(theirs.fileno())],
@@ -102,7 +105,7 @@ class Child:
         return self.process.poll() is None
 
     def kill(self) -> None:
-        self.socket.close()
+        self.close()
         self.process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(5)
@@ -131,15 +134,15 @@ def set_limits(memory_bytes: int, cpu_s: float, wall_s: float) -> None:
 
 
 Reply = tuple[dict[str, Any], bytes]
+Perform = Callable[[dict[str, Any], bytes], Reply]
 
 
 def run_in_child(module: str, head: dict[str, Any], body: bytes, limits: ChildLimits) -> Reply:
     """Let a module of ours perform one task; DOCUMENT_TOO_COSTLY if it used up its limits."""
-    child, deadline = Child(module), SystemClock().monotonic() + limits.wall_s
-    channel = ChildChannel(child.socket, _MAX_REPLY_BYTES)
+    child, deadline = Child(module, _MAX_REPLY_BYTES), SystemClock().monotonic() + limits.wall_s
     try:
-        channel.send({**head, "limits": limits._asdict()}, body, deadline)
-        reply, data = channel.receive(deadline)
+        child.send({**head, "limits": limits._asdict()}, body, deadline)
+        reply, data = child.receive(deadline)
     except TimeoutError:
         why, n = "the document was not processed within %(n)s s", f"{limits.wall_s:g}"
         raise RenderFailed(PdfErrorCode.NAVIGATION_TIMEOUT, why, n=n) from None
@@ -152,11 +155,18 @@ def run_in_child(module: str, head: dict[str, Any], body: bytes, limits: ChildLi
     return reply, data
 
 
-def serve_task(perform: Callable[[dict[str, Any], bytes], Reply]) -> None:
-    """Perform the task that comes over the socket, the first argument, within its limits."""
+@contextlib.contextmanager
+def parent_channel(max_bytes: int = sys.maxsize) -> Iterator[ChildChannel]:
+    """Open the socket to the parent, the first argument, and stay until the parent closes it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with socket.socket(fileno=int(sys.argv[1])) as connection:
-        channel = ChildChannel(connection, sys.maxsize)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    with socket.socket(fileno=int(sys.argv[1])) as connection, contextlib.suppress(EOFError):
+        yield ChildChannel(connection, max_bytes)
+
+
+def serve_task(perform: Perform) -> None:
+    """Perform the task of the parent within its limits."""
+    with parent_channel() as channel:
         head, body = channel.receive()
         limits = ChildLimits(**head.pop("limits"))
         set_limits(limits.memory_bytes, limits.cpu_s, limits.wall_s)
@@ -166,6 +176,16 @@ def serve_task(perform: Callable[[dict[str, Any], bytes], Reply]) -> None:
             reply = failure_head(problem), b""
         except MemoryError:
             reply = {"code": DOCUMENT_TOO_COSTLY, "message": limits.exceeded()}, b""
+        channel.send(*reply)
+
+
+def serve_tasks(channel: ChildChannel, perform: Perform) -> None:
+    """Perform one task after another; the system's alarm ends one that its parent gave up."""
+    while True:
+        head, body = channel.receive()
+        signal.alarm(math.ceil(head["limit_s"]) + _ALARM_AFTER_S)
+        reply = perform(head, body)
+        signal.alarm(0)
         channel.send(*reply)
 
 

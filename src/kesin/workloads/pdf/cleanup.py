@@ -33,7 +33,7 @@ def delete_expired(context: WorkloadContext) -> int:
     ttl_s = context.settings.pdf_ttl_hours * HOUR_S
     older_than_s = max(ttl_s - HOUR_S, ttl_s / 2)  # a file is younger than its job
     try:
-        artifacts = open_artifacts(context)
+        artifacts = open_artifacts(context.settings, context.queue)
         removed += artifacts.delete_orphans(jobs.find_used_artifacts, older_than_s)
         store = batch_store.PdfBatchStore(batches, jobs, artifacts)
         removed += delete_unused_batch_files(store, older_than_s)

@@ -21,7 +21,7 @@ from kesin.workloads.pdf import PDF, services
 from kesin.workloads.pdf.engines.base import Engine, Paper, find_chromium, is_chromium_available
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs.heartbeat import find_stuck_workers, workers_alive
-from kesin.workloads.pdf.jobs.stats import WORKLOAD
+from kesin.workloads.pdf.jobs.store import WORKLOAD
 from kesin.workloads.pdf.lifecycle import configured_lifecycle
 from kesin.workloads.pdf.storage import open_storage
 from kesin.workloads.pdf.storage.base import StorageError

@@ -12,8 +12,7 @@ from kesin.engine.workload import WorkloadContext
 from kesin.store.metadata import metadata_for
 from kesin.workloads.pdf.errors import PdfErrorCode
 from kesin.workloads.pdf.jobs.heartbeat import workers_alive
-from kesin.workloads.pdf.jobs.stats import BUCKETS_S, WORKLOAD, RenderStatsStore
-from kesin.workloads.pdf.jobs.store import PdfJobStatus
+from kesin.workloads.pdf.jobs.store import BUCKETS_S, WORKLOAD, PdfJobStatus, read_stats
 from kesin.workloads.pdf.jobs.submit import BACKPRESSURE_KEY, RESUME_SHARE
 
 PREFIX: Final = "ptf_admin_pdf_"
@@ -26,7 +25,8 @@ def collect_metrics(context: WorkloadContext) -> Iterator[Metric]:
     alive = len(workers_alive(queue.store, queue.now()))
     yield _build_gauge("workers", "Workers that reported within 15 seconds.", alive)
     # The next request lifts back-pressure if the queue is short by now.
-    active = metadata_for(queue.store).metadata_entry(WORKLOAD, "", BACKPRESSURE_KEY) is not None
+    facts = metadata_for(queue.store)
+    active = facts.metadata_entry(WORKLOAD, "", BACKPRESSURE_KEY) is not None
     refused = active and waiting >= context.settings.pdf_max_queued * RESUME_SHARE
     yield _build_gauge("backpressure_active", "1 while new jobs are refused.", int(refused))
     # From here on, metrics that only rise.
@@ -39,20 +39,19 @@ def collect_metrics(context: WorkloadContext) -> Iterator[Metric]:
     jobs = CounterMetricFamily(f"{PREFIX}jobs", help_text, labels=["status"])
     for status in PdfJobStatus:  # all of them, so that a first failure shows as a rise from zero
         jobs.add_metric([status], entered[status])
-    stats = RenderStatsStore(metadata_for(queue.store), queue.now).read()
+    stats = read_stats(facts)
     help_text = "Failed attempts, also those that are retried; a stop of the worker does not count."
     failures = CounterMetricFamily(f"{PREFIX}failures", help_text, labels=["error_code"])
     for code in PdfErrorCode:
         lost = moved["lose"] if code is PdfErrorCode.UNKNOWN else 0
         failures.add_metric([code], stats.failures.get(code, 0) + lost)
-    retries = CounterMetricFamily(f"{PREFIX}retries", "Failed jobs that were queued again.")
-    retries.add_metric([], moved["requeue"])
+    help_text, requeued = "Failed jobs that were queued again.", moved["requeue"]
+    retries = CounterMetricFamily(f"{PREFIX}retries", help_text, value=requeued)
     limits = [*(str(float(limit_s)) for limit_s in BUCKETS_S), "+Inf"]
-    help_text = "How long the engine took to render a PDF."
-    durations = core.HistogramMetricFamily(f"{PREFIX}render_duration_seconds", help_text)
-    cumulative = zip(limits, accumulate(stats.buckets), strict=True)
-    durations.add_metric([], buckets=list(cumulative), sum_value=stats.seconds)
-    yield from (jobs, failures, retries, durations)
+    cumulative = list(zip(limits, accumulate(stats.buckets), strict=True))
+    yield from (jobs, failures, retries)
+    name, help_text = "render_duration_seconds", "How long the engine took to render a PDF."
+    yield core.HistogramMetricFamily(PREFIX + name, help_text, cumulative, stats.seconds)
 
 
 def _build_gauge(name: str, help_text: str, value: float) -> Metric:

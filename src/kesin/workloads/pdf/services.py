@@ -192,11 +192,7 @@ def backup_files(settings: Settings) -> Iterator[BackupFile | str]:
         yield f"templates in {settings.pdf_templates}: keep them with the source of your programs"
 
 
-def open_artifacts(context: WorkloadContext) -> PdfArtifactStore:
-    return open_artifact_store(context.settings, context.queue)
-
-
-def open_artifact_store(settings: Settings, queue: Queue) -> PdfArtifactStore:
+def open_artifacts(settings: Settings, queue: Queue) -> PdfArtifactStore:
     """Open the store of finished PDFs with the clock of this queue."""
     try:
         return PdfArtifactStore(_open_storage_once(artifacts_address(settings)), queue.clock)
@@ -207,7 +203,7 @@ def open_artifact_store(settings: Settings, queue: Queue) -> PdfArtifactStore:
 def open_templates(settings: Settings, queue: Queue) -> TemplateSource:
     from kesin.workloads.pdf.templating.versions import TemplateVersions
 
-    versions = TemplateVersions(queue, lambda: open_artifact_store(settings, queue).storage)
+    versions = TemplateVersions(queue, lambda: open_artifacts(settings, queue).storage)
     return TemplateSource(settings, versions)
 
 
@@ -215,18 +211,19 @@ def open_job_store(context: WorkloadContext) -> PdfJobStore:
     queue = context.commands.queues["pdf"]
     largest = context.settings.pdf_body_kb * 1024 * STORED_PER_BYTE
     queue.max_payload_bytes = max(queue.max_payload_bytes, largest)
-    return PdfJobStore(queue, open_artifacts(context))
+    return PdfJobStore(queue, open_artifacts(context.settings, context.queue))
 
 
 def open_batch_store(context: WorkloadContext) -> PdfBatchStore:
     queue = context.commands.queues["pdf_batches"]
-    return PdfBatchStore(queue, open_job_store(context), open_artifacts(context))
+    artifacts = open_artifacts(context.settings, context.queue)
+    return PdfBatchStore(queue, open_job_store(context), artifacts)
 
 
 def create_renderer(settings: Settings, queue: Queue) -> PdfRenderWorker:
     from kesin.workloads.pdf.jobs.worker import PdfRenderWorker
 
-    artifacts = open_artifact_store(settings, queue)
+    artifacts = open_artifacts(settings, queue)
     templates = open_templates(settings, queue)
     templates.library()  # a bad template is reported before a job is claimed
     jobs, config = PdfJobStore(queue, artifacts), render_config(settings)

@@ -275,7 +275,7 @@ def create_pdf(world: World) -> str:
     queue = world.service.queues["pdf"]
     job_id = world.job("somebody", queue="pdf")
     [job] = queue.claim("one", ids=[job_id])
-    storage = open_artifacts(world.service.workload_context("pdf")).storage
+    storage = open_artifacts(world.service.settings, queue).storage
     storage.put_bytes("a.pdf", b"%PDF-1.7", "application/pdf")
     result = json.dumps({"artifact_key": "a.pdf", "pages": 2, "bytes": 8})
     apply_changes(queue, "succeed", [Change(job.id, job.claim_seq, result=result)], actor="one")

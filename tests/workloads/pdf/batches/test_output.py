@@ -9,11 +9,11 @@ import pytest
 
 from kesin.workloads.pdf.batches import worker as assembling
 from kesin.workloads.pdf.batches.worker import (
-    OutputTooLarge,
     UnreadablePdf,
     format_csv,
     open_assembly,
 )
+from kesin.workloads.pdf.errors import RenderFailed
 from tests.workloads.pdf.batching import one_page
 from tests.workloads.pdf.paper import pages
 
@@ -87,7 +87,7 @@ def test_what_would_be_too_large_is_noticed_on_the_way(output, tmp_path):
         for name, pdf in some(50).items():
             whole.add(name, pdf)
 
-    with pytest.raises(OutputTooLarge, match="MiB"):
+    with pytest.raises(RenderFailed, match=r"TOO_LARGE.*MiB"):
         fill()
 
 
@@ -98,7 +98,7 @@ def test_what_is_too_large_only_as_a_whole_is_noticed_at_the_end(output, tmp_pat
     whole = open_assembly(output, tmp_path, max_bytes=size - 1)
     for name, pdf in pdfs.items():
         whole.add(name, pdf)
-    with pytest.raises(OutputTooLarge):
+    with pytest.raises(RenderFailed, match="TOO_LARGE"):
         whole.finish({})
 
 

@@ -23,7 +23,7 @@ from kesin.workloads.pdf.jobs.heartbeat import (
     find_stuck_workers,
     workers_alive,
 )
-from kesin.workloads.pdf.jobs.store import PdfJobStatus, UnknownJob
+from kesin.workloads.pdf.jobs.store import PdfJobStatus, UnknownJob, read_stats
 from kesin.workloads.pdf.jobs.worker import STUCK_AFTER_S, PdfRenderWorker, PdfWorker
 from tests.workloads.pdf.press import BOOK, LEASE_S, Press, opened_press, payload
 
@@ -100,7 +100,7 @@ def test_a_failure_keeps_its_code_and_message(either):
         either.engine.fails(code, "the reason")
         job = either.done(code)
         assert (job.status, job.error_code, job.error_message) == (status, code, "the reason")
-        assert either.jobs.stats.read().failures[code] == 1
+        assert read_stats(metadata_for(either.jobs.queue.store)).failures[code] == 1
 
 
 def test_a_transient_failure_is_overcome(press):
@@ -193,7 +193,7 @@ def test_a_worker_that_lost_its_claim_changes_nothing(either):
     first, second = sorted(item.key for item in either.artifacts.storage.list("pdfs"))
     assert after.artifact_key == first
     assert either.moves(job) == ["enqueue", "claim", "lose", "requeue", "claim", "succeed"]
-    assert sum(either.jobs.stats.read().buckets) == 1
+    assert sum(read_stats(metadata_for(either.jobs.queue.store)).buckets) == 1
     either.jobs.cleanup_expired()
     assert [item.key for item in either.artifacts.storage.list("pdfs")] == [first]
     assert second != first
@@ -242,7 +242,7 @@ def test_a_worker_renders_every_job_and_counts_it(either):
     either.engine.fails("TEMPLATE_ERROR")
     assert PdfWorker(either.queue, either.worker).drain() == 7
     assert sorted(either.seen(job).status for job in jobs) == ["failed"] + ["succeeded"] * 6
-    numbers = either.jobs.stats.read()
+    numbers = read_stats(metadata_for(either.jobs.queue.store))
     assert (numbers.failures, sum(numbers.buckets)) == ({"TEMPLATE_ERROR": 1}, 6)
 
 

@@ -8,7 +8,6 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
-from kesin.engine.queue import Queue
 from kesin.engine.validation import BadInput
 from kesin.foundation.clock import iso
 from kesin.foundation.permissions import Actor
@@ -22,7 +21,7 @@ from kesin.workloads.pdf.api import download
 from kesin.workloads.pdf.api.common import find_owned, note_download, require_access
 from kesin.workloads.pdf.batches import rows, store
 from kesin.workloads.pdf.batches.store import BatchOrder, BatchStatus, PdfBatch, PdfBatchStore
-from kesin.workloads.pdf.jobs.submit import build_render_request, check_template, find_problems
+from kesin.workloads.pdf.jobs import submit
 from kesin.workloads.pdf.schemas import (
     BatchBody,
     BatchRequest,
@@ -31,7 +30,6 @@ from kesin.workloads.pdf.schemas import (
     PdfJobRequest,
 )
 from kesin.workloads.pdf.services import PdfServiceLoader, PdfServices
-from kesin.workloads.pdf.storage.base import StorageError, storage_down
 
 _SAME_FIELDS: Final = (  # of a batch and of its body
     "batch_id", "status", "rows", "template_name", "output", "cancel_asked", "file_name",
@@ -79,10 +77,8 @@ def batch_router(loader: PdfServiceLoader) -> APIRouter:
         if (url := order.webhook_url) is not None:
             services.hooks.require_allowed(url)
             subscribe = partial(services.hooks.subscribe, "batch", owner=actor.name, url=url)
-        try:
+        with submit.problems_raised():
             batch, new = services.batches.submit(order, owner=actor.name, subscribe=subscribe)
-        except StorageError:
-            raise storage_down() from None
         batch_id, created_at = batch.batch_id, iso(batch.created_at) or ""
         accepted = BatchResponse(
             batch_id=batch_id, status=batch.status, rows=batch.rows, created_at=created_at
@@ -131,9 +127,8 @@ def batch_router(loader: PdfServiceLoader) -> APIRouter:
         if not batch.is_over:
             body = BatchBody.model_construct(**_fields(services.batches, batch))
             return json_response(body, 202, retry_after="5")
-        response = download.download_response(services.artifacts, _batch_file(batch), request)
-        note_download(context, actor, "download_batch", batch_id, response, request.method)
-        return response
+        sent = download.download_response(services.artifacts, _batch_file(batch), request)
+        return note_download(context, actor, "download_batch", batch_id, sent, request.method)
 
     return router
 
@@ -166,7 +161,7 @@ def _parse_csv(
 ) -> tuple[BatchRequest, Sequence[rows.BatchRowProblem]]:
     if not query.template_name:
         raise Invalid("name the template: ?template_name=…", code="no_template")
-    schema = check_template(tools, query.template_name).schema
+    schema = submit.check_template(tools, query.template_name).schema
     table, problems = rows.read_csv(body, schema, column_names(query.ignore_columns))
     if not table:
         raise Invalid("there are no rows below the first line", code="no_rows")
@@ -181,10 +176,10 @@ def _build_order(
     owner: str,
 ) -> BatchOrder:
     name, options = request.template_name, request.options
-    sample = check_template(tools, name).sample
+    sample = submit.check_template(tools, name).sample
     names = rows.row_file_names(request.rows, request.row_names, request.name_field)
     one = PdfJobRequest(template_name=name, variables=sample, options=options, then=request.then)
-    like = build_render_request(tools, one, owner)  # every job but for the variables
+    like = submit.build_render_request(tools, one, owner)  # every job but for the variables
     order = BatchOrder(
         template=like.template,
         payload={field: value for field, value in like.payload.items() if field != "variables"},
@@ -195,23 +190,21 @@ def _build_order(
         file_name=request.file_name,
         webhook_url=request.webhook_url,
     )
-    unstorable = _find_unstorable_rows(order, tools.batches.queue)
-    check = partial(find_problems, tools, owner, name, usable=set())
-    rows.check_rows(check, request.rows, csv_problems, unstorable=unstorable)
-    return order
+    usable = set[str]()
 
-
-def _find_unstorable_rows(order: BatchOrder, queue: Queue) -> dict[int, str]:
-    """Return the rows, counted from 1, that the queue cannot store unchanged, and why."""
-    reasons: dict[int, str] = {}
-    for number, request in enumerate(order.requests("", "", 0, len(order.rows)), 1):
+    def find_problems(number: int, variables: dict[str, Any]) -> Sequence[tuple[str, str, str]]:
+        [single] = order.requests("", "", number - 1, 1)
         try:
-            queue.payload_text(request.body)
-            if not is_storable(request.body):
-                reasons[number] = "contains characters that cannot be stored"
+            tools.batches.queue.payload_text(single.body)
+            if is_storable(single.body):
+                return submit.find_problems(tools, owner, name, variables, usable)
+            why = "contains characters that cannot be stored"
         except BadInput as problem:
-            reasons[number] = str(problem)
-    return reasons
+            why = str(problem)
+        return [("/", "limit", why)]
+
+    rows.check_rows(find_problems, request.rows, csv_problems)
+    return order
 
 
 def _find_owned(batches: PdfBatchStore, actor: Actor, batch_id: str) -> PdfBatch:

@@ -37,11 +37,12 @@ def require_access(
 
 def note_download(  # noqa: PLR0917  # who got what, how
     context: WorkloadContext, actor: Actor, action: str, target: str, sent: Response, method: str
-) -> None:
-    """Write to the audit log that a file, or a part of it, went out with this response."""
+) -> Response:
+    """Write to the audit log that a file, or a part of it, goes out with this response."""
     has_file = sent.status_code in FILE_SENT and "content-disposition" in sent.headers
     if has_file and method != "HEAD":
         context.commands.accounts.note(actor, f"pdf.{action}", queue="pdf", target=target)
+    return sent
 
 
 def find_owned(queue: Queue, actor: Actor, job_id: str, kind: str) -> Job:

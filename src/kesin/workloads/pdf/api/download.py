@@ -274,7 +274,6 @@ def links_router(loader: PdfServiceLoader) -> APIRouter:
         if query.n and not only_head and response.status_code in FILE_SENT:
             services.links.count(job_id, query.n)
         actor = replace(request.state.actor, address=address_of(request))
-        note_download(context, actor, "follow_link", job_id, response, request.method)
-        return response
+        return note_download(context, actor, "follow_link", job_id, response, request.method)
 
     return router

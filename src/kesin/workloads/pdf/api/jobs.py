@@ -113,11 +113,8 @@ def jobs_router(loader: PdfServiceLoader) -> APIRouter:
     ) -> Response:
         """Your jobs, newest first; an admin gets the jobs of all users."""
         require_access(context, actor, "list")
-        states, owners = (
-            (status.value,) if status else (),
-            None if actor.is_admin else (actor.name,),
-        )
-        where = Filter(states=states, tenants=owners)
+        owners = None if actor.is_admin else (actor.name,)
+        where = Filter(states=(status.value,) if status else (), tenants=owners)
         page = loader.services.jobs.queue.jobs(where, limit=limit, cursor=cursor)
         build = schemas.PdfJobBody.model_construct  # trusted values
         bodies = [build(**_fields(store.parse_job(job))) for job in page.jobs]
@@ -139,9 +136,8 @@ def jobs_router(loader: PdfServiceLoader) -> APIRouter:
         job = find_owned_job(services.jobs, actor, job_id)
         if job.status in store.UNFINISHED:
             return json_response(status_body(services.jobs, job), 202, retry_after="2")
-        response = download_response(services.artifacts, job_download(job), request)
-        common.note_download(context, actor, "download", job_id, response, request.method)
-        return response
+        sent = download_response(services.artifacts, job_download(job), request)
+        return common.note_download(context, actor, "download", job_id, sent, request.method)
 
     return router
 
@@ -244,9 +240,8 @@ def _response_after_wait(loader: PdfServiceLoader, actor: Actor, submitted: Subm
     if job.status in store.UNFINISHED:
         return accepted_response(submitted._replace(job=job, new=True))
     location = f"/pdf/jobs/{job.job_id}"
-    response = download_response(services.artifacts, job_download(job), location=location)
-    common.note_download(loader.context, actor, "download", job.job_id, response, "POST")
-    return response
+    sent = download_response(services.artifacts, job_download(job), location=location)
+    return common.note_download(loader.context, actor, "download", job.job_id, sent, "POST")
 
 
 def accepted_response(submitted: Submitted) -> Response:

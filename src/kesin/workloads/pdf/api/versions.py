@@ -11,9 +11,7 @@ from kesin.foundation.permissions import Actor
 from kesin.web.auth import GuardedRouter
 from kesin.web.dependencies import RawBody, SignedInActor, json_response, run_with_body
 from kesin.workloads.pdf.api.common import document_route, require_access
-from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs import submit
-from kesin.workloads.pdf.jobs.submit import fill_problem
 from kesin.workloads.pdf.schemas import (
     PreviewRequest,
     TemplateBody,
@@ -23,7 +21,6 @@ from kesin.workloads.pdf.schemas import (
 )
 from kesin.workloads.pdf.services import PdfServiceLoader
 from kesin.workloads.pdf.steps.model import MAX_NAME_LENGTH
-from kesin.workloads.pdf.storage.base import StorageError, storage_down
 
 if TYPE_CHECKING:
     from kesin.workloads.pdf.templating.versions import TemplateChange
@@ -135,9 +132,5 @@ def changing(
     library = loader.services.library
     from kesin.workloads.pdf.templating.versions import TemplateChange  # needs kesin[pdf]
 
-    try:
+    with submit.problems_raised():
         yield TemplateChange(library, name, actor.name, audit)
-    except RenderFailed as problem:
-        raise fill_problem(problem) from None
-    except StorageError:
-        raise storage_down() from None

@@ -16,8 +16,7 @@ from kesin.store.directory import MetadataEntry
 from kesin.store.metadata import metadata_for
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs.dispatch import enqueue_pdf_job
-from kesin.workloads.pdf.jobs.stats import WORKLOAD
-from kesin.workloads.pdf.jobs.store import PdfJobStore, RenderRequest, parse_job
+from kesin.workloads.pdf.jobs.store import WORKLOAD, PdfJobStore, RenderRequest, parse_job
 
 JOBS_PER_QUERY: Final = 100  # jobs read by one query
 ACTOR_PREFIX: Final = "batch:"
@@ -173,12 +172,18 @@ def row_state(job: Job | None) -> RowState:
     return "failed"
 
 
-def failed_row(row_job: RowJob, job: Job | None, code: str | None = None) -> BatchRowResult:
-    failed = partial(BatchRowResult, row_job.row, row_job.job_id)
+def row_result(row_job: RowJob, job: Job | None, code: str | None = None) -> BatchRowResult:
+    """Return the result of a row whose job has ended, or which fails with this code."""
+    result = partial(BatchRowResult, row_job.row, row_job.job_id)
     if code is None and job is not None:
         pdf_job = parse_job(job)
+        if job.state == "succeeded":
+            facts = {
+                fact: (pdf_job.result or {}).get(fact) for fact in ("pages", "bytes", "sha256")
+            }
+            return result(pdf_job.artifact_key, **facts)
         if pdf_job.error_code is not None:
-            return failed(error_code=pdf_job.error_code.value, error_message=pdf_job.public_message)
+            return result(error_code=pdf_job.error_code.value, error_message=pdf_job.public_message)
         code = CANCELLED if job.move == "cancel" else EXPIRED
     code = code or EXPIRED
-    return failed(error_code=code, error_message=_MESSAGES[code])
+    return result(error_code=code, error_message=_MESSAGES[code])

@@ -13,6 +13,7 @@ from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
 from kesin.foundation.problems import Invalid
+from kesin.store.search import field_of
 from kesin.workloads.common.columns import UNKNOWN_COLUMNS, separator, unknown_columns
 from kesin.workloads.pdf.schemas import MAX_ROWS
 
@@ -46,23 +47,17 @@ CsvTable = tuple[list[Variables], list[BatchRowProblem]]  # the rows, and what i
 
 
 def check_rows(
-    find_problems: Callable[[Variables], Iterable[tuple[str, str, str]]],
+    find_problems: Callable[[int, Variables], Iterable[tuple[str, str, str]]],
     rows: Sequence[Variables],
     csv_problems: Sequence[BatchRowProblem] = (),
-    *,
-    unstorable: Mapping[int, str] | None = None,
 ) -> None:
-    """Raise Invalid with the first hundred problems; ``unstorable`` has reasons by row."""
-    if not rows and not csv_problems:
-        raise Invalid("there are no rows", code="no_rows")
+    """Raise Invalid with the first hundred problems; rows are counted from 1."""
     problems = [*csv_problems]
     for number, variables in enumerate(rows, 1):
         if len(problems) > MAX_ROW_PROBLEMS:
             break
-        if unstorable and number in unstorable:
-            problems.append(BatchRowProblem(number, "/", "limit", unstorable[number]))
-            continue
-        problems += [BatchRowProblem(number, *problem) for problem in find_problems(variables)]
+        found = find_problems(number, variables)
+        problems += [BatchRowProblem(number, *problem) for problem in found]
     if not problems:
         return
     problems.sort(key=lambda problem: problem.row)
@@ -190,17 +185,11 @@ def row_file_names(
         return [safe_name(name) for name in row_names]
     if name_field is None:
         return [""] * len(rows)
-    names = [safe_name(_value_at(row, name_field.split("."))) for row in rows]
+    values = (field_of(row, name_field) for row in rows)
+    names = [safe_name(str(each) if type(each) in {str, int, float} else "") for each in values]
     if not any(names):
         raise Invalid(f"no row has the variable {name_field[:80]!r}", code="bad_name_field")
     return names
-
-
-def _value_at(variables: Any, steps: Sequence[str]) -> str:
-    for step in steps:
-        variables = variables.get(step) if isinstance(variables, Mapping) else None
-    is_plain = isinstance(variables, str | int | float) and not isinstance(variables, bool)
-    return str(variables) if is_plain else ""
 
 
 def safe_name(text: str) -> str:

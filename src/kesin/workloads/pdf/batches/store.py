@@ -19,7 +19,7 @@ from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import Role
 from kesin.workloads.pdf.batches import feeder
 from kesin.workloads.pdf.errors import ADVICE
-from kesin.workloads.pdf.jobs.store import PdfJobStore, RenderRequest, parse_job
+from kesin.workloads.pdf.jobs.store import PdfJobStore, RenderRequest
 from kesin.workloads.pdf.lifecycle import CANCEL_ASKED
 from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore, read_verified
 from kesin.workloads.pdf.storage.base import KeyTaken, NotStored, StorageDown, StorageError
@@ -211,12 +211,11 @@ class PdfBatchStore:
             job = jobs.get(row_job.job_id)
             state = feeder.row_state(job)
             row: dict[str, Any] = {"row": row_job.row + 1, "job_id": row_job.job_id or None}
-            if state == "made" and job is not None:
-                row |= {"status": "succeeded", "pages": (parse_job(job).result or {}).get("pages")}
-            elif state == "failed":
-                failed = feeder.failed_row(row_job, job)
-                reason = {"error_code": failed.error_code, "error_message": failed.error_message}
-                row |= {"status": "failed", **reason}
+            if state in {"made", "failed"}:
+                row["status"] = "succeeded" if state == "made" else "failed"
+                result = feeder.row_result(row_job, job)
+                names = ("pages", "error_code", "error_message")
+                row |= {name: getattr(result, name) for name in names}
             else:
                 row["status"] = job.state if job and state == "waiting" else "waiting"
             results.append(row)

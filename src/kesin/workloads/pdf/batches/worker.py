@@ -9,7 +9,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pikepdf
 
@@ -23,11 +23,10 @@ from kesin.lifecycle.model import Change, Job
 from kesin.store.errors import StoreUnreachable
 from kesin.store.records import Outcome
 from kesin.workloads.pdf.batches import feeder
-from kesin.workloads.pdf.batches.feeder import BatchRowResult
 from kesin.workloads.pdf.batches.rows import entry_name
 from kesin.workloads.pdf.batches.store import FILE_TYPES, BatchOrder, PdfBatch, PdfBatchStore
 from kesin.workloads.pdf.errors import RenderFailed
-from kesin.workloads.pdf.jobs.store import UNFINISHED, RenderRequest, parse_job
+from kesin.workloads.pdf.jobs.store import UNFINISHED, RenderRequest
 from kesin.workloads.pdf.jobs.submit import RESUME_SHARE
 from kesin.workloads.pdf.services import open_batch_store
 from kesin.workloads.pdf.steps.finishing import MAX_TITLE_LENGTH, merge_files
@@ -53,22 +52,14 @@ COLUMNS: Final = (
 _memory_lock = threading.Lock()  # only one output file is held in memory at a time
 
 
-class OutputTooLarge(ValueError):
-    """The file would be larger than MAX_OUTPUT_BYTES."""
-
-    def __init__(self, max_bytes: int) -> None:
-        super().__init__(
-            f"the file would have more than {max_bytes // (1024 * 1024)} MiB: send the rows in "
-            "several batches, or fetch each PDF on its own"
-        )
+def _too_large(max_bytes: int) -> RenderFailed:
+    most = f"the file would have more than {max_bytes // (1024 * 1024)} MiB"
+    why = f"{most}: send the rows in several batches, or fetch each PDF on its own"
+    return RenderFailed("TOO_LARGE", why)
 
 
 class UnreadablePdf(ValueError):
     """The file is not a PDF that can be merged."""
-
-
-class IncompleteRows(Exception):
-    """Its arguments: the rows that have lost their PDF, and those that have an unreadable one."""
 
 
 class ZipAssembly:
@@ -83,7 +74,7 @@ class ZipAssembly:
         at = self._zip.fp.tell() if self._zip.fp else 0
         if at + len(pdf) > self._max_bytes:
             self._zip.close()
-            raise OutputTooLarge(self._max_bytes)
+            raise _too_large(self._max_bytes)
         entry = zipfile.ZipInfo(name, (2000, 1, 1, 0, 0, 0))
         entry.create_system = 3  # Unix
         entry.external_attr = 0o644 << 16  # its permissions
@@ -94,7 +85,7 @@ class ZipAssembly:
             self.add(name, data)
         self._zip.close()
         if self._path.stat().st_size > self._max_bytes:  # now with the central directory
-            raise OutputTooLarge(self._max_bytes)
+            raise _too_large(self._max_bytes)
         return self._path
 
 
@@ -110,7 +101,7 @@ class MergedPdfAssembly:
         self._groups: list[Path] = []
 
     def add(self, name: str, pdf: bytes) -> None:
-        """Append a PDF; raises OutputTooLarge, or UnreadablePdf and omits it."""
+        """Append a PDF; raises RenderFailed, or UnreadablePdf and omits it."""
         path = self._folder / f"part-{len(self._titles)}.pdf"
         path.write_bytes(pdf)
         try:
@@ -130,7 +121,7 @@ class MergedPdfAssembly:
         path = self._folder / "out.pdf"
         merge_files(self._groups, path, self._titles)
         if path.stat().st_size > self._max_bytes:
-            raise OutputTooLarge(self._max_bytes)
+            raise _too_large(self._max_bytes)
         return path
 
     def _close_group(self) -> None:
@@ -143,7 +134,7 @@ class MergedPdfAssembly:
         self._open_group = []
         self._groups.append(group)
         if _size_of(self._groups) > self._max_bytes * 1.1:  # merging makes them a little smaller
-            raise OutputTooLarge(self._max_bytes)
+            raise _too_large(self._max_bytes)
 
 
 def _size_of(files: Iterable[Path]) -> int:
@@ -154,65 +145,6 @@ def open_assembly(
     output: str, folder: Path, max_bytes: int = MAX_OUTPUT_BYTES
 ) -> ZipAssembly | MergedPdfAssembly:
     return (MergedPdfAssembly if output == "merged" else ZipAssembly)(folder, max_bytes)
-
-
-class BatchFiles(NamedTuple):
-    """The files of a batch whose rows have all ended."""
-
-    batches: PdfBatchStore
-    batch: PdfBatch
-    order: BatchOrder
-    rows: Sequence[BatchRowResult]
-
-    def assemble(self, require_wanted: Callable[[], None]) -> dict[str, Any]:
-        """Store the file, return its facts; raises RenderFailed too if a merge costs too much."""
-        missing, unreadable = list[int](), list[int]()
-        with tempfile.TemporaryDirectory(prefix="kesin-batch-") as folder:
-            assembly = open_assembly(self.order.output, Path(folder))
-            for number, row in enumerate(self.rows):
-                if number % CHECK_EVERY_ROWS == 0:
-                    require_wanted()
-                if row.artifact_key is None:
-                    continue
-                try:
-                    pdf = read_verified(self.batches.storage, row.artifact_key, row.sha256)
-                    assembly.add(self._file_name(row.row), pdf)
-                except NotStored:
-                    missing.append(row.row)
-                except UnreadablePdf:
-                    unreadable.append(row.row)
-            if missing or unreadable:
-                raise IncompleteRows(missing, unreadable)
-            results = self._results(ids=False)
-            notes = {"results.json": format_json(results), "results.csv": format_csv(results)}
-            path = assembly.finish(notes)
-            require_wanted()
-            with _memory_lock:
-                data = path.read_bytes()
-                extension, media_type = FILE_TYPES.get(self.order.output, FILE_TYPES["zip"])
-                key = self.batches.store_file(self.batch, "out", extension, data, media_type)
-        return {"artifact_key": key, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-
-    def store_results(self) -> dict[str, Any]:
-        results = format_json(self._results(ids=True))
-        key = self.batches.store_file(self.batch, "results", "json", results, "application/json")
-        return {"results_key": key, "results_sha256": hashlib.sha256(results).hexdigest()}
-
-    def _results(self, *, ids: bool) -> list[dict[str, Any]]:
-        """Return the results of the rows; without job ids, equal batches give equal results."""
-        return [
-            {
-                "row": row.row + 1,
-                **({"job_id": row.job_id or None} if ids else {}),
-                "file": self._file_name(row.row) if row.artifact_key else None,
-                "status": "succeeded" if row.artifact_key else "failed",
-                **{fact: getattr(row, fact) for fact in COLUMNS[3:]},
-            }
-            for row in self.rows
-        ]
-
-    def _file_name(self, row: int) -> str:
-        return entry_name(row + 1, self.order.names[row], self.order.template)
 
 
 def format_json(rows: Sequence[Mapping[str, Any]]) -> bytes:
@@ -240,13 +172,29 @@ class _BatchRun:
     def requests(self, first: int, count: int) -> list[RenderRequest]:
         return self.order.requests(self.batch.batch_id, self.claim.tenant, first, count)
 
+    def file_name(self, row: int) -> str:
+        return entry_name(row + 1, self.order.names[row], self.order.template)
+
+    def format_results(self, *, ids: bool) -> list[dict[str, Any]]:
+        """Format the results of the rows; without job ids, equal batches give equal results."""
+        return [
+            {
+                "row": row.row + 1,
+                **({"job_id": row.job_id or None} if ids else {}),
+                "file": self.file_name(row.row) if row.artifact_key else None,
+                "status": "succeeded" if row.artifact_key else "failed",
+                **{fact: getattr(row, fact) for fact in COLUMNS[3:]},
+            }
+            for _, row in sorted(self.results.items())
+        ]
+
     def mark_lost(self, row: int, *, missing: bool) -> None:
         """Schedule a row without a PDF to be enqueued again; it fails after MAX_ROW_RETRIES."""
         self.results.pop(row, None)
         if self.row_jobs[row].retries < MAX_ROW_RETRIES:
             self.lost[row] = missing
         else:
-            self.results[row] = feeder.failed_row(self.row_jobs[row], None, feeder.ARTIFACT_GONE)
+            self.results[row] = feeder.row_result(self.row_jobs[row], None, feeder.ARTIFACT_GONE)
 
 
 class BatchWorker(Worker):
@@ -337,16 +285,11 @@ class BatchWorker(Worker):
         if state == "waiting":  # requeued between the two queries
             return
         work.waiting.discard(row)
-        if state == "made" and job is not None:
-            pdf = parse_job(job)
-            facts = {fact: (pdf.result or {}).get(fact) for fact in ("pages", "bytes", "sha256")}
-            made = feeder.BatchRowResult(row, row_job.job_id, pdf.artifact_key, **facts)
-            work.results[row] = made
-        elif state == "gone":
+        if state == "gone":
             work.mark_lost(row, missing=False)
         else:
             code = None if row_job.job_id else feeder.BAD_ROW
-            work.results[row] = feeder.failed_row(row_job, job, code)
+            work.results[row] = feeder.row_result(row_job, job, code)
 
     def _requeue_lost_rows(self, work: _BatchRun) -> int:
         rows = sorted(work.lost)[: max(MAX_ROWS_IN_QUEUE - len(work.waiting), 0)]
@@ -385,34 +328,61 @@ class BatchWorker(Worker):
             "failed": len(rows) - len(succeeded),
             "pages": sum(row_result.pages or 0 for row_result in succeeded),
         }
-        files = BatchFiles(self.batches, work.batch, work.order, rows)
         failure: tuple[str, str] | None = None
         try:
             if succeeded:
-                result |= files.assemble(lambda: self._require_wanted(work.claim, run))
+                if (stored := self._assemble(work, run)) is None:
+                    return None
+                result |= stored
             else:
                 reason = rows[0].error_message or "no reason is known"
                 failure = "EVERY_ROW_FAILED", f"row 1: {rows[0].error_code}: {reason}"
-        except OutputTooLarge as problem:
-            failure = "TOO_LARGE", str(problem)
         except RenderFailed as problem:
             failure = problem.code, problem.message
-        except IncompleteRows as incomplete:
-            missing, unreadable = incomplete.args
-            rows_text = f"missing: {missing}, unreadable: {unreadable}"
-            log.warning("batch_incomplete", batch=work.batch.batch_id, rows=rows_text)
-            for row in missing:
-                work.mark_lost(row, missing=True)
-            for row in unreadable:
-                row_job = work.row_jobs[row]
-                work.results[row] = feeder.failed_row(row_job, None, feeder.UNREADABLE)
-            return None
-        result |= files.store_results()
+        results = format_json(work.format_results(ids=True))
+        key = self.batches.store_file(work.batch, "results", "json", results, "application/json")
+        result |= {"results_key": key, "results_sha256": hashlib.sha256(results).hexdigest()}
         if failure is not None:  # like Failed, but with the results of the rows
             code, why = failure
             return Act("fail", code=code, message=why, category=Category.PERMANENT, result=result)
         result["seconds"] = round(self.queue.clock.monotonic() - started, 6)
         return Done(result) if len(succeeded) == len(rows) else Act("settle", result=result)
+
+    def _assemble(self, work: _BatchRun, run: RunContext) -> dict[str, Any] | None:
+        """Store the file, return its facts, or None if rows have no PDF; raises RenderFailed."""
+        missing, unreadable = list[int](), list[int]()
+        with tempfile.TemporaryDirectory(prefix="kesin-batch-") as folder:
+            assembly = open_assembly(work.order.output, Path(folder))
+            for number, row in sorted(work.results.items()):
+                if number % CHECK_EVERY_ROWS == 0:
+                    self._require_wanted(work.claim, run)
+                if row.artifact_key is None:
+                    continue
+                try:
+                    pdf = read_verified(self.batches.storage, row.artifact_key, row.sha256)
+                    assembly.add(work.file_name(number), pdf)
+                except NotStored:
+                    missing.append(number)
+                except UnreadablePdf:
+                    unreadable.append(number)
+            if missing or unreadable:
+                rows_text = f"missing: {missing}, unreadable: {unreadable}"
+                log.warning("batch_incomplete", batch=work.batch.batch_id, rows=rows_text)
+                for at in missing:
+                    work.mark_lost(at, missing=True)
+                for at in unreadable:
+                    failed = feeder.row_result(work.row_jobs[at], None, feeder.UNREADABLE)
+                    work.results[at] = failed
+                return None
+            results = work.format_results(ids=False)
+            notes = {"results.json": format_json(results), "results.csv": format_csv(results)}
+            path = assembly.finish(notes)
+            self._require_wanted(work.claim, run)
+            with _memory_lock:
+                data = path.read_bytes()
+                extension, media_type = FILE_TYPES.get(work.order.output, FILE_TYPES["zip"])
+                key = self.batches.store_file(work.batch, "out", extension, data, media_type)
+        return {"artifact_key": key, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
     def _end_batches(self, action: str, _: Sequence[Change], outcomes: Sequence[Outcome]) -> None:
         """Delete the row records of ended batches, in the transaction that ends them."""

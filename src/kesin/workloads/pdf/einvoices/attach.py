@@ -3,7 +3,6 @@
 import atexit
 import json
 import re
-import sys
 import threading
 import tomllib
 from base64 import b64decode
@@ -19,7 +18,7 @@ from kesin.foundation.clock import SystemClock
 from kesin.foundation.extras import LIBRARIES, install_command
 from kesin.foundation.messages import Message, MessageError
 from kesin.foundation.problems import Invalid, TooLarge, Unavailable
-from kesin.workloads.pdf.channel import Child, ChildChannel
+from kesin.workloads.pdf.channel import Child
 from kesin.workloads.pdf.config import SHIPPED
 from kesin.workloads.pdf.einvoices.rules_child import LIMIT_S
 from kesin.workloads.pdf.einvoices.schemas import EinvoiceRequest
@@ -176,10 +175,10 @@ def _find_broken(xml: bytes) -> list[dict[str, str]]:
         if not child.alive:
             child.kill()
             child = Child(CHILD_MODULE)
-        channel, deadline = ChildChannel(child.socket, sys.maxsize), SystemClock().monotonic()
+        deadline = SystemClock().monotonic() + LIMIT_S
         try:
-            channel.send({}, xml, deadline + LIMIT_S)
-            reply, _ = channel.receive(deadline + LIMIT_S)
+            child.send({"limit_s": LIMIT_S}, xml, deadline)
+            reply, _ = child.receive(deadline)
         except (TimeoutError, EOFError, OSError):  # too slow or too large, or it was killed
             child.kill()
             why = "the e-invoice was not checked within %(n)s s: try again"

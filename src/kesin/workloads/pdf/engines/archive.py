@@ -1,6 +1,7 @@
 """Makes Chromium's PDFs conform to PDF/A-3 and PDF/UA-1; delivers none that breaks a rule."""
 
 import re
+import zlib
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from functools import cache
@@ -24,6 +25,7 @@ _PAINT: Final = frozenset(
 _BEGIN: Final = ContentStreamInstruction([Name.Artifact], Operator("BMC"))
 _END: Final = ContentStreamInstruction([], Operator("EMC"))
 SAVED: Final = {"object_stream_mode": pikepdf.ObjectStreamMode.generate}
+DAMAGED: Final = (pikepdf.PdfError, zlib.error, AttributeError, KeyError, TypeError, ValueError)
 
 # What the checker does not know, and veraPDF passes: level A, names of PDF/UA, patterns, masks.
 _UNKNOWN_TO_CHECKER: Final = frozenset(
@@ -77,6 +79,12 @@ def check_conformance(pdf: pikepdf.Pdf, conformance: Collection[str]) -> None:
         rule = finding.rule.rpartition(":")[2]
         if rule not in _UNKNOWN_TO_CHECKER:
             raise broken_rule(f"PDF/A-3{level.lower()}", rule, finding.message)
+
+
+def drop_id(pdf: pikepdf.Pdf) -> None:
+    """Remove the identifier: a new one keeps the first half of an old one."""
+    if "/ID" in pdf.trailer:
+        del pdf.trailer["/ID"]
 
 
 def check_parts(pdf: pikepdf.Pdf) -> None:

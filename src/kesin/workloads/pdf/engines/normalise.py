@@ -27,7 +27,6 @@ _DATES: Final = {"/CreationDate": "dcterms.created", "/ModDate": "dcterms.modifi
 _CELL_ID: Final = re.compile(rb"/ID \(node(\d{8})\)")
 _ANY_ID: Final = re.compile(rb"\(node(\d{8})\)")
 _PLAIN: Final = Paper()
-_DAMAGED: Final = (pikepdf.PdfError, zlib.error, AttributeError, TypeError, ValueError)
 
 # A PDF that is the same at every run, the number of its pages, and characters that no font has.
 NormalisedPdf = tuple[bytes, int, tuple[str, ...]]
@@ -53,12 +52,11 @@ def normalise_pdf(
             pdf.trailer["/Info"] = pdf.make_indirect(pikepdf.Dictionary(information))
             if paper.conformance and not missing:  # which fails anyway
                 archive.conform(pdf, paper.conformance, information, level)
-            if "/ID" in pdf.trailer:
-                del pdf.trailer["/ID"]  # the first half of an old identifier would be kept
+            archive.drop_id(pdf)
             pdf.save(out, **(archive.SAVED if paper.conformance else {}), deterministic_id=True)
     except RecursionError:
         raise TemplateError("the document is nested too deeply") from None
-    except _DAMAGED as problem:
+    except archive.DAMAGED as problem:
         why = "no PDF was produced: %(problem)s"
         raise RenderFailed(PdfErrorCode.UNKNOWN, why, problem=problem) from problem
     return out.getvalue(), pages, missing

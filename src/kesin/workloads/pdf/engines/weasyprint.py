@@ -9,7 +9,7 @@ import pikepdf
 
 from kesin.foundation.messages import Message
 from kesin.workloads.pdf import limits
-from kesin.workloads.pdf.channel import Child, ChildChannel, raise_failure
+from kesin.workloads.pdf.channel import Child, raise_failure
 from kesin.workloads.pdf.engines.archive import SAVED, check_conformance, check_parts
 from kesin.workloads.pdf.engines.base import ARCHIVES_ONLY, LEVELS, Paper, RenderedPdf, WarmEngine
 from kesin.workloads.pdf.engines.browser_process import cpu_seconds
@@ -49,11 +49,10 @@ class WeasyPrintEngine(WarmEngine):
         child = self._start_child()
         limit_s = limits.soft_timeout_s(timeout_s)
         deadline = self._clock.monotonic() + limit_s
-        channel = ChildChannel(child.socket, _MAX_REPLY_BYTES)
         used_s = cpu_seconds([child.process.pid])
         try:
-            channel.send({"paper": asdict(paper), "limit_s": limit_s}, html.encode(), deadline)
-            return channel.receive(deadline)
+            child.send({"paper": asdict(paper), "limit_s": limit_s}, html.encode(), deadline)
+            return child.receive(deadline)
         except TimeoutError:
             busy = (cpu_seconds([child.process.pid]) - used_s) / limit_s
             self._kill_child()
@@ -68,11 +67,9 @@ class WeasyPrintEngine(WarmEngine):
         if self._child is not None and self._child.alive:
             return self._child
         self._kill_child()
-        self._child = child = Child(CHILD_MODULE)
+        self._child = child = Child(CHILD_MODULE, _MAX_REPLY_BYTES)
         try:
-            hello, _ = ChildChannel(child.socket, _MAX_REPLY_BYTES).receive(
-                self._clock.monotonic() + START_S
-            )
+            hello, _ = child.receive(self._clock.monotonic() + START_S)
         except (TimeoutError, EOFError, OSError) as problem:
             self._kill_child()
             code, reason = PdfErrorCode.BROWSER_LAUNCH_FAILED, str(problem) or "it took too long"

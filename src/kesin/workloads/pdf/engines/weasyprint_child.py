@@ -1,23 +1,23 @@
 """The child that runs WeasyPrint; the system's alarm ends it even if its parent is gone."""
 
-import contextlib
 import ctypes.util
 import io
 import logging
-import math
 import resource
-import signal
-import socket
 import sys
 from typing import Any, BinaryIO, Final
 
-from kesin.workloads.pdf.channel import ChildChannel, failure_head
+from kesin.workloads.pdf.channel import (
+    ChildChannel,
+    failure_head,
+    parent_channel,
+    serve_tasks,
+)
 from kesin.workloads.pdf.engines.base import MAX_NAMED, PRODUCER, Paper, selected_pages
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 from kesin.workloads.pdf.limits import MAX_HTML_BYTES, check_pages
 
 MEMORY_BYTES: Final = 4 * 1024 * 1024 * 1024
-_ALARM_AFTER_S: Final = 5
 _MAX_WARNINGS: Final = 20
 _MAX_WARNING_LENGTH: Final = 300
 _MAX_KEPT_BYTES: Final = 32 * 1024 * 1024  # of fonts
@@ -114,8 +114,7 @@ def _handle_request(head: dict[str, Any], html: bytes) -> tuple[dict[str, Any], 
         return {"code": PdfErrorCode.UNKNOWN, "message": message}, b""
 
 
-def serve(connection: socket.socket) -> None:
-    channel = ChildChannel(connection, 2 * MAX_HTML_BYTES)
+def serve(channel: ChildChannel) -> None:
     if sys.platform == "linux":  # it knows the files of its libraries; to find others takes gcc
         ctypes.util.find_library = lambda name: None  # noqa: ARG005
     try:
@@ -127,21 +126,13 @@ def serve(connection: socket.socket) -> None:
     logging.getLogger("weasyprint").propagate = False
     keep_fonts()
     channel.send({})
-    with contextlib.suppress(EOFError):
-        while True:
-            request, html = channel.receive()
-            signal.alarm(math.ceil(request["limit_s"]) + _ALARM_AFTER_S)
-            response = _handle_request(request, html)
-            signal.alarm(0)
-            channel.send(*response)
+    serve_tasks(channel, _handle_request)
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    with socket.socket(fileno=int(sys.argv[1])) as connection:
-        serve(connection)
+    with parent_channel(2 * MAX_HTML_BYTES) as channel:
+        serve(channel)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from kesin.store.errors import StoreError
 from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter
 from kesin.store.sql.store import SqlStore
-from kesin.workloads.pdf.jobs.stats import WORKLOAD
+from kesin.workloads.pdf.jobs.store import WORKLOAD
 
 if TYPE_CHECKING:
     from kesin.store.redis.store import RedisStore

@@ -3,9 +3,10 @@
 import hashlib
 import json
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property, partial
 from typing import Any, Final, NamedTuple
@@ -20,7 +21,7 @@ from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import age_over
 from kesin.store.directory import MetadataEntry
-from kesin.store.metadata import TRANSIENT, metadata_for
+from kesin.store.metadata import TRANSIENT, MetadataStore, metadata_for
 from kesin.store.records import Outcome
 from kesin.store.search import field_of
 from kesin.workloads.pdf.config import FailSafePolicy
@@ -31,10 +32,12 @@ from kesin.workloads.pdf.errors import (
     TemplateError,
     public_code,
 )
-from kesin.workloads.pdf.jobs.stats import RenderStatsStore
 from kesin.workloads.pdf.security import MAX_DEPTH
 from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore
 
+WORKLOAD: Final = "pdf"
+STATS_KEY: Final = "ledger"
+BUCKETS_S: Final = (0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120)
 VERSION: Final = 1  # of job keys
 PASSWORDS: Final = f"pdf{TRANSIENT}"  # rows beside jobs, which have only an HMAC of them
 DEFAULT_OWNER: Final = "default"
@@ -165,7 +168,6 @@ class PdfJobStore:
         self.queue.max_payload_bytes = max(queue.max_payload_bytes, MAX_STORED_BYTES)
         self.artifacts = artifacts
         self._rows = metadata_for(queue.store)
-        self.stats = RenderStatsStore(self._rows, queue.now)
 
     def create_job(
         self,
@@ -281,7 +283,7 @@ class PdfJobStore:
 
     def record(self, action: str, changes: Sequence[Change], outcomes: Sequence[Outcome]) -> None:
         """Count results and forget passwords, in the transaction that moves the jobs."""
-        self.stats.record(action, changes, outcomes)
+        count_results(self._rows, self.queue.now(), action, changes, outcomes)
         moved = [outcome for outcome in outcomes if outcome.result == "moved"]
         self.forget_passwords(each.id for each in moved if each.state not in UNFINISHED)
 
@@ -387,3 +389,48 @@ def expire_jobs(queue: Queue, ttl_seconds: int | None = None) -> int:
 def password_mac(ring: KeyRing, owner: str, passwords: Mapping[str, str]) -> str:
     """Return an HMAC that is equal for equal passwords of an owner."""
     return ring.sign(f"kesin pdf passwords v1\n{canonical_json([owner, dict(passwords)])}")
+
+
+@dataclass(slots=True)
+class RenderStats:
+    """The counters so far."""
+
+    failures: dict[str, int] = field(default_factory=dict)  # by public code
+    buckets: list[int] = field(default_factory=list)  # not cumulative; the last has no limit
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        if len(self.buckets) != len(BUCKETS_S) + 1:  # none, or written with other buckets
+            self.buckets = [0] * (len(BUCKETS_S) + 1)
+
+
+def count_results(
+    facts: MetadataStore,
+    now: int,
+    action: str,
+    changes: Sequence[Change],
+    outcomes: Sequence[Outcome],
+) -> None:
+    """Count the changes that moved a job. Call it in the transaction that moves the jobs."""
+    ids = {outcome.id for outcome in outcomes if outcome.result == "moved"}
+    if action not in {"succeed", "fail"} or not ids:
+        return
+    stats = _parse_stats(facts.lock_metadata(WORKLOAD, "", STATS_KEY, now))
+    for change in (each for each in changes if each.id in ids):
+        if action == "fail":
+            code = str(public_code(change.error_code) or PdfErrorCode.UNKNOWN)
+            stats.failures[code] = stats.failures.get(code, 0) + 1
+            continue
+        duration_s = float(json.loads(change.result or "{}").get("seconds") or 0)
+        stats.buckets[bisect_left(BUCKETS_S, duration_s)] += 1
+        stats.seconds += duration_s
+    text = canonical_json(asdict(stats))
+    facts.put_metadata(MetadataEntry(WORKLOAD, "", STATS_KEY, text, now))
+
+
+def read_stats(facts: MetadataStore) -> RenderStats:
+    return _parse_stats(facts.metadata_entry(WORKLOAD, "", STATS_KEY))
+
+
+def _parse_stats(entry: MetadataEntry | None) -> RenderStats:
+    return RenderStats(**((entry and json.loads(entry.value)) or {}))

@@ -30,9 +30,9 @@ from kesin.workloads.pdf import errors
 from kesin.workloads.pdf.config import FailSafePolicy
 from kesin.workloads.pdf.jobs.dispatch import enqueue_pdf_job
 from kesin.workloads.pdf.jobs.heartbeat import check_worker_health
-from kesin.workloads.pdf.jobs.stats import WORKLOAD
 from kesin.workloads.pdf.jobs.store import (
     UNFINISHED,
+    WORKLOAD,
     PdfJob,
     PdfJobStore,
     RenderRequest,
@@ -156,10 +156,8 @@ def require_template(services: PdfServices, name: str) -> PdfTemplate:
         raise refusals.NotFound("there is no such template here")
     if name in library.broken:
         raise template_error(library.broken[name].message, library.broken[name].details)
-    try:
+    with problems_raised():
         return library.get(name)
-    except errors.RenderFailed as problem:
-        raise fill_problem(problem) from None
 
 
 def check_template(services: PdfServices, name: str) -> PdfTemplate:
@@ -173,7 +171,7 @@ def check_template(services: PdfServices, name: str) -> PdfTemplate:
 
 
 @contextmanager
-def _problems_raised() -> Iterator[None]:
+def problems_raised() -> Iterator[None]:
     """Raise Problem for what fails in the templates or in the storage."""
     try:
         yield
@@ -196,7 +194,7 @@ def find_problems(
     """
     from kesin.workloads.pdf.templating.variables import VariableProblem
 
-    with _problems_raised():
+    with problems_raised():
         try:
             usable = set() if usable is None else usable
             inserted = services.uploads.insert_pictures(owner, variables, usable)
@@ -286,7 +284,7 @@ def preview_response(
 
 
 def _fill_in(services: PdfServices, owner: str, name: str, variables: Mapping[str, Any]) -> str:
-    with _problems_raised():
+    with problems_raised():
         inserted = services.uploads.insert_pictures(owner, variables)
         return services.library.render_html(name, inserted)
 
@@ -305,7 +303,7 @@ def repeat_request(services: PdfServices, job: PdfJob, actor: Actor) -> RenderRe
         raise refusals.RequestConflict(why, code=errors.PdfErrorCode.PASSWORD_GONE)
     if html_id := job.payload.get("html"):
         payload, uploads = job.payload, services.uploads
-        with _problems_raised():  # stored again, so that it stays as long as the new job
+        with problems_raised():  # stored again, so that it stays as long as the new job
             uploads.store(job.owner, uploads.read(job.owner, html_id), "file")
     else:
         payload, pinned = dict(job.payload), job.payload.get("pinned", False)
@@ -334,10 +332,8 @@ def find_job(
     """Return the job that serves a request already, unless its file is lost; raises Problem."""
     if (url := request.metadata.get("webhook_url")) is not None:
         services.hooks.require_allowed(url)
-    try:
+    with problems_raised():
         existing = services.jobs.find_reusable(request, ask_storage=ask_storage)
-    except errors.RenderFailed as problem:
-        raise template_error(problem.message) from None
     if existing is None:
         return None
     if ask_storage or existing.status in UNFINISHED:

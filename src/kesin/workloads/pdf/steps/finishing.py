@@ -18,12 +18,11 @@ from fontTools.ttLib import TTFont, TTLibError  # type: ignore[import-untyped]
 from pikepdf import Dictionary, Name
 
 from kesin.workloads.pdf.channel import ChildLimits, Reply, run_in_child, serve_task
-from kesin.workloads.pdf.engines import archive
+from kesin.workloads.pdf.engines.archive import DAMAGED, SAVED, drop_id
 from kesin.workloads.pdf.engines.base import PRODUCER
 from kesin.workloads.pdf.errors import TemplateError
 from kesin.workloads.pdf.limits import check_pages, check_pdf
 from kesin.workloads.pdf.steps.marking import Attachment, mark
-from kesin.workloads.pdf.uploads.checking import DAMAGED, drop_id
 
 _MODULE: Final = "kesin.workloads.pdf.steps.finishing"
 LIMITS: Final = ChildLimits(cpu_s=60, wall_s=120, memory_bytes=2 * 1024 * 1024 * 1024)
@@ -91,7 +90,7 @@ def finish(head: dict[str, Any], body: bytes) -> Reply:
             pdf.trailer["/Info"] = pdf.make_indirect(pikepdf.Dictionary(information))
             drop_id(pdf)
             lock = _encryption(head) if "encrypt" in head else None
-            pdf.save(out, **archive.SAVED, encryption=lock, deterministic_id=lock is None)
+            pdf.save(out, **SAVED, encryption=lock, deterministic_id=lock is None)
     except (*DAMAGED, RecursionError) as problem:
         raise TemplateError("the parts cannot be merged: %(problem)s", problem=problem) from None
     check_pdf(out.getvalue())
@@ -111,7 +110,7 @@ def _merge_files(head: dict[str, Any]) -> Reply:
             merge(merged, (sources.enter_context(pikepdf.open(part)) for part in head["files"]))
             if head["titles"]:
                 add_bookmarks(merged, head["titles"])
-            merged.save(head["path"], **archive.SAVED, deterministic_id=True)
+            merged.save(head["path"], **SAVED, deterministic_id=True)
     except (*DAMAGED, RecursionError) as problem:
         raise TemplateError("the parts cannot be merged: %(problem)s", problem=problem) from None
     return {}, b""

@@ -5,6 +5,7 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Final
 
@@ -83,15 +84,12 @@ class PdfArtifactStore:
 
     def store_pdf(self, job_id: str, pdf_bytes: bytes) -> str:
         """Store a PDF under a key that no process has used, and return it; raises StorageDown."""
-        key = self.generate_key(job_id)
         for _ in range(5):
-            try:
+            key = self.generate_key(job_id)
+            with suppress(base.KeyTaken):
                 self.storage.put_bytes(key, pdf_bytes, PDF_TYPE)
-            except base.KeyTaken:
-                key = self.generate_key(job_id)
-            else:
                 return key
-        raise base.KeyTaken(key)
+        raise base.KeyTaken(f"{ARTIFACT_FOLDER}/{job_id}")
 
     def get_pdf(self, artifact_key: str) -> bytes:
         """Return the whole PDF; raises NotStored if it is gone, StorageDown if it may come back."""

@@ -82,7 +82,6 @@ class S3Storage(base.StorageBackend):
                 raise base.KeyTaken(key) from None
 
     def get_bytes(self, key: str) -> bytes:
-        base.check_key(key)
         with self._translated_errors(key):
             return obstore.get(self._store, key).bytes().to_bytes()
 
@@ -92,7 +91,6 @@ class S3Storage(base.StorageBackend):
         if start == end:
             self.head(key)
             return b""
-        base.check_key(key)
         with self._translated_errors(key):
             try:
                 return obstore.get_range(self._store, key, start=start, end=end).to_bytes()
@@ -100,7 +98,6 @@ class S3Storage(base.StorageBackend):
                 return self.get_bytes(key)[start:end]
 
     def head(self, key: str) -> base.StoredObject:
-        base.check_key(key)
         with self._translated_errors(key):
             return _describe(obstore.head(self._store, key))
 
@@ -123,14 +120,15 @@ class S3Storage(base.StorageBackend):
                         yield stored
 
     def presign(self, key: str, seconds: int) -> str | None:
-        base.check_key(key)
-        with self._translated_errors():
+        with self._translated_errors(key):
             expires_in = timedelta(seconds=seconds)
             return obstore.sign(self._store, "GET", key, expires_in) if self._redirect else None
 
     @contextmanager
     def _translated_errors(self, key: str | None = None) -> Iterator[None]:
         """Raise StorageDown for what the server refuses; with a key, NotStored for no object."""
+        if key is not None:
+            base.check_key(key)
         try:
             try:
                 yield

@@ -117,7 +117,7 @@ def _perform(task: dict[str, Any], body: bytes, library: dict[str, Any]) -> byte
 
 def _answer_all(connection: int) -> None:
     with socket.socket(fileno=connection) as opened:
-        channel = ChildChannel(opened, sys.maxsize)
+        channel = ChildChannel(opened)
         for done in range(1, MAX_TASKS + 1):
             library = channel.receive_file()
             if library is None:

@@ -21,10 +21,6 @@ MAX_IDLE: Final = 2  # children that wait for a task
 LIMITS: Final = ChildLimits(cpu_s=3.0, wall_s=20.0, memory_bytes=512 * 1024 * 1024)
 
 
-class _ChildDied(Exception):
-    """The child ended before its reply."""
-
-
 def too_costly(name: str, limits: ChildLimits) -> RenderFailed:
     return template_failure(name, limits.exceeded(), code=TEMPLATE_TOO_COSTLY)
 
@@ -52,11 +48,11 @@ class FillHelper(ForkAware):
         request = {"name": name, "limits": limits._asdict(), **task}
         kept = self._take_kept(library)
         if kept is not None:
-            with contextlib.suppress(_ChildDied):  # perhaps before this task: a new one tells
+            with contextlib.suppress(EOFError, OSError):  # perhaps it died before: a new one tells
                 return self._exchange(kept, request, body, limits)
         try:
             return self._exchange(self._start(library), request, body, limits)
-        except _ChildDied:
+        except (EOFError, OSError):  # the child died before its reply
             raise too_costly(name, limits) from None
 
     def _exchange(
@@ -71,8 +67,6 @@ class FillHelper(ForkAware):
             except TimeoutError:
                 why, n = "the template was not filled in within %(n)s s", f"{limits.wall_s:g}"
                 raise RenderFailed(PdfErrorCode.NAVIGATION_TIMEOUT, why, n=n) from None
-            except (EOFError, OSError):
-                raise _ChildDied from None
             with self._lock:
                 if not head.pop("last", False) and len(self._idle) < MAX_IDLE:
                     stack.pop_all()

@@ -53,13 +53,13 @@ _TEXT_SUFFIXES: Final = (".html", ".css", ".svg")
 class PdfTemplate:
     """A template as loaded; raises RenderFailed for what is no template."""
 
-    def __init__(self, name: str, files: Files, shared: Files, version: str) -> None:
+    def __init__(self, name: str, files: Files, library: TemplateLibrary, version: str) -> None:
         if not TEMPLATE_NAME.fullmatch(name):
             reason = "a name has 1…64 of a-z, 0-9, '_' and '-', and begins with a letter or digit"
             raise template_failure(name, reason)
         self.name = name
+        self.library = library  # which fills it in
         self.version = version  # empty: it comes from a folder
-        self.files = dict(files)
         self.schema = _parse_json(name, files, "schema.json")
         self.title = str(self.schema.get("title", name))
         self.description = str(self.schema.get("description", ""))
@@ -67,10 +67,12 @@ class PdfTemplate:
         self.samples = {file: _parse_json(name, files, file) for file in ("sample.json", *others)}
         self.sample = self.samples["sample.json"]
         self.texts = _parse_json(name, files, "texts.json") if "texts.json" in files else {}
-        all_files = {f"{name}/{file}": data for file, data in files.items()} | dict(shared)
-        self.content_hash = digest(f"kesin {REVISION} {name}", all_files)
+        own = {f"{name}/{file}": data for file, data in files.items()}
+        self.content_hash = digest(f"kesin {REVISION} {name}", {**own, **library.shared})
         names = [file for file in files if Path(file).suffix.lower() in IMAGE_TYPES]
         self.pictures = {file: files[file] for file in names}
+        self.variables = _load_schema(self)
+        self.sources = _decode(own)
 
     def sample_in(self, language: str) -> dict[str, Any]:
         return self.samples.get(f"sample.{language}.json", self.sample)
@@ -88,12 +90,10 @@ class TemplateLibrary:
         self.read_version: Callable[[str, str], Files] = _refuse_version
         self.fonts = {name: data for name, data in shared.items() if _FONT.fullmatch(name)}
         self.font_css = _font_faces(self.fonts)
-        self._shared = shared
+        self.shared = shared
         self._sources: dict[str, str] = {}
         self._templates: dict[str, PdfTemplate] = {}
-        self._holders: dict[str, TemplateLibrary] = {}  # of templates that are not its own
         self._pinned = lru_cache(MAX_PINNED)(self.with_version)
-        self._schemas: dict[str, VariableSchema] = {}
         self._file = tempfile.TemporaryFile()  # noqa: SIM115  # what children read
         weakref.finalize(self, self._file.close)
         self._parts: dict[str, tuple[int, int]] = {}  # of the file: offset and size
@@ -142,7 +142,7 @@ class TemplateLibrary:
 
     def with_version(self, name: str, version: str, files: Files | None = None) -> TemplateLibrary:
         """Load a version with the shared files of this library; raises RenderFailed."""
-        library = TemplateLibrary(self._shared, self.pictures, self.limits)
+        library = TemplateLibrary(self.shared, self.pictures, self.limits)
         files = self.read_version(name, version) if files is None else files
         library._add(name, files, version)
         library._compile()
@@ -151,7 +151,7 @@ class TemplateLibrary:
 
     def adopt(self, name: str, other: TemplateLibrary) -> None:
         """Use a template as another library has it, with the shared files of that one."""
-        self._holders[name], self._templates[name] = other.find(name)
+        self._templates[name] = other.get(name)
         self._unchecked.add(name)
         self.broken.pop(name, None)
 
@@ -168,14 +168,13 @@ class TemplateLibrary:
             self.broken[name] = problem
 
     def _add(self, name: str, files: Files, version: str = "") -> None:
-        template = PdfTemplate(name, files, self._shared, version)
+        template = PdfTemplate(name, files, self, version)
         for file, data in template.pictures.items():
             try:
                 self.pictures.measure(data)
             except RenderFailed as problem:
                 raise template_failure(f"{name}/{file}", problem.message) from None
-        self._schemas[name] = _load_schema(template)
-        self._sources |= _decode({f"{name}/{file}": data for file, data in template.files.items()})
+        self._sources |= template.sources
         self._templates[name] = template
 
     def _compile(self) -> None:
@@ -183,14 +182,14 @@ class TemplateLibrary:
         self._write("", {"sources": self._sources, "fonts": self.font_css})
         pages = [path for path in self._sources if path.endswith(".html")]
         for path in pages:
-            if path in self._shared:
+            if path in self.shared:
                 with self._problems_kept(path):
-                    self._run(path, {"check": [path]})
+                    self.run(path, {"check": [path]})
         for name, template in list(self._templates.items()):
             del self._templates[name]
             with self._problems_kept(name):
                 own = [path for path in pages if path.startswith(f"{name}/")]
-                content = {"compiled": self._run(name, {"check": own}), "texts": template.texts}
+                content = {"compiled": self.run(name, {"check": own}), "texts": template.texts}
                 self._write(name, {**content, "pictures": template.pictures})
                 self._templates[name] = template
         self._unchecked = set(self._templates)
@@ -201,7 +200,8 @@ class TemplateLibrary:
         self._file.write(data)
         self._file.flush()
 
-    def _run(self, name: str, task: dict[str, Any], body: bytes = b"") -> bytes:
+    def run(self, name: str, task: dict[str, Any], body: bytes = b"") -> bytes:
+        """Run a task of a template in a child, which reads what this library wrote of it."""
         parts = [self._parts[part] for part in ("", name) if part in self._parts]
         helper = fill_helper()
         return helper.run(name, self._file.fileno(), {**task, "parts": parts}, body, self.limits)
@@ -212,18 +212,14 @@ class TemplateLibrary:
 
     def get(self, name: str) -> PdfTemplate:
         """Return a template; raises RenderFailed for an unknown name or a broken template."""
-        return self.find(name)[1]
-
-    def find(self, name: str) -> tuple[TemplateLibrary, PdfTemplate]:
-        """Return a template and the library that fills it in; raises RenderFailed."""
         plain, pin, version = name.partition("@")
         template = self._templates.get(plain)
         pinned = pin and TEMPLATE_NAME.fullmatch(plain)
         if pinned and (template is None or template.version != version):
             self.read_version(plain, version)  # it may have been deleted
-            return self._pinned(plain, version).find(plain)
+            return self._pinned(plain, version).get(plain)
         if template is not None:
-            return self._holders.get(plain, self), template
+            return template
         if name in self.broken:
             raise self.broken[name]
         shown = name if TEMPLATE_NAME.fullmatch(name) else "?"
@@ -231,20 +227,14 @@ class TemplateLibrary:
 
     def find_problems(self, name: str, variables: Mapping[str, Any]) -> list[VariableProblem]:
         """Return the problems of the variables, by JSON path; empty if they are valid."""
-        holder, template = self.find(name)
-        if holder is not self:
-            return holder.find_problems(template.name, variables)
-        return self._schemas[template.name].find_problems(variables) or [
+        return self.get(name).variables.find_problems(variables) or [
             VariableProblem(path, "pixels", message)
             for path, message in self.pictures.find_problems(variables)
         ]
 
     def render_html(self, name: str, variables: Mapping[str, Any]) -> str:
         """Render the document, every value escaped once; raises RenderFailed without a value."""
-        holder, template = self.find(name)
-        if holder is not self:
-            return holder.render_html(template.name, variables)
-        problems = self.find_problems(name, variables)
+        template, problems = self.get(name), self.find_problems(name, variables)
         if problems:
             field, first = f"variables{problems[0].path}", Message(problems[0].message)
             message = Message("%(field)s %(problem)s", field=field, problem=first)
@@ -252,11 +242,12 @@ class TemplateLibrary:
             failure.details["problems"] = [problem._asdict() for problem in problems]
             raise failure
         task = {"fill": template.name, "pictures": self.pictures._asdict()}
-        return self._run(template.name, task, json.dumps(variables, default=str).encode()).decode()
+        body = json.dumps(variables, default=str).encode()
+        return template.library.run(template.name, task, body).decode()
 
     def inspect_html(self, html: str) -> str:
         """Return the title of HTML that no template made; raises RenderFailed as it is refused."""
-        return self._run("HTML", {"pictures": self.pictures._asdict()}, html.encode()).decode()
+        return self.run("HTML", {"pictures": self.pictures._asdict()}, html.encode()).decode()
 
     def find_unusable(self) -> dict[str, RenderFailed]:
         """Return the problems of broken templates, and of samples, each of which is tried once."""

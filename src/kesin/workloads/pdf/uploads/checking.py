@@ -6,7 +6,6 @@ happens in a process with limits, which is this module.
 
 import io
 import re
-import zlib
 from typing import Any, Final, Literal, NamedTuple
 
 import pikepdf
@@ -14,13 +13,12 @@ from pikepdf.sanitize import Sanitizer
 
 from kesin.foundation.problems import Invalid
 from kesin.workloads.pdf.channel import ChildLimits, Reply, run_in_child, serve_task
-from kesin.workloads.pdf.engines.archive import SAVED
+from kesin.workloads.pdf.engines.archive import DAMAGED, SAVED, drop_id
 from kesin.workloads.pdf.errors import RenderFailed, TemplateError
 from kesin.workloads.pdf.limits import MAX_UPLOADED_OBJECTS, check_pages
 from kesin.workloads.pdf.templating.pictures import PictureLimits, picture_type
 
 LIMITS: Final = ChildLimits(cpu_s=10, wall_s=60, memory_bytes=1024 * 1024 * 1024)
-DAMAGED: Final = (pikepdf.PdfError, zlib.error, AttributeError, KeyError, TypeError, ValueError)
 _MODULE: Final = "kesin.workloads.pdf.uploads.checking"
 _MEDIA_TYPE: Final = re.compile(r"[a-z0-9][a-z0-9.+-]{0,63}/[a-z0-9][a-z0-9.+-]{0,63}")
 
@@ -75,12 +73,6 @@ def clean_pdf(_: dict[str, Any], data: bytes) -> Reply:
         why = "the PDF has more than %(most)s objects"
         raise TemplateError(why, most=MAX_UPLOADED_OBJECTS)
     return {"pages": pages}, out.getvalue()
-
-
-def drop_id(pdf: pikepdf.Pdf) -> None:
-    """Remove the identifier: a new one keeps the first half of an old one."""
-    if "/ID" in pdf.trailer:
-        del pdf.trailer["/ID"]
 
 
 if __name__ == "__main__":
