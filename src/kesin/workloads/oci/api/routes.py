@@ -214,13 +214,13 @@ def _add_script_routes(  # noqa: C901  # one function a route
         """Report Google's daily upload and conversion counts for a script's account."""
         site = require_site(context, actor, body.site_id, "oci:script", action="oci.reconciliation")
         script.require_channel(site)
-        copy = reconciliation.GoogleFigures({}, {})
-        for one in body.uploads:
-            counts = [one.successful, one.failed, one.pending]
-            copy.add_uploads(one.day.isoformat(), one.action, one.client, counts)
-        for each in body.attributed:
-            copy.add_attributed(each.day.isoformat(), each.action, each.conversions)
-        reconciliation.store_copy(site, reconciliation.parse_zone(body.zone), *copy)
+        uploads = [
+            (n.day.isoformat(), n.action, n.client, (n.successful, n.failed, n.pending))
+            for n in body.uploads
+        ]
+        attributed = [(n.day.isoformat(), n.action, n.conversions) for n in body.attributed]
+        zone = reconciliation.parse_zone(body.zone)
+        reconciliation.store_copy(site, zone, uploads, attributed)
         return schemas.Ok()
 
     @router.post("/api/oci/v2/verify")
