@@ -13,7 +13,7 @@ import pytest
 
 from kesin.engine.queue import Queue
 from kesin.store.records import Filter
-from kesin.workloads.oci.google.channels import channels_of
+from kesin.workloads.oci.google.connection_check import channels_of
 from kesin.workloads.oci.reconciliation import (
     RECONCILIATION,
     copy_figures,

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from kesin.workloads.oci import reconciliation
-from kesin.workloads.oci.google.channels import channels_of
+from kesin.workloads.oci.google.connection_check import channels_of
 from kesin.workloads.oci.reconciliation import read_state, store_copy
 from kesin.workloads.oci.uploader import Uploader
 from tests.workloads.oci.action_lists import LEAD, SALE, give

@@ -29,9 +29,8 @@ from kesin.workloads.oci.conversions import corrections
 from kesin.workloads.oci.conversions.actions import merge_actions
 from kesin.workloads.oci.conversions.conversion import INPUT_FIELDS
 from kesin.workloads.oci.google.channel import MAX_ROWS
-from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.google.circuit_breaker import seal_credentials
-from kesin.workloads.oci.google.connection_check import check_site
+from kesin.workloads.oci.google.connection_check import channels_of, check_site
 from kesin.workloads.oci.google.credentials import GoogleCredentials, vault_name
 from kesin.workloads.oci.lifecycle import QUEUE
 from kesin.workloads.oci.site import (
@@ -223,7 +222,7 @@ def add_site_routes(router: APIRouter, context: WorkloadContext) -> None:
     def check_credentials(actor: SignedInActor, site_id: SiteId = None) -> schemas.Checked:
         """Test the credentials, the account and the action; if all pass, the breaker closes."""
         site = require_site(context, actor, site_id, "operate", action="oci.check")
-        findings = check_site(site, channels_of(context.settings))
+        findings = check_site(site)
         site.note(actor, "oci.check")
         lines = [schemas.FindingBody(**asdict(finding)) for finding in findings]
         return schemas.Checked(ok=all(finding.ok for finding in findings), findings=lines)
