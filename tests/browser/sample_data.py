@@ -149,8 +149,8 @@ def conversions(
     )
     if site == SITE:
         days = [(now - timedelta(days=n)).date().isoformat() for n in range(1, 7)]
-        uploads = {(day, f"Phone sale{probe}", "GOOGLE_ADS_API"): [9, 1, 2] for day in days}
-        attributed = {(day, f"Phone sale{probe}"): 7.25 for day in days}
+        uploads = [(day, f"Phone sale{probe}", "GOOGLE_ADS_API", [9, 1, 2]) for day in days]
+        attributed = [(day, f"Phone sale{probe}", 7.25) for day in days]
         store_copy(tenant, ZoneInfo("UTC"), uploads, attributed)
     return [one.id.removeprefix("seal_") for one in results if one.id]
 

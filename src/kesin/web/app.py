@@ -27,6 +27,7 @@ from kesin.foundation.problems import Invalid, NotSignedIn, Problem, Unavailable
 from kesin.foundation.version import __version__
 from kesin.store.errors import StoreError, StoreUnreachable
 from kesin.web.auth import POLLING_ELEMENTS, GuardedRouter, SignInRequired, identify
+from kesin.web.dependencies import problem_response
 from kesin.web.middleware import RequestMiddleware, store_unavailable
 from kesin.web.routes import operator, probes
 from kesin.web.routing import LateRoutes
@@ -199,7 +200,7 @@ def _handle_problems(app: FastAPI) -> None:
             from kesin.web.dashboard.frame.page import problem_page
 
             return await run_in_threadpool(problem_page, request, problem)
-        return _json_response(problem)
+        return problem_response(problem)
 
 
 def _as_problem(error: Exception) -> Problem:
@@ -230,7 +231,7 @@ def _as_problem(error: Exception) -> Problem:
 def _render_refusal(request: Request, problem: Problem, status: int) -> Response:
     """The answer to a request whose body was not read, or that timed out in a route."""
     if not request.url.path.startswith("/dashboard") or not hasattr(request.app.state, "frame"):
-        return _json_response(problem, status)
+        return problem_response(problem, status)
     from kesin.web.dashboard.frame.page import problem_page, redirect_to_sign_in
 
     if problem.code == NotSignedIn.code:
@@ -246,10 +247,6 @@ def _methods_at(app: FastAPI, path: str) -> list[str]:
         for method in _METHODS
         if any(route.matches({**here, "method": method})[0] is Match.FULL for route in app.routes)
     ]
-
-
-def _json_response(problem: Problem, status: int | None = None) -> JSONResponse:
-    return JSONResponse(problem.body(), status or problem.status, problem.headers)
 
 
 def _set_openapi(app: FastAPI, routers: Sequence[APIRouter]) -> None:

@@ -149,6 +149,19 @@ async def read_form(request: Request, *, max_bytes: int, max_fields: int) -> dic
     return _parse_fields(body, max_fields)
 
 
+def form_reader(
+    max_bytes: int, max_fields: int
+) -> Callable[[Request], Coroutine[Any, Any, dict[str, str]]]:
+    """A dependency that reads the first value of each field of a form; raises TooLarge."""
+
+    @takes_large_bodies(max_bytes)
+    async def read(request: Request) -> dict[str, str]:
+        fields = await read_form(request, max_bytes=max_bytes, max_fields=max_fields)
+        return {name: values[0] for name, values in fields.items()}
+
+    return read
+
+
 def _parse_fields(body: bytes, max_fields: int) -> dict[str, list[str]]:
     text = body.decode("utf-8", "replace")
     try:
@@ -160,7 +173,3 @@ def _parse_fields(body: bytes, max_fields: int) -> dict[str, list[str]]:
 def first_value(fields: Mapping[str, Sequence[str]], name: str) -> str:
     """The first value of a field, stripped; empty if it was not sent."""
     return next(iter(fields.get(name, ())), "").strip()
-
-
-def first_values(fields: dict[str, list[str]]) -> dict[str, str]:
-    return {name: values[0] for name, values in fields.items()}

@@ -1,15 +1,15 @@
 """What the routes of the service and of every workload are given and answer with."""
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Annotated, Any, Final, ParamSpec, TypeVar
 
 from fastapi import Depends, Query, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from starlette.concurrency import run_in_threadpool
 
 from kesin.foundation.permissions import Actor
-from kesin.foundation.problems import NotSignedIn, Problem
+from kesin.foundation.problems import Forbidden, NotSignedIn, Problem
 from kesin.web import bodies
 from kesin.web.auth import identify, service_of
 
@@ -36,6 +36,16 @@ async def read_body(request: Request) -> bytes:
     if bodies.is_large(body):
         await run_in_threadpool(bodies.check_values, body)
     return body
+
+
+def require_cron(request: Request, action: str, queue: str | None = None) -> Actor:
+    """The actor that knows the cron secret; raises Forbidden for any other."""
+    actor: Actor = request.state.actor
+    if not actor.has("cron"):
+        if actor.grants:  # an anonymous caller gets no audit line: it could fill the log
+            service_of(request).accounts.note(actor, action, allowed=False, queue=queue)
+        raise Forbidden("the cron secret is not set or does not match")
+    return actor
 
 
 async def run_with_body(
@@ -104,8 +114,18 @@ def json_response(body: BaseModel, status: int = 200, **headers: str) -> Respons
     return Response(text, status, _header_names(headers), media_type=JSON)
 
 
-def problem_response(problem: Problem, **headers: str) -> Response:
-    return JSONResponse(problem.body(), problem.status, _header_names(headers))
+def problem_response(
+    problem: Problem, status: int | None = None, /, **headers: str
+) -> JSONResponse:
+    all_headers = {**problem.headers, **_header_names(headers)}
+    return JSONResponse(problem.body(), status or problem.status, all_headers)
+
+
+def csv_response(name: str, chunks: Iterable[str]) -> StreamingResponse:
+    """A CSV of this name that no cache stores."""
+    disposition = f'attachment; filename="{name}.csv"'
+    headers = {"content-disposition": disposition, "cache-control": UNCACHED}
+    return StreamingResponse(chunks, 200, headers, "text/csv; charset=utf-8")
 
 
 def _header_names(headers: Mapping[str, str]) -> dict[str, str]:

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from kesin.workloads.oci.google.channels import channels_of
+from kesin.workloads.oci.google.connection_check import channels_of
 from tests.web.conftest import _plain_logs, _quick_hashes, opened  # noqa: F401  # fixtures
 from tests.workloads.oci.fake_google import GoogleServer
 from tests.workloads.oci.google_library import VERSION

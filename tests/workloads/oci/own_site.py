@@ -22,8 +22,8 @@ from kesin.lifecycle.model import Job
 from kesin.lifecycle.vocabulary import STAGES, Stage
 from kesin.store.audit_log import AuditLine
 from kesin.store.records import Event, Filter
-from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.google.circuit_breaker import Breaker, read_breaker
+from kesin.workloads.oci.google.connection_check import channels_of
 from kesin.workloads.oci.google.credentials import vault_name
 from kesin.workloads.oci.reconciliation import RECONCILIATION
 from kesin.workloads.oci.site import SiteContext

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kesin.foundation.clock import iso
-from kesin.workloads.oci.google.channels import channels_of
-from kesin.workloads.oci.google.connection_check import check_site
+from kesin.workloads.oci.google.connection_check import channels_of, check_site
 from tests.workloads.oci.action_lists import (
     ENABLED,
     LEAD,
@@ -207,7 +206,7 @@ def test_no_row_is_ever_sent_to_another_action_than_it_names(shared_api, google_
 
 
 def found(api: ApiSite) -> dict[str, tuple[bool, str]]:
-    findings = check_site(api.place, channels_of(api.oci.settings))
+    findings = check_site(api.place)
     return {re.split(r":| \(", one.detail)[0]: (one.ok, one.advice) for one in findings}
 
 

@@ -395,7 +395,7 @@ def test_a_list_is_bounded_and_comes_from_the_script_of_the_site(site: OwnSite, 
 def test_a_script_site_is_checked_by_its_last_list(site: OwnSite):
     posted(site, SALE_AT_GOOGLE, {"name": "Lead", "id": "11"})
     posted(site, {"name": "Lead", "id": "11"})
-    details = [one.detail for one in check_site(site.place, {}) if one.name == "actions"]
+    details = [one.detail for one in check_site(site.place) if one.name == "actions"]
     assert details == [
         "there is no default action: each row must name one",
         "not enabled in Google Ads: Phone sale",

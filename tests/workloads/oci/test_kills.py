@@ -28,7 +28,7 @@ from kesin.web.service import Service
 from kesin.workloads.oci import OCI
 from kesin.workloads.oci.conversions.conversion import SEAL_PREFIX
 from kesin.workloads.oci.conversions.ingest import IngestResult, ingest
-from kesin.workloads.oci.google.channels import channels_of
+from kesin.workloads.oci.google.connection_check import channels_of
 from kesin.workloads.oci.google.credentials import vault_name
 from kesin.workloads.oci.reconciliation import RECONCILIATION
 from kesin.workloads.oci.script import ack, export

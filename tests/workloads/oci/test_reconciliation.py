@@ -13,7 +13,7 @@ import pytest
 
 from kesin.engine.queue import Queue
 from kesin.store.records import Filter
-from kesin.workloads.oci.google.channels import channels_of
+from kesin.workloads.oci.google.connection_check import channels_of
 from kesin.workloads.oci.reconciliation import (
     RECONCILIATION,
     copy_figures,
@@ -322,12 +322,12 @@ def test_rows_that_another_process_counts_meanwhile_are_counted_once(fresh: ApiS
     def overtaken(queue: Queue, where: Filter, **how: Any) -> Any:
         if others:
             others.pop()
-            store_copy(fresh.place, ZoneInfo(ISTANBUL), {}, {})
+            store_copy(fresh.place, ZoneInfo(ISTANBUL), (), ())
             send(fresh, 1, first=3)
         return jobs(queue, where, **how)
 
     with patch.object(Queue, "jobs", overtaken):
-        store_copy(fresh.place, ZoneInfo(ISTANBUL), {}, {})
+        store_copy(fresh.place, ZoneInfo(ISTANBUL), (), ())
     wait_until(fresh, 4)
     copy(fresh)
     assert [(key[0], numbers[0]) for key, numbers in figures(fresh).items()] == [
@@ -351,8 +351,8 @@ def test_data_manager_is_copied_only_where_a_setting_says_so(
 
 def test_thirteen_months_are_kept_and_a_hundred_actions_a_day(fresh: ApiSite):
     for _ in range(15):
-        copies = {(day(fresh, 1), f"a{n}", API): [1, 0, 0] for n in range(120)}
-        store_copy(fresh.place, ZoneInfo(ISTANBUL), dict(copies), {})
+        copies = [(day(fresh, 1), f"a{n}", API, [1, 0, 0]) for n in range(120)]
+        store_copy(fresh.place, ZoneInfo(ISTANBUL), copies, ())
         fresh.clock.advance(31 * DAY)
     found = figures(fresh)
     assert len({key[0][:7] for key in found}) == 13

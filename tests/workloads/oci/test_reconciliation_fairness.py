@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from kesin.workloads.oci import reconciliation
-from kesin.workloads.oci.google.channels import channels_of
+from kesin.workloads.oci.google.connection_check import channels_of
 from kesin.workloads.oci.reconciliation import read_state, store_copy
 from kesin.workloads.oci.uploader import Uploader
 from tests.workloads.oci.action_lists import LEAD, SALE, give
@@ -91,9 +91,9 @@ def test_each_row_is_counted_once_also_if_the_zone_of_the_account_changes(
     for number in range(8):  # of two days, six hours apart
         send(fresh, 1, first=number + 1)
         fresh.clock.advance(6 * 3_600)
-    store_copy(fresh.place, ZoneInfo(before), {}, {})
+    store_copy(fresh.place, ZoneInfo(before), (), ())
     fresh.clock.advance(2 * 86_400)
-    store_copy(fresh.place, ZoneInfo(after), {}, {})
+    store_copy(fresh.place, ZoneInfo(after), (), ())
     assert sum(numbers[0] for numbers in figures(fresh).values()) == 8
 
 
@@ -114,8 +114,8 @@ def test_two_actions_of_one_name_are_added_up(fresh: ApiSite, google: GoogleServ
 
 def test_attributed_stays_of_an_action_that_a_copy_does_not_mention(fresh: ApiSite):
     zone, sold = ZoneInfo(ISTANBUL), (day(fresh, 3), "Sale")
-    store_copy(fresh.place, zone, {}, {sold: 4.0, (sold[0], "Lead"): 1.0})
-    store_copy(fresh.place, zone, {(day(fresh, 1), "Lead", WEB): [1, 0, 0]}, {})
+    store_copy(fresh.place, zone, (), [(*sold, 4.0), (sold[0], "Lead", 1.0)])
+    store_copy(fresh.place, zone, [(day(fresh, 1), "Lead", WEB, [1, 0, 0])], ())
     assert figures(fresh)[sold] == (0, None, None, None, 4.0)
     assert (sold[0], "Lead") not in figures(fresh)
 

@@ -8,7 +8,7 @@ import pytest
 from kesin.engine.access.masking import MASK
 from kesin.engine.results import Act
 from kesin.lifecycle.budget import SECOND_US
-from kesin.workloads.oci.google.channels import channels_of
+from kesin.workloads.oci.google.connection_check import channels_of
 from kesin.workloads.oci.google.credentials import vault_name
 from kesin.workloads.oci.uploader import Uploader, fair_shares
 from tests.web.conftest import ROOT

@@ -8,8 +8,8 @@ import pytest
 from kesin.store.errors import StoreUnreachable
 from kesin.workloads.oci import OCI, uploader
 from kesin.workloads.oci.conversions.corrections import fix_rows
-from kesin.workloads.oci.google import channels, circuit_breaker
-from kesin.workloads.oci.google.channels import channels_of
+from kesin.workloads.oci.google import circuit_breaker
+from kesin.workloads.oci.google.connection_check import channels_of
 from kesin.workloads.oci.uploader import Uploader
 from tests.web.conftest import ROOT
 from tests.workloads.oci.fake_google import GoogleServer, Whole, upload_error
@@ -111,7 +111,7 @@ def test_without_httpx_the_service_starts_and_leaves_uploads_alone(
     api: ApiSite, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setitem(__import__("sys").modules, "httpx", None)
-    channels.channels_of.cache_clear()
+    channels_of.cache_clear()
     ids = api.enqueue(1)
     assert OCI.worker is not None
     worker = OCI.worker(api.context)

@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 from fastapi import Query, Request, Response
 from pydantic import BaseModel, Field
 
-from kesin.foundation.problems import Forbidden, NotFound
+from kesin.foundation.problems import NotFound
 from kesin.lifecycle.vocabulary import STAGES, Stage
 from kesin.web.auth import PUBLIC_ROUTE, GuardedRouter, service_of
-from kesin.web.dependencies import SignedInActor
+from kesin.web.dependencies import SignedInActor, require_cron
 from kesin.web.metrics import CONTENT_TYPE
 from kesin.web.routing import load_routes
 
@@ -88,12 +88,7 @@ def sweep(
     stage: Annotated[list[Stage] | None, Query(max_length=len(STAGES))] = None,
 ) -> Swept:
     """Run the scheduled moves of one queue or of all queues now; needs the cron secret."""
-    service = service_of(request)
-    actor = request.state.actor
-    if not actor.has("cron"):
-        if actor.grants:  # an anonymous caller gets no audit line: it could fill the log
-            service.accounts.note(actor, "cron.sweep", allowed=False, queue=queue)
-        raise Forbidden("the cron secret is not set or does not match")
+    service, actor = service_of(request), require_cron(request, "cron.sweep", queue)
     if queue is not None and queue not in service.queues:
         raise NotFound(f"there is no queue {queue!r}")
     queues = list(service.queues.values()) if queue is None else [service.queues[queue]]

@@ -9,7 +9,7 @@ from starlette.concurrency import run_in_threadpool
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import NotSignedIn, TooManyRequests
 from kesin.web import auth, schemas
-from kesin.web.bodies import first_values, read_form
+from kesin.web.bodies import form_reader
 from kesin.web.dashboard.frame.page import any_context
 from kesin.web.dashboard.frame.routes import safe_path
 from kesin.web.dependencies import SignedInActor
@@ -17,6 +17,7 @@ from kesin.web.dependencies import SignedInActor
 router = auth.GuardedRouter(tags=["session"])
 MAX_FORM_BYTES = 4_096
 MAX_FIELDS = 10
+_read_fields = form_reader(MAX_FORM_BYTES, MAX_FIELDS)
 
 
 @router.post("/api/session", status_code=201, openapi_extra=auth.PUBLIC_ROUTE)
@@ -123,7 +124,3 @@ def _start_session(request: Request, name: str, password: str) -> tuple[Actor, s
     if previous_token is not None:
         service.accounts.sign_out(actor, previous_token)
     return actor, token
-
-
-async def _read_fields(request: Request) -> dict[str, str]:
-    return first_values(await read_form(request, max_bytes=MAX_FORM_BYTES, max_fields=MAX_FIELDS))

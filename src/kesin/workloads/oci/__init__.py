@@ -26,7 +26,7 @@ _attribute = partial(lazy.attribute, __name__)
 
 def _worker(context: WorkloadContext, place: str = "uploader:Uploader") -> "Worker":
     from kesin.foundation.problems import Unavailable
-    from kesin.workloads.oci.google.channels import channels_of
+    from kesin.workloads.oci.google.connection_check import channels_of
 
     build: Callable[..., Worker] = _attribute(place)()
     try:

@@ -35,14 +35,8 @@ from kesin.workloads.oci.conversions.conversion import (
     parse_value,
 )
 from kesin.workloads.oci.conversions.identifiers import known_fields
-from kesin.workloads.oci.conversions.ingest import (
-    ClaimedMeanwhile,
-    IngestResult,
-    build_rejection,
-    enqueue_rows,
-    is_retracted,
-)
-from kesin.workloads.oci.conversions.refusals import external_id_of, latest_revisions
+from kesin.workloads.oci.conversions.ingest import IngestResult
+from kesin.workloads.oci.conversions.refusals import external_id_of
 from kesin.workloads.oci.google.http import dig, text_at
 from kesin.workloads.oci.lifecycle import QUEUE, TOO_LATE, UNFINISHED, WINDOW_S
 from kesin.workloads.oci.script import rejections
@@ -252,7 +246,7 @@ def adjust(site: SiteContext, rows: Sequence[ParsedRow], *, actor: Actor) -> lis
         numbered = dict(enumerate(rows[start : start + CHUNK], start))
         while len(results) == start:  # again if a conversion was claimed meanwhile
             kept = site.context.commands.accounts.kept_site(site.id)
-            with suppress(ClaimedMeanwhile), kept, locked(site):
+            with suppress(ingest.ClaimedMeanwhile), kept, locked(site):
                 done = _take_in(site, numbered, actor.name)
                 site.note(actor, "oci.adjust", Counter(each.result for each in done))
                 results += done
@@ -262,7 +256,7 @@ def adjust(site: SiteContext, rows: Sequence[ParsedRow], *, actor: Actor) -> lis
 def _take_in(site: SiteContext, rows: Mapping[int, ParsedRow], actor: str) -> list[IngestResult]:
     """Take the rows in, in one transaction; returns one result per row."""
     own, new, results = beside(site), dict[int, NewJob](), dict[int, IngestResult]()
-    sold = latest_revisions(site, [external_id_of(row) for row in rows.values()])
+    sold = refusals.latest_revisions(site, [external_id_of(row) for row in rows.values()])
     earlier = {
         name: {str(it.dedup_key): it.payload if it.state != "FAILED" else None
                for it in jobs.values() if it}
@@ -272,8 +266,8 @@ def _take_in(site: SiteContext, rows: Mapping[int, ParsedRow], actor: str) -> li
         try:
             new[index] = _plan(site, row, sold.get(external_id_of(row)), earlier)
         except Unsendable as problem:
-            results[index] = build_rejection(index, row, problem)
-    results |= enqueue_rows(own, new.items(), actor)
+            results[index] = ingest.build_rejection(index, row, problem)
+    results |= ingest.enqueue_rows(own, new.items(), actor)
     ids = [str(results[index].id) for index in new]
     known = own.queue.find(ids) if ids else {}
     added = [known[job_id] for job_id, i in zip(ids, new, strict=True) if results[i].is_change]
@@ -320,7 +314,7 @@ def _plan(
     new = replace(new, run_at=run_at, stamps={"conversion_at": sold_at})
     if key in others:
         return new  # a duplicate
-    if is_retracted(conversion) or any(it["type"] == "RETRACT" for it in standing):
+    if ingest.is_retracted(conversion) or any(it["type"] == "RETRACT" for it in standing):
         raise Unsendable("ALREADY_RETRACTED", "externalId", RETRACTED)
     if at.timestamp() * SECOND_US <= sold_at:
         why = "adjustedAt must be later than the conversion"

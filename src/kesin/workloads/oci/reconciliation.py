@@ -51,22 +51,9 @@ ATTRIBUTED_QUERY: Final = (
 _WHY: Final = "%(field)s: %(problem)s"
 
 Days = dict[str, dict[str, dict[str, Any]]]  # day → action → sent (of it: known, others) …
-Uploads = dict[tuple[str, str, str], list[int]]  # by day, action, client, as in `DayFigures`
-Attributed = dict[tuple[str, str], float]  # by day and action
-
-
-class GoogleFigures(NamedTuple):
-    """What Google counts; figures are added up, since two of its actions may have one name here."""
-
-    uploads: Uploads
-    attributed: Attributed
-
-    def add_uploads(self, day: str, action: str, client: str, counts: Sequence[int]) -> None:
-        before = self.uploads.get((day, action, client), (0, 0, 0))
-        self.uploads[day, action, client] = list(map(sum, zip(before, counts, strict=True)))
-
-    def add_attributed(self, day: str, action: str, conversions: float) -> None:
-        self.attributed[day, action] = self.attributed.get((day, action), 0) + conversions
+# Google's counts; a key may come twice, since two of its actions may have one name here.
+Uploads = Sequence[tuple[str, str, str, Sequence[int]]]  # day, action, client, as in `DayFigures`
+Attributed = Sequence[tuple[str, str, float]]  # day and action
 
 
 class DayFigures(NamedTuple):
@@ -95,15 +82,14 @@ def copy_figures(site: SiteContext, channels: Mapping[str, Channel]) -> int:
         state["nextAt"] = now + RETRY_US if due_at <= now else due_at  # no other process makes it
     if due_at <= now:
         try:
-            zone, copy = _read_account(site, cast("GoogleAds", channels["api"]))
-            store_copy(site, zone, *copy)
+            store_copy(site, *_read_account(site, cast("GoogleAds", channels["api"])))
         except Problem as problem:
             with site.locked_metadata(RECONCILIATION) as state:
                 state["error"] = {"message": str(problem.message), "at": now}
     return due_at
 
 
-def _read_account(site: SiteContext, google: GoogleAds) -> tuple[ZoneInfo, GoogleFigures]:
+def _read_account(site: SiteContext, google: GoogleAds) -> tuple[ZoneInfo, Uploads, Attributed]:
     """Ask Google for its figures; raises Problem with what it says."""
     credentials, breaker = breaking.open_credentials(site), breaking.read_breaker(site)
     if isinstance(credentials, ConnectionTrouble):
@@ -122,22 +108,23 @@ def _read_account(site: SiteContext, google: GoogleAds) -> tuple[ZoneInfo, Googl
     zone = parse_zone("".join(text_at(row, "customer", "timeZone") for row in search(ZONE_QUERY)))
     own, given = credentials.conversion_action_resource_name.rpartition("/")[2], site.settings
     names = {each.id: each.name for each in given.actions} or {own: given.conversion_name}
-    copy = GoogleFigures({}, {})
+    uploads: list[tuple[str, str, str, Sequence[int]]] = []
+    attributed: list[tuple[str, str, float]] = []
     for row in search(UPLOADS_QUERY):
         summary = dig(row, "offlineConversionUploadConversionActionSummary")
         name = text_at(summary, "conversionActionName")
         name = names.setdefault(str(dig(summary, "conversionActionId")), name)
         for day in objects(dig(summary, "dailySummaries")):
             counts = [count_of(day.get(f"{kind}Count")) for kind in DayFigures._fields[3:6]]
-            copy.add_uploads(text_at(day, "uploadDate"), name, text_at(summary, "client"), counts)
+            uploads.append((text_at(day, "uploadDate"), name, text_at(summary, "client"), counts))
     today = _day(site.queue.now(), zone)
     for row in search(ATTRIBUTED_QUERY % (today - timedelta(days=ATTRIBUTED_DAYS), today)):
         action = text_at(row, "segments", "conversionAction").rpartition("/")[2]
         number = dig(row, "metrics", "allConversionsByConversionDate")
         is_count = isinstance(number, int | float) and 0 <= number < 10**MAX_DIGITS
         if is_count and action in names:  # not an action without uploads
-            copy.add_attributed(text_at(row, "segments", "date"), names[action], number)
-    return zone, copy
+            attributed.append((text_at(row, "segments", "date"), names[action], number))
+    return zone, uploads, attributed
 
 
 def parse_zone(name: str) -> ZoneInfo:
@@ -183,19 +170,21 @@ def store_copy(site: SiteContext, zone: ZoneInfo, uploads: Uploads, attributed: 
 def _merge(days: Days, uploads: Uploads, attributed: Attributed, today: date) -> None:
     """Put Google's counts in: of its days the newest copy alone counts, and today not yet."""
     first, last = (today - timedelta(days=ATTRIBUTED_DAYS)).isoformat(), today.isoformat()
-    uploads = {key: n for key, n in uploads.items() if first <= key[0] < last}
-    copied, asked = {key[0] for key in uploads}, {key[1] for key in (*uploads, *attributed)}
+    uploads = [row for row in uploads if first <= row[0] < last]
+    copied, asked = {row[0] for row in uploads}, {row[1] for row in (*uploads, *attributed)}
     for day, actions in days.items():
         for action, of in actions.items():
             if day in copied:
                 of.pop("taken", None)
             if day >= first and action in asked:
                 of.pop("attributed", None)  # Google leaves out what is zero
-    for (day, action, client), counts in uploads.items():
-        _figures(days, day, action).setdefault("taken", {})[client] = counts
-    for (day, action), conversions in attributed.items():
+    for day, action, client, counts in uploads:
+        taken = _figures(days, day, action).setdefault("taken", {})
+        taken[client] = list(map(sum, zip(taken.get(client, (0, 0, 0)), counts, strict=True)))
+    for day, action, conversions in attributed:
         if first <= day < last:
-            _figures(days, day, action)["attributed"] = round(conversions, 2)
+            of = _figures(days, day, action)
+            of["attributed"] = round(of.get("attributed", 0) + conversions, 2)
 
 
 def _figures(days: Days, day: str, action: str) -> dict[str, Any]:

@@ -85,10 +85,10 @@ class SiteSettings:
 def validate_settings(changes: dict[str, Any]) -> dict[str, Any]:
     """Return the changes if each is a valid setting; raises Invalid naming the one that is not."""
     for name, value in changes.items():
-        checked = value is None or (name == ACTIONS and parse_actions(value) is not None)
-        problem = None if checked else _find_problem(name, value)
-        if problem is not None:
-            raise Invalid(problem, details={"field": name})
+        if name == ACTIONS and value is not None:
+            parse_actions(value)
+        elif value is not None:
+            _check_setting(name, value)
     given_name, number = changes.get("conversion_name"), changes.get("customer_id")
     stripped = {"conversion_name": given_name.strip()} if given_name else {}
     return changes | stripped | ({"customer_id": number.replace("-", "")} if number else {})
@@ -108,32 +108,30 @@ _CELLS: Final = SiteSettings.__dataclass_fields__.keys() - {ACTIONS}
 SETTING_CELLS: Final = {name: partial(read_setting, name) for name in sorted(_CELLS)}
 
 
-def _find_problem(name: str, value: Any) -> Message | None:
-    """What is wrong with the value of a setting, if anything."""
+def _check_setting(name: str, value: Any) -> None:
+    """Raise Invalid for a value that the setting cannot have."""
+    least, most = NUMBERS.get(name, (1, MAX_NAME))
+    values: dict[str, Any] = {"field": name, "least": least, "most": most, "given": repr(value)}
     if name in NUMBERS:
-        least, most = NUMBERS[name]
         fits = isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
         why = "%(field)s must be a whole number in %(least)s…%(most)s, got %(given)s"
-        problem = Message(why, field=name, least=least, most=most, given=repr(value))
     elif name in FLAGS:
-        fits, problem = isinstance(value, bool), Message("%(field)s must be yes or no", field=name)
+        fits, why = isinstance(value, bool), "%(field)s must be yes or no"
     elif name == "consent_default":
-        fits = value in CONSENTS
-        problem = Message("%(field)s must be granted or denied", field=name)
+        fits, why = value in CONSENTS, "%(field)s must be granted or denied"
     elif name in CHOICES:
-        fits, known = value in CHOICES[name], ", ".join(CHOICES[name])
-        problem = Message("%(field)s must be one of %(known)s", field=name, known=known)
+        fits, why = value in CHOICES[name], "%(field)s must be one of %(known)s"
+        values["known"] = ", ".join(CHOICES[name])
     elif name == "customer_id":
         fits = isinstance(value, str) and bool(_CUSTOMER_ID.fullmatch(value))
         why = "%(field)s must be the ten digits of a Google Ads account, such as 123-456-7890"
-        problem = Message(why, field=name)
     elif name == "conversion_name":
         fits = isinstance(value, str) and len(value) <= MAX_NAME and value.isprintable()
         why = "%(field)s must be one line of 1…%(most)s characters"
-        problem = Message(why, field=name, most=MAX_NAME)
     else:
-        fits, problem = False, Message("%(field)s is not a site setting", field=repr(name))
-    return None if fits else problem
+        fits, why, values["field"] = False, "%(field)s is not a site setting", repr(name)
+    if not fits:
+        raise Invalid(Message.fill(why, values), details={"field": name})
 
 
 class SiteContext:

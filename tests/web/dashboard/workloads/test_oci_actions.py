@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kesin.workloads.oci.google.channels import channels_of
+from kesin.workloads.oci.google.connection_check import channels_of
 from tests.web.conftest import ROOT, MakeWorld
 from tests.web.dashboard.workloads.control_page import ControlPage
 from tests.workloads.oci.fake_google import GoogleServer, Whole, error_body

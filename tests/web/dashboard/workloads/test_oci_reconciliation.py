@@ -28,13 +28,13 @@ def reconciled(control):
     reconciliation.store_copy(
         control.site(),
         ZoneInfo("UTC"),
-        {
-            (day(control, 1), "Sale", API): [1, 1, 0],
-            (day(control, 1), "=Others", API): [1_234, 0, 5],
-            (day(control, 5), "Sale", API): [7, 0, 0],
-            (day(control, 6), "Sale", API): [0, 3, 0],
-        },
-        {(day(control, 1), "Sale"): 0.5},
+        [
+            (day(control, 1), "Sale", API, [1, 1, 0]),
+            (day(control, 1), "=Others", API, [1_234, 0, 5]),
+            (day(control, 5), "Sale", API, [7, 0, 0]),
+            (day(control, 6), "Sale", API, [0, 3, 0]),
+        ],
+        [(day(control, 1), "Sale", 0.5)],
     )
     return control
 

@@ -4,7 +4,7 @@ import random
 from typing import Any
 
 from kesin.lifecycle.model import Job
-from kesin.workloads.oci.google.channels import channels_of
+from kesin.workloads.oci.google.connection_check import channels_of
 from kesin.workloads.oci.uploader import AdjustmentUploader
 from tests.workloads.oci.own_site import MINUTE, OwnSite, ok
 

@@ -13,8 +13,7 @@ from kesin.workloads.common.advice import LANGUAGES
 from kesin.workloads.oci.google import classify as table
 from kesin.workloads.oci.google.channel import RowAccepted, RowRefused
 from kesin.workloads.oci.google.classify import ERROR_TABLE, GoogleError, look_up, stored_code
-from kesin.workloads.oci.google.client import RequestReply
-from kesin.workloads.oci.google.connection_check import build_findings
+from kesin.workloads.oci.google.client import RequestReply, build_findings
 from kesin.workloads.oci.google.credentials import AccessTokens
 from kesin.workloads.oci.google.data_manager import DataManager
 from kesin.workloads.oci.google.google_ads import GoogleAds

@@ -8,7 +8,7 @@ from fastapi import Depends, Request
 from starlette.concurrency import run_in_threadpool
 
 from kesin.foundation.problems import Invalid, TooLarge
-from kesin.web.bodies import first_values, read_form, takes_large_bodies
+from kesin.web.bodies import form_reader, takes_large_bodies
 
 MAX_WIDE_BYTES: Final = 1_048_576
 MAX_WIDE_FIELDS: Final = 12_000
@@ -24,14 +24,6 @@ class Upload(NamedTuple):
     fields: dict[str, str]
     file_name: str = ""
     data: bytes = b""
-
-
-@takes_large_bodies(MAX_WIDE_BYTES)
-async def read_wide_form(request: Request) -> dict[str, str]:
-    """The first value of each field of a form with rows; raises TooLarge."""
-    return first_values(
-        await read_form(request, max_bytes=MAX_WIDE_BYTES, max_fields=MAX_WIDE_FIELDS)
-    )
 
 
 @takes_large_bodies()
@@ -83,5 +75,5 @@ def _parse_disposition(head: bytes) -> Headers:
     return disposition
 
 
-WideForm = Annotated[dict[str, str], Depends(read_wide_form)]
+WideForm = Annotated[dict[str, str], Depends(form_reader(MAX_WIDE_BYTES, MAX_WIDE_FIELDS))]
 Uploaded = Annotated[Upload, Depends(read_upload)]

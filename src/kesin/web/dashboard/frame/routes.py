@@ -9,7 +9,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from kesin.foundation.passwords import MIN_PASSWORD_LENGTH
 from kesin.foundation.problems import Forbidden, Invalid, NotFound, TooManyRequests
 from kesin.web.auth import change_own_password, check_origin, is_secure, set_session_cookie
-from kesin.web.bodies import first_values, read_form
+from kesin.web.bodies import form_reader, read_form
 from kesin.web.dashboard.frame import page
 from kesin.web.dashboard.frame.i18n import LANGUAGES
 from kesin.web.dashboard.frame.navigation import below, navigation
@@ -20,6 +20,7 @@ fallback_router = page_router()  # included last: matches any path
 YEAR_S: Final = 365 * 86_400
 MAX_FORM_BYTES: Final = 65_536
 MAX_FIELDS: Final = 1_000
+read_fields = form_reader(MAX_FORM_BYTES, MAX_FIELDS)
 
 
 @router.post("/dashboard/look")
@@ -68,11 +69,6 @@ def safe_path(text: str) -> str:
     is_local = text.startswith("/dashboard") and not parts.scheme and not parts.netloc
     is_safe = in_dashboard and is_local and "\\" not in text and text.isprintable()
     return text if is_safe else "/dashboard"
-
-
-async def read_fields(request: Request) -> dict[str, str]:
-    """The first value of each field of a form; raises TooLarge."""
-    return first_values(await read_field_lists(request))
 
 
 async def read_field_lists(request: Request) -> dict[str, list[str]]:

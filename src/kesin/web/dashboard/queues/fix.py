@@ -7,7 +7,7 @@ from functools import partial
 from typing import Annotated, Any, Final
 from urllib.parse import urlencode
 
-from fastapi import Depends, Request
+from fastapi import Depends
 from fastapi.responses import HTMLResponse
 
 from kesin.engine.access.corrected import enqueue_corrected, failed_by_data, is_correctable
@@ -19,7 +19,7 @@ from kesin.foundation.problems import Invalid
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.failures import failure_states
 from kesin.lifecycle.model import Job
-from kesin.web.bodies import first_values, read_form, takes_large_bodies
+from kesin.web.bodies import form_reader
 from kesin.web.dashboard.frame.page import Context, PageContext, page_router
 from kesin.web.dashboard.queues import actions, filters
 
@@ -27,6 +27,7 @@ router = page_router()
 MAX_JOBS: Final = 25  # on the page, the newest
 MAX_FORM_BYTES: Final = 4_000_000
 MAX_FIELDS: Final = 5_000
+Written = Annotated[dict[str, str], Depends(form_reader(MAX_FORM_BYTES, MAX_FIELDS))]
 
 
 def offers_fix(ctx: PageContext, queue: Queue, state: str) -> bool:
@@ -42,11 +43,6 @@ def fix_path(queue: str, **where: str) -> str:
     return f"/dashboard/queues/{queue}/fix?{urlencode(chosen)}"
 
 
-@takes_large_bodies(MAX_FORM_BYTES)
-async def _read_fields(request: Request) -> dict[str, str]:
-    return first_values(await read_form(request, max_bytes=MAX_FORM_BYTES, max_fields=MAX_FIELDS))
-
-
 @router.get("/dashboard/queues/{queue}/fix", response_class=HTMLResponse)
 def fix_page(ctx: Context, queue: str) -> HTMLResponse:
     """Failed jobs with their data in clear; the audit log records the look."""
@@ -54,9 +50,7 @@ def fix_page(ctx: Context, queue: str) -> HTMLResponse:
 
 
 @router.post("/dashboard/queues/{queue}/fix", response_class=HTMLResponse)
-def fix(
-    ctx: Context, queue: str, written: Annotated[dict[str, str], Depends(_read_fields)]
-) -> HTMLResponse:
+def fix(ctx: Context, queue: str, written: Written) -> HTMLResponse:
     """Enqueue copies of the jobs whose data was changed; what is refused stays, as written."""
     opened, ids = _opened(ctx, queue), written.get("ids", "").split(",")[:MAX_JOBS]
     payloads, errors = dict[str, Any](), dict[str, list[str]]()

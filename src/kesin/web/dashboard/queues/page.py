@@ -29,7 +29,7 @@ from kesin.web.dashboard.queues.bulk import BulkRun, runs_of, take_action
 from kesin.web.dashboard.queues.charts import charts_of
 from kesin.web.dashboard.queues.listing import NONE, JobSource, shown_rows, visible_jobs
 from kesin.web.dashboard.state_groups import state_groups, states_in
-from kesin.web.dependencies import UNCACHED
+from kesin.web.dependencies import csv_response
 
 router = page_router()
 CHANGED: Final = {
@@ -86,9 +86,7 @@ def more(ctx: Context, queue: str) -> HTMLResponse:
 def export(ctx: Context, queue: str) -> StreamingResponse:
     page_filter, _, source = _search(ctx, ctx.commands.queue(ctx.actor, queue))
     ctx.accounts.note(ctx.actor, "queue.export", queue=queue, site=page_filter.site or None)
-    named = {"content-disposition": f'attachment; filename="{queue}.csv"'}
-    headers, media_type = {**named, "cache-control": UNCACHED}, "text/csv; charset=utf-8"
-    return StreamingResponse(_csv_lines(ctx, queue, source.search), 200, headers, media_type)
+    return csv_response(queue, _csv_lines(ctx, queue, source.search))
 
 
 def _csv_lines(ctx: PageContext, queue: str, search: JobSearch) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """The routes for operators and cron callers: statistics, rows, actions, credentials, sweeps."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import chain
@@ -14,12 +14,12 @@ from kesin.engine.queue import apply_changes
 from kesin.engine.sweeper import BATCH, MAX_BATCHES_PER_MOVE
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.permissions import Actor
-from kesin.foundation.problems import Forbidden, Invalid, Problem
+from kesin.foundation.problems import Invalid, Problem
 from kesin.foundation.text import csv_text
 from kesin.lifecycle.budget import MINUTE_S, SECOND_US
 from kesin.lifecycle.model import Change
 from kesin.store.records import Filter, MoveCount
-from kesin.web.dependencies import UNCACHED, SignedInActor
+from kesin.web.dependencies import SignedInActor, csv_response, require_cron
 from kesin.web.schemas import Cursor
 from kesin.workloads.common.advice import Language
 from kesin.workloads.common.stores import job_pages
@@ -29,9 +29,8 @@ from kesin.workloads.oci.conversions import corrections
 from kesin.workloads.oci.conversions.actions import merge_actions
 from kesin.workloads.oci.conversions.conversion import INPUT_FIELDS
 from kesin.workloads.oci.google.channel import MAX_ROWS
-from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.google.circuit_breaker import seal_credentials
-from kesin.workloads.oci.google.connection_check import check_site
+from kesin.workloads.oci.google.connection_check import channels_of, check_site
 from kesin.workloads.oci.google.credentials import GoogleCredentials, vault_name
 from kesin.workloads.oci.lifecycle import QUEUE
 from kesin.workloads.oci.site import (
@@ -66,13 +65,6 @@ CSV_FILE: Final[dict[str, Any]] = {
     "response_class": StreamingResponse,
     "responses": {200: {"content": {"text/csv": {"schema": {"type": "string"}}}}},
 }
-
-
-def csv_response(name: str, chunks: Iterable[str]) -> StreamingResponse:
-    """A CSV of this name that no cache stores."""
-    disposition = f'attachment; filename="{name}.csv"'
-    headers = {"content-disposition": disposition, "cache-control": UNCACHED}
-    return StreamingResponse(chunks, media_type="text/csv; charset=utf-8", headers=headers)
 
 
 def add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
@@ -230,7 +222,7 @@ def add_site_routes(router: APIRouter, context: WorkloadContext) -> None:
     def check_credentials(actor: SignedInActor, site_id: SiteId = None) -> schemas.Checked:
         """Test the credentials, the account and the action; if all pass, the breaker closes."""
         site = require_site(context, actor, site_id, "operate", action="oci.check")
-        findings = check_site(site, channels_of(context.settings))
+        findings = check_site(site)
         site.note(actor, "oci.check")
         lines = [schemas.FindingBody(**asdict(finding)) for finding in findings]
         return schemas.Checked(ok=all(finding.ok for finding in findings), findings=lines)
@@ -296,7 +288,7 @@ def add_cron_routes(router: APIRouter, context: WorkloadContext) -> None:
         request: Request, min_age_minutes: Annotated[int, Query(ge=0, le=1_440)] = 0
     ) -> schemas.Recovered:
         """Recover rows whose claim has expired."""
-        actor = _require_cron(context, request)
+        actor = require_cron(request, "cron.oci", "oci")
         arguments = {"min_age_minutes": min_age_minutes}
         moved = _sweep(context, "recover", min_age_minutes * MINUTE_US, None)  # FAILED rows stay
         accounts.note(actor, "cron.recover", queue="oci", details={"moved": moved, **arguments})
@@ -308,7 +300,7 @@ def add_cron_routes(router: APIRouter, context: WorkloadContext) -> None:
         min_age_minutes: Annotated[int | None, Query(ge=0, le=1_440)] = None,
     ) -> schemas.Capped:
         """Fail rows whose attempts are used up; with a query parameter, also rows in PROCESSING."""
-        actor = _require_cron(context, request)
+        actor = require_cron(request, "cron.oci", "oci")
         arguments = {"max_attempts": max_attempts, "min_age_minutes": min_age_minutes}
         age_us = (min_age_minutes or 0) * MINUTE_US
         moved = _sweep(context, "attempt_cap", age_us, max_attempts)
@@ -321,7 +313,7 @@ def add_cron_routes(router: APIRouter, context: WorkloadContext) -> None:
         request: Request, limit: Annotated[int, Query(ge=1, le=MAX_ROWS)] = 50
     ) -> schemas.Processed:
         """Run the upload workers once; sites take turns, and adjustments follow conversions."""
-        actor = _require_cron(context, request)
+        actor = require_cron(request, "cron.oci", "oci")
         channels, adjusting = channels_of(context.settings), context.commands.queues[QUEUE]
         ended = Uploader(context, channels, limit=limit, threads=1).run_once()
         beside = replace(context, queue=adjusting)
@@ -338,16 +330,6 @@ def add_cron_routes(router: APIRouter, context: WorkloadContext) -> None:
         for method in ("GET", "POST"):  # not every scheduler can send both
             name, path = f"{handler.__name__}_{method.lower()}", f"/api/cron/oci/{task}"
             router.add_api_route(path, handler, methods=[method], operation_id=name)
-
-
-def _require_cron(context: WorkloadContext, request: Request) -> Actor:
-    """The actor that knows the cron secret; raises Forbidden for any other."""
-    actor: Actor = request.state.actor
-    if not actor.has("cron"):
-        if actor.grants:  # an anonymous request is not logged: it could fill the log
-            context.commands.accounts.note(actor, "cron.oci", allowed=False, queue="oci")
-        raise Forbidden("the cron secret is not set or does not match")
-    return actor
 
 
 def _cap_in_flight(context: WorkloadContext, min_age_us: int, max_attempts: int | None) -> int:

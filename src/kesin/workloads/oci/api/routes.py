@@ -21,7 +21,7 @@ from kesin.workloads.common.columns import column_names
 from kesin.workloads.common.stores import job_pages
 from kesin.workloads.oci import adjustments, reconciliation, script
 from kesin.workloads.oci.api import control_routes, schemas
-from kesin.workloads.oci.api.control_routes import CSV_FILE, SiteId, add_cron_routes, csv_response
+from kesin.workloads.oci.api.control_routes import CSV_FILE, SiteId, add_cron_routes
 from kesin.workloads.oci.conversions.conversion import CONSENT_FIELDS, CONSENTS, CONVERSION_FIELDS
 from kesin.workloads.oci.conversions.identifiers import EXPORTED_FIELDS
 from kesin.workloads.oci.conversions.ingest import IngestResult, ingest
@@ -133,7 +133,7 @@ def _add_adjustment_routes(router: APIRouter, batches: APIRouter, context: Workl
     def adjustments_csv(actor: SignedInActor, site_id: SiteId = None) -> StreamingResponse:
         """Adjustments to upload, in Google's format; after uploading, close them with MARK_SENT."""
         site = require_site(context, actor, site_id, "read", action="oci.adjustments_file")
-        return csv_response(f"adjustments-{site.id}", _adjustment_lines(site))
+        return dependencies.csv_response(f"adjustments-{site.id}", _adjustment_lines(site))
 
 
 def _adjustment_lines(site: SiteContext) -> Iterator[str]:
@@ -214,13 +214,13 @@ def _add_script_routes(  # noqa: C901  # one function a route
         """Report Google's daily upload and conversion counts for a script's account."""
         site = require_site(context, actor, body.site_id, "oci:script", action="oci.reconciliation")
         script.require_channel(site)
-        copy = reconciliation.GoogleFigures({}, {})
-        for one in body.uploads:
-            counts = [one.successful, one.failed, one.pending]
-            copy.add_uploads(one.day.isoformat(), one.action, one.client, counts)
-        for each in body.attributed:
-            copy.add_attributed(each.day.isoformat(), each.action, each.conversions)
-        reconciliation.store_copy(site, reconciliation.parse_zone(body.zone), *copy)
+        uploads = [
+            (n.day.isoformat(), n.action, n.client, (n.successful, n.failed, n.pending))
+            for n in body.uploads
+        ]
+        attributed = [(n.day.isoformat(), n.action, n.conversions) for n in body.attributed]
+        zone = reconciliation.parse_zone(body.zone)
+        reconciliation.store_copy(site, zone, uploads, attributed)
         return schemas.Ok()
 
     @router.post("/api/oci/v2/verify")

@@ -42,6 +42,7 @@ _FAULTS: Final = {
     "INVALID_TIME_FORMAT": "simulated: this is not a time",
     "INVALID_CONVERSION_VALUE": "simulated: this is not an amount",
 }
+_THROWN: Final = "UPLOAD_EXCEPTION"
 _FAULT_FIELDS: Final = ("orderId", "gclid", "wbraid", "gbraid", "conversionName", "conversionValue")
 _HINTS: Final = {
     401: "the key is wrong, expired or revoked",
@@ -110,11 +111,13 @@ class ScriptSimulator:
         ran.crashed = crash  # on its first page, if at all
         if crash == Crash.AFTER_EXPORT:
             return True
-        sent, faults, threw = self._upload(rows)
+        faults = self._upload(rows)
         if crash == Crash.AFTER_UPLOAD:
             return True
-        for (code, category), ids in faults.items():
+        sent = faults.pop("", [])
+        for code, ids in faults.items():
             message = _FAULTS.get(code, "simulated: Google did not accept the upload")
+            category = Category.TRANSIENT if code == _THROWN else Category.VALIDATION
             report = {"errorCode": code, "errorMessage": message, "errorCategory": category}
             ran.refused += self._report("/api/oci/ack-failed", ids, report)
             ran.failed += len(ids)
@@ -123,31 +126,23 @@ class ScriptSimulator:
         if sent:
             ran.refused += self._report("/api/oci/ack", sent, {})
             ran.acked += len(sent)
-        return threw
+        return _THROWN in faults
 
-    def _upload(
-        self, rows: Sequence[Mapping[str, Any]]
-    ) -> tuple[list[str], dict[tuple[str, str], list[str]], bool]:
-        """The ids that were sent, the other ids by reason, and whether the upload threw."""
-        throws = self.rng.random() < self.upload_error_share
-        sent: list[Mapping[str, Any]] = []
-        faults: dict[tuple[str, str], list[str]] = {}
+    def _upload(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+        """The ids of the rows by what is wrong with them; those under "" were sent."""
+        otherwise = _THROWN if self.rng.random() < self.upload_error_share else ""
+        ids: dict[str, list[str]] = {}
         for row in rows:
-            if code := self._fault(row):
-                faults.setdefault((code, Category.VALIDATION.value), []).append(row["id"])
-            else:
-                sent.append(row)
-        if throws and sent:
-            thrown = ("UPLOAD_EXCEPTION", Category.TRANSIENT.value)
-            return [], {**faults, thrown: [row["id"] for row in sent]}, True
-        self.uploaded.update(row["orderId"] for row in sent)
-        return [row["id"] for row in sent], faults, False
+            code = self._fault(row) or otherwise
+            ids.setdefault(code, []).append(row["id"])
+            self.uploaded.update([] if code else [row["orderId"]])
+        return ids
 
-    def _fault(self, row: Mapping[str, Any]) -> str | None:
+    def _fault(self, row: Mapping[str, Any]) -> str:
         """Why a row cannot be sent: the same on every attempt, until its data changes."""
         seed = canonical_json({name: row.get(name) for name in _FAULT_FIELDS})
         rng = random.Random(f"{self._salt}{seed}")
-        return rng.choice([*_FAULTS]) if rng.random() < self.fail_share else None
+        return rng.choice([*_FAULTS]) if rng.random() < self.fail_share else ""
 
     def _report(self, path: str, ids: Sequence[str], fields: Mapping[str, str]) -> int:
         response = self._ask("POST", path, {"siteId": self.site, "queueIds": list(ids), **fields})

@@ -22,7 +22,6 @@ from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter
 from kesin.workloads.common.advice import Language
 from kesin.workloads.common.cli import FAILED, JsonOption, local_operator, open_workload
-from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.google.circuit_breaker import seal_credentials
 from kesin.workloads.oci.google.connection_check import check_site
 from kesin.workloads.oci.google.credentials import vault_name
@@ -54,8 +53,7 @@ def doctor(site: SiteArgument, *, lang: LanguageOption = "en", as_json: JsonOpti
     with open_site(site, "oci.check") as found:
         stats = SiteStats(found)
         reasons = _failure_reasons(found, lang)
-        channels = {} if found.channel == "script" else channels_of(found.context.settings)
-        findings = check_site(found, channels, language=lang)
+        findings = check_site(found, language=lang)
         found.note(local_operator(), "oci.check")
         settings = _settings_record(found)
     ok = all(finding.ok for finding in findings) and not stats.warnings

@@ -79,10 +79,7 @@ CIRCUIT_OPEN: Final = "CIRCUIT_OPEN"
 Match = tuple[str, Meaning]  # a stored code, and what it means
 WORKER_CHANNELS: Final = ("api", "data_manager")  # the channels of our own worker
 
-_WORST_FIRST: Final = (
-    *(ACCOUNT, ROW, TOO_RECENT, QUOTA),
-    *(LATER, ALREADY_RECORDED),
-)
+_WORST_FIRST: Final = (ACCOUNT, ROW, TOO_RECENT, QUOTA, LATER, ALREADY_RECORDED)
 _SEVERITY: Final = {meaning: rank for rank, meaning in enumerate(_WORST_FIRST)} | {
     OUR_FAULT: _WORST_FIRST.index(ROW)  # equally severe
 }

@@ -1,4 +1,4 @@
-"""Authorised requests to Google, in groups, and what their failures mean.
+"""Authorised requests to Google, in groups, and what their failures and trials mean.
 
 A request that is refused as a whole records nothing, and is halved and sent again.
 """
@@ -6,18 +6,22 @@ A request that is refused as a whole records nothing, and is halved and sent aga
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from kesin.foundation.messages import Message, shorten
 from kesin.lifecycle.errors import Category
 from kesin.store.limits import MAX_MESSAGE
+from kesin.workloads.oci.conversions.conversion import Conversion
 from kesin.workloads.oci.google import http
 from kesin.workloads.oci.google.channel import (
     MAX_ROWS,
     NOT_SENT,
     Channel,
     ConnectionTrouble,
+    Finding,
     RequestFailure,
     RowAccepted,
     RowRefused,
@@ -186,3 +190,61 @@ def _refused_for(why: str, refused: RowRefused) -> RowRefused:
     """The outcome of a row that Google refused together with others."""
     message = shorten(Message(why, problem=Message(refused.message)), MAX_MESSAGE)
     return RowRefused(REQUEST_REFUSED, message, Category.TRANSIENT)
+
+
+# A click id that cannot exist: the conversion is validated and never recorded.
+TRIAL_CONVERSION: Final = Conversion(
+    external_id="kesin-check",
+    order_id="kesin-check",
+    gclid="KesinChecksThisAccountNoRealClick",
+    wbraid="",
+    gbraid="",
+    name="Kesin check",
+    at=datetime(2026, 1, 1, 12, tzinfo=UTC),
+    value=Decimal(1),
+    currency="USD",
+)
+
+_TOKEN_CODES: Final = ("INVALID_GRANT", "TOKEN_", "OAUTH_TOKEN", "ACCESS_TOKEN", "UNAUTHENTICATED")
+_ACTION_CODES: Final = (
+    *("NO_CONVERSION_ACTION", "INVALID_CONVERSION_ACTION"),
+    *("RESOURCE_NAME_", "RESOURCE_NOT_", "BAD_RESOURCE_ID"),
+)
+_ADVICE: Final = {
+    "token": "Grant consent again and store the new refresh token; tokens expire after"
+    " seven days while the consent screen is in testing",
+    "account": "Check customer_id and login_customer_id, and that the user may use this account",
+    "action": "The action must exist in this account, be enabled and import from clicks",
+    "later": "Google gave no clear answer; try again in a few minutes",
+}
+_PASSED_DETAILS: Final = {
+    "token": "Google issues access tokens",
+    "account": "the account can be used",
+    "action": "the conversion action accepts uploads",
+}
+
+
+def build_findings(outcome: RequestFailure | RequestReply) -> list[Finding]:
+    """Build findings up to the first failure; an error about the trial row itself is not one."""
+    rows = [outcome.refused] if isinstance(outcome, RequestFailure) else outcome.rows
+    refusals = (each for each in rows if isinstance(each, RowRefused))
+    refused = min(refusals, key=lambda each: each.category is not Category.AUTH, default=None)
+    passed = [Finding(name, ok=True, detail=detail) for name, detail in _PASSED_DETAILS.items()]
+    if refused is None or _is_about_row(outcome, refused):
+        return passed
+    code, why = refused.code, Message(refused.message)
+    name = "action" if code.startswith(_ACTION_CODES) else "account"
+    name = "token" if code.startswith(_TOKEN_CODES) else name
+    detail = Message("%(field)s: %(problem)s", field=code, problem=why)
+    advice = _ADVICE[name if refused.category is Category.AUTH else "later"]
+    failed = Finding(name, ok=False, detail=detail, advice=advice, code=code)
+    return [*passed[: list(_PASSED_DETAILS).index(name)], failed]
+
+
+def _is_about_row(outcome: RequestFailure | RequestReply, refused: RowRefused) -> bool:
+    if isinstance(outcome, RequestFailure):
+        return outcome.trouble is None and refused.code != REQUEST_REFUSED
+    unknown_click = "TOO_RECENT" in refused.code or refused.code.endswith("_NOT_FOUND")
+    return refused.category in {Category.VALIDATION, Category.PERMANENT} or (
+        unknown_click and refused.category is Category.TRANSIENT
+    )

@@ -35,15 +35,16 @@ from kesin.workloads.oci.google.channel import (
 from kesin.workloads.oci.google.circuit_breaker import WORKER_ACTOR, open_credentials
 from kesin.workloads.oci.google.classify import TROUBLES, GoogleError, look_up
 from kesin.workloads.oci.google.client import (
+    TRIAL_CONVERSION,
     GoogleChannel,
     Positions,
     RequestReply,
+    build_findings,
     chunk_positions,
     deliver,
     event_note,
     failure_of,
 )
-from kesin.workloads.oci.google.connection_check import TRIAL_CONVERSION, build_findings
 from kesin.workloads.oci.google.credentials import GoogleCredentials
 from kesin.workloads.oci.google.google_ads import classify_row
 from kesin.workloads.oci.google.http import (

@@ -23,14 +23,15 @@ from kesin.workloads.oci.google.channel import (
 )
 from kesin.workloads.oci.google.classify import GoogleError, classify_errors, get_either, read_error
 from kesin.workloads.oci.google.client import (
+    TRIAL_CONVERSION,
     GoogleChannel,
     RequestReply,
+    build_findings,
     deliver,
     event_note,
     failure_of,
     separate_twins,
 )
-from kesin.workloads.oci.google.connection_check import TRIAL_CONVERSION, build_findings
 from kesin.workloads.oci.google.credentials import GoogleCredentials
 from kesin.workloads.oci.google.http import (
     BAD_REQUEST,

@@ -28,10 +28,10 @@ from kesin.web.dashboard.queues import actions, failures, listing
 from kesin.web.dashboard.queues.bulk import runs_of
 from kesin.web.dashboard.queues.page import runs_shown
 from kesin.web.dashboard.state_groups import state_groups
+from kesin.web.dependencies import csv_response
 from kesin.workloads.common.advice import Advice
 from kesin.workloads.common.columns import column_names
 from kesin.workloads.oci import operations, reconciliation, script
-from kesin.workloads.oci.api.control_routes import csv_response
 from kesin.workloads.oci.conversions.conversion import CLICK_KINDS, INPUT_FIELDS
 from kesin.workloads.oci.conversions.corrections import BYTE_ORDER_MARK, fix_rows
 from kesin.workloads.oci.conversions.ingest import IngestPreview, import_rows

@@ -12,7 +12,6 @@ from kesin.web.dashboard.frame.routes import FirstFields
 from kesin.workloads.oci import script
 from kesin.workloads.oci.conversions import actions
 from kesin.workloads.oci.conversions.parsing import LOCALES
-from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.google.circuit_breaker import read_breaker, seal_credentials
 from kesin.workloads.oci.google.connection_check import check_site, look_up_actions
 from kesin.workloads.oci.google.credentials import GoogleCredentials, vault_name
@@ -109,8 +108,7 @@ def change_oci_credentials(ctx: Context, site_id: str, fields: FirstFields) -> R
 def check_oci_connection(ctx: Context, site_id: str) -> HTMLResponse:
     """Check token, account and conversion action without uploading; success closes the breaker."""
     site = find_site(ctx, site_id, "operate", "oci.check")
-    channels = {} if site.channel == "script" else channels_of(site.context.settings)
-    findings = check_site(site, channels, language=ctx.language)
+    findings = check_site(site, language=ctx.language)
     site.note(ctx.actor, "oci.check")
     return _page(ctx, site, findings=findings)
 
@@ -148,7 +146,7 @@ def look_up_oci_actions(ctx: Context, site_id: str) -> HTMLResponse:
     site = find_site(ctx, site_id, "operate", "oci.check")
     site.note(ctx.actor, "oci.check")
     try:
-        found = look_up_actions(site, channels_of(site.context.settings))
+        found = look_up_actions(site)
     except Problem as problem:
         return _page(ctx, site, problem=problem, about="actions")
     return _page(ctx, site, changes=found, actions=[*map(asdict, found.actions)], gone=found.gone)
