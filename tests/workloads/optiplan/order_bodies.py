@@ -5,6 +5,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from kesin.workloads.optiplan.orders.payload import MAX_NAME, Payload, read_payload
+from kesin.workloads.optiplan.workshop.saw_rules import BoardRules
 
 
 def part(**other: Any) -> dict[str, Any]:
@@ -37,6 +38,13 @@ def order(*parts: dict[str, Any], **other: Any) -> dict[str, Any]:
 
 def payload(*parts: dict[str, Any], **other: Any) -> Payload:
     return read_payload(order(*parts, **other))
+
+
+def board(**other: Any) -> BoardRules:
+    """A size in which a material is bought."""
+    sides = {"length_mm": 2800, "width_mm": 2100}
+    kind = {"code": "W", "material": "M", "thickness_mm": 18}
+    return BoardRules.model_validate({**kind, **sides, **other})
 
 
 # Everything an order may be.

@@ -211,6 +211,14 @@ def test_the_hash_sees_every_difference(other: dict[str, Any]):
     assert payload_hash(payload(part(**other))) != payload_hash(payload(part()))
 
 
+def test_an_order_that_chooses_nothing_has_the_hash_it_always_had():
+    before = "31903df75c94b851ca03cec66105e642507407e0e8aec523a45df6215aa3d18e"
+    assert payload_hash(payload()) == before
+    chosen = {"effort": "quick", "saw_profile": "beam saw", "use_rack": False}
+    assert payload_json(payload(**chosen)).items() >= chosen.items()
+    assert len({payload_hash(payload(**{key: chosen[key]})) for key in chosen} | {before}) == 4
+
+
 def test_the_hash_is_a_sha256():
     assert re.fullmatch("[0-9a-f]{64}", payload_hash(payload()))
     assert payload_hash(payload(part(), part(id="p2"))) != payload_hash(

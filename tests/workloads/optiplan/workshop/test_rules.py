@@ -12,6 +12,7 @@ from kesin.workloads.optiplan.workshop.rules import (
     default_rules,
     load_rules,
     read_rules,
+    rule_warnings,
     rules_json,
     save_rules,
 )
@@ -27,8 +28,11 @@ def wrong(**other: Any) -> dict[str, str]:
     return {problem["field"]: problem["message"] for problem in caught.value.details["fields"]}
 
 
+SAW = {"saw_profiles", "saw_profile", "effort", "boards", "rates", "rack", "labels"}
+
+
 def test_the_defaults_are_the_workshops():
-    assert SHIPPED == {
+    assert {name: value for name, value in SHIPPED.items() if name not in SAW} == {
         "cm_to_mm_multiplier": 10,
         "trimByThickness": {"18": 10, "3": 5, "4": 5, "5": 5, "8": 5},
         "backingThicknesses": [3, 4, 5, 8],
@@ -110,7 +114,7 @@ def test_a_byte_order_mark_of_notepad_is_no_trouble(tmp_path: Path):
 
 
 @pytest.mark.parametrize("key", [key for key in SHIPPED if key not in {
-    "defaultPlateSize", "optiModeDefault", "kerf_mm", "materials", "language"
+    "defaultPlateSize", "optiModeDefault", "kerf_mm", "materials", "language", *SAW
 }])  # fmt: skip
 def test_a_rule_that_is_missing_is_named(key: str):
     body = {name: value for name, value in SHIPPED.items() if name != key}
@@ -176,3 +180,76 @@ def test_the_mode_is_the_orders_or_the_rules_or_what_is_there(
 ):
     rules = read_rules({**SHIPPED, "optiModeDefault": ruled})
     assert rules.mode(mode_of_order, built_in_optimiser=built_in) == mode
+
+
+def test_a_file_without_saws_has_the_two_that_are_shipped_and_three_stages():
+    rules = read_rules({name: value for name, value in SHIPPED.items() if name not in SAW})
+    assert (list(rules.saw_profiles), rules.saw_profile) == (
+        ["beam saw", "sliding saw"],
+        "beam saw",
+    )
+    assert rules.saw_profiles["beam saw"].max_stages == 3
+
+
+W18 = {"code": "W18", "material": "M18", "thickness_mm": 18, "length_mm": 2800, "width_mm": 2100}
+TRIMS = dict.fromkeys(("left_mm", "right_mm", "bottom_mm", "top_mm"), 0)
+
+
+def test_boards_that_are_hardly_meant_are_warned_about():
+    turned = {**W18, "code": "T", "length_mm": 2100, "width_mm": 2800, "price": 90}
+    long = {**W18, "code": "L", "length_mm": 5600, "price": 180}
+    assert [warning.partition(":")[0] for warning in rule_warnings(read_rules({
+        **SHIPPED, "boards": [W18, turned, long]
+    }))] == [
+        "boards[0] has no price, so prices do not count for its material", "boards[1]", "boards[2]"
+    ]  # fmt: skip
+
+
+@table(
+    ("change", "message"),
+    [
+        ({"saw_profile": "laser"}, "saw_profile must be one of saw_profiles"),
+        ({"saw_profiles": {}}, "saw_profiles"),
+        ({"saw_profiles": {"beam saw": {"max_stages": -1}}}, "max_stages"),
+        ({"saw_profiles": {"beam saw": {"stages": 3}}}, "stages: is not a known field"),
+        (
+            {"saw_profiles": {"beam saw": {"max_stages": 0, "machine_files": ["ptx"]}}},
+            "a PTX file needs max_stages of 1 to 4",
+        ),
+        (
+            {"saw_profiles": {"beam saw": {"max_stages": 0, "head_cut": True}}},
+            "head_cut has no effect without max_stages",
+        ),
+        ({"effort": "extreme"}, "effort"),
+        ({"boards": [{"code": "W18"}]}, "material: is missing"),
+        ({"boards": [{**W18, "material": "18MM 210*280"}]}, "names its own board"),
+        ({"boards": [W18, W18]}, "boards\\[1\\].code: 'W18' occurs twice"),
+        (
+            {"boards": [W18], "materials": ["B18"]},
+            "boards\\[0\\].material: 'M18' is not in materials",
+        ),
+        (
+            {"saw_profiles": {"beam saw": {"smallest_strip_mm": 50, "largest_rip_mm": 40}}},
+            "nothing could be cut",
+        ),
+        (
+            {"saw_profiles": {"beam saw": {"trims": {**TRIMS, "top_mm": 3}}}},
+            "saw_profiles.beam saw.trims.top_mm must include the kerf, 4 mm",
+        ),
+        ({"rates": {"bands": {"3mm": 1}}}, "rates.bands: '3mm' is not a band of edgeMapping"),
+        ({"rates": {"bands": {"Bant Yok": 1}}}, "rates.bands: 'Bant Yok' is not a band"),
+        (
+            {
+                "edgeMapping": {"Bant Yok": None, "a": 1, "b": 1},
+                "rates": {"bands": {"a": 1, "b": 2}},
+            },
+            "rates.bands: 'b' needs the price of the other band",
+        ),
+        ({"rack": {"use": False, "except_materials": ["M18"]}}, "has no effect without use"),
+        ({"labels": {"margin_left_mm": 1}}, "reach 211 × 296.5 mm"),
+        ({"labels": {"pitch_x_mm": 0}}, "labels.pitch_x_mm"),
+    ],
+)
+def test_a_saw_that_cannot_be_meant_is_refused_by_name(change: dict[str, Any], message: str):
+    with pytest.raises(OrderProblem, match=message):
+        read_rules({**SHIPPED, **change})

@@ -19,7 +19,13 @@ from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.orders import list_cells, spreadsheet
 from kesin.workloads.optiplan.orders import payload as payloads
 from kesin.workloads.optiplan.orders.numbers import format_number
-from kesin.workloads.optiplan.orders.payload import FieldProblem, OptiMode, PartType, Payload
+from kesin.workloads.optiplan.orders.payload import (
+    EffortName,
+    FieldProblem,
+    OptiMode,
+    PartType,
+    Payload,
+)
 from kesin.workloads.optiplan.orders.safe_xlsx import UnreadableSpreadsheet
 
 COLUMNS: Final = "ABCDEFGHIJKL"
@@ -51,6 +57,9 @@ class ListDefaults:
     band: str = "1mm"  # the meaning of a tick
     bands: tuple[str, ...] = ("040", "1mm", "2mm")  # names that an edge may state
     opti_mode: OptiMode | None = None
+    effort: EffortName | None = None
+    saw_profile: str | None = None
+    use_rack: bool | None = None
     backs_mm: tuple[Decimal, ...] = ()  # the thicknesses of backs; empty: any
 
 
@@ -98,6 +107,9 @@ def read_order_file(
         "customer_phone": customer_phone,
         "customer_snapshot_name": customer[: payloads.MAX_TEXT] or None,
         "opti_mode": defaults.opti_mode,
+        "effort": defaults.effort,
+        "saw_profile": defaults.saw_profile,
+        "use_rack": defaults.use_rack,
         "plate_size": plate and dict(zip(("width_mm", "height_mm"), plate, strict=True)),
         "parts": reader.parts,
     }

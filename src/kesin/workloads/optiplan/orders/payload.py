@@ -21,6 +21,7 @@ from kesin.workloads.optiplan.orders.numbers import InBounds, format_value
 ModelT = TypeVar("ModelT", bound=BaseModel)
 OptiMode = Literal["A", "B", "C"]
 PartType = Literal["GOVDE", "ARKALIK"]
+EffortName = Literal["quick", "normal", "thorough"]
 
 MAX_PARTS: Final = 1_000
 MAX_TEXT: Final = 250
@@ -112,13 +113,16 @@ class OrderPart(StrictModel):
 
 
 class Payload(StrictModel):
-    """A whole order. The rules supply a missing mode or plate; they are not filled in here."""
+    """A whole order. The rules supply what it leaves out; they are not filled in here."""
 
     order_id: Name
     customer_phone: Phone  # as written; an empty phone matches no customer
     customer_snapshot_name: TextLine | None = None
     opti_mode: OptiMode | None = None
     plate_size: PlateSize | None = None
+    effort: EffortName | None = None
+    saw_profile: Name | None = None
+    use_rack: bool | None = None
     parts: Annotated[  # `validate_payload` counts them
         tuple[OrderPart, ...],
         Field(strict=False, json_schema_extra={"minItems": 1, "maxItems": MAX_PARTS}),
@@ -190,7 +194,7 @@ def field_problems(problem: ValidationError) -> Iterator[FieldProblem]:
             else step
             for step in error["loc"]
         )
-        yield FieldProblem(path, _message(error))
+        yield FieldProblem(path, error_message(error))
 
 
 def validation_problem(problems: Sequence[FieldProblem]) -> OrderProblem:
@@ -213,7 +217,7 @@ def payload_hash(payload: Payload) -> str:
     return hashlib.sha256(canonical_json(payload_json(payload)).encode()).hexdigest()
 
 
-def _message(error: ErrorDetails) -> str:
+def error_message(error: ErrorDetails) -> str:
     value, context = format_value(error["input"]), error.get("ctx", {})
     if error["type"] == "value_error":
         return Message(str(context["error"]))

@@ -1,18 +1,34 @@
 """Rules of ``rules.json``: unknown and missing keys are rejected, as they would be cut in wood."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from kesin.foundation.messages import Message, MessageError
 from kesin.workloads.optiplan.orders import numbers, payload
 from kesin.workloads.optiplan.orders.numbers import InBounds
-from kesin.workloads.optiplan.orders.payload import Name, OptiMode, PlateSize, StrictModel
+from kesin.workloads.optiplan.orders.payload import (
+    EffortName,
+    Name,
+    OptiMode,
+    Payload,
+    PlateSize,
+    StrictModel,
+)
 from kesin.workloads.optiplan.workshop import json_file
+from kesin.workloads.optiplan.workshop.saw_rules import (
+    SHIPPED_PROFILES,
+    BoardRules,
+    LabelRules,
+    RackRules,
+    RateRules,
+    SawProfileRules,
+    SawSettings,
+)
 
 NO_BAND: Final = "Bant Yok"
 MAX_RETRIES: Final = 20  # every retry enlarges the proof that each order ends
@@ -88,6 +104,57 @@ class Rules(StrictModel):
     kerf_mm: Annotated[Decimal, InBounds("0", "20")] = Decimal(4)
     materials: Annotated[tuple[Name, ...], Field(max_length=1_000, strict=False)] = ()  # none: any
     language: Literal["en", "tr"] = "en"  # of the drawings beside the XML
+    saw_profiles: Annotated[dict[Name, SawProfileRules], Field(min_length=1, max_length=20)] = (
+        Field(default_factory=SHIPPED_PROFILES.copy)
+    )
+    saw_profile: Name = "beam saw"  # of orders that name none
+    effort: EffortName = "normal"
+    boards: Annotated[tuple[BoardRules, ...], Field(max_length=500, strict=False)] = ()
+    rates: RateRules = RateRules()
+    rack: RackRules = RackRules()
+    labels: LabelRules = LabelRules()
+
+    @model_validator(mode="after")
+    def _check_profile(self) -> Self:
+        if self.saw_profile not in self.saw_profiles:
+            known, given = ", ".join(self.saw_profiles), numbers.format_value(self.saw_profile)
+            why = "saw_profile must be one of saw_profiles (%(known)s), got %(given)s"
+            raise MessageError(why, known=known, given=given)
+        for name in self.saw_profiles:
+            saw = self.saw(name)
+            kerfs = (saw.kerf_cross_mm, saw.kerf_cross_mm, saw.kerf_rip_mm, saw.kerf_rip_mm)
+            for (side, trim), kerf in zip(saw.trims or (), kerfs, strict=False):
+                if 0 < trim < (kerf or 0):
+                    why = "saw_profiles.%(name)s.trims.%(side)s must include the kerf, %(kerf)s mm"
+                    raise MessageError(why, name=name, side=side, kerf=kerf)
+        return self
+
+    @model_validator(mode="after")
+    def _check_boards(self) -> Self:
+        known: set[tuple[str, Decimal, str]] = set()
+        for number, board in enumerate(self.boards):
+            code = (board.material, board.thickness_mm, board.code)
+            if code in known:
+                why = "boards[%(n)s].code: %(given)s occurs twice in its material and thickness"
+                raise MessageError(why, n=number, given=numbers.format_value(board.code))
+            if self.materials and board.material not in self.materials:
+                why = "boards[%(n)s].material: %(given)s is not in materials"
+                raise MessageError(why, n=number, given=numbers.format_value(board.material))
+            known.add(code)
+        return self
+
+    @model_validator(mode="after")
+    def _check_band_rates(self) -> Self:
+        prices: dict[Decimal, Decimal] = {}
+        for name, price in self.rates.bands.items():
+            given, thickness = numbers.format_value(name), self.edge_mapping.get(name)
+            if thickness is None:
+                why = "rates.bands: %(given)s is not a band of edgeMapping with a thickness"
+                raise MessageError(why, given=given)
+            if prices.setdefault(thickness, price) != price:
+                why = "rates.bands: %(given)s needs the price of the other band of its thickness"
+                raise MessageError(why, given=given)
+        return self
 
     def mode(self, requested: OptiMode | None, *, built_in_optimiser: bool) -> OptiMode:
         """Choose the mode: as requested, else the rules' default, else by the optimiser in use."""
@@ -96,6 +163,26 @@ class Rules(StrictModel):
     def trim_mm(self, thickness_mm: Decimal) -> Decimal | None:
         """Return the trim of a plate's sides; None without a rule."""
         return self.trim_by_thickness.get(numbers.format_number(thickness_mm))
+
+    def unknown_profile(self, order: Payload) -> payload.FieldProblem:
+        why = "must be one of saw_profiles in the rules (%(known)s), got %(given)s"
+        given, known = numbers.format_value(order.saw_profile), ", ".join(self.saw_profiles)
+        return payload.FieldProblem(("saw_profile",), Message(why, known=known, given=given))
+
+    def for_order(self, order: Payload) -> Self:
+        """Return the rules with an order's choices; raises OrderProblem for an unknown profile."""
+        if order.saw_profile not in {None, *self.saw_profiles}:
+            raise self.unknown_profile(order).as_problem()
+        rack = None if order.use_rack is None else RackRules(use=order.use_rack)
+        chosen = {"effort": order.effort, "saw_profile": order.saw_profile, "rack": rack}
+        return self.model_copy(update={key: value for key, value in chosen.items() if value})
+
+    def saw(self, name: str = "") -> SawSettings:
+        """Return a profile, or the one in use, with the kerf of the rules where it has none."""
+        profile = self.saw_profiles[name := name or self.saw_profile]
+        kerfs = {"kerf_rip_mm": profile.kerf_rip_mm, "kerf_cross_mm": profile.kerf_cross_mm}
+        kerfs = {key: self.kerf_mm if kerf is None else kerf for key, kerf in kerfs.items()}
+        return SawSettings(name=name, **{**dict(profile), **kerfs})
 
     def grain(self, requested: int) -> int | None:
         """Return OptiPlanning's number for a grain; None without a rule."""
@@ -112,11 +199,28 @@ def rule_warnings(rules: Rules) -> list[str]:
         what = "cm_to_mm_multiplier is %(n)s: 1 cm is 10 mm, so every part will be the wrong size"
         warnings.append(Message(what, n=numbers.format_number(rules.cm_to_mm_multiplier)))
     what = "trimByThickness: %(thickness)s mm boards lose %(trim)s mm on each side"
-    return warnings + [
+    warnings += [
         Message(what, thickness=thickness, trim=numbers.format_number(trim))
         for thickness, trim in rules.trim_by_thickness.items()
         if trim > _USUAL_TRIM_MM
     ]
+    return warnings + list(_board_warnings(rules))
+
+
+def _board_warnings(rules: Rules) -> Iterator[str]:
+    priced = {(board.material, board.thickness_mm) for board in rules.boards if board.price}
+    for number, board in enumerate(rules.boards):
+        if board.length_mm < board.width_mm:
+            what = "boards[%(n)s]: it is shorter than wide: the grain runs along length_mm"
+            yield Message(what, n=number)
+        if not board.price and (board.material, board.thickness_mm) in priced:
+            what = "boards[%(n)s] has no price, so prices do not count for its material"
+            yield Message(what, n=number)
+        saw, length, width = rules.saw(), board.length_mm, board.width_mm
+        halves = (length / 2, width), (length, width / 2)
+        if not any(saw.can_free(half, (length, width), (length, width)) for half in halves):
+            what = "boards[%(n)s]: the saw %(saw)s cannot cut it first: %(limits)s"
+            yield Message(what, n=number, saw=saw.name, limits=saw.limits)
 
 
 def default_rules() -> Rules:
