@@ -8,7 +8,7 @@ are made of, with a seed each.
 from collections.abc import Sequence
 from random import Random
 
-from kesin.workloads.optiplan.optimizer.model import Board, CutPart, Demand, hundredths
+from kesin.workloads.optiplan.optimizer.model import Board, CutPart, Demand, SawProfile, hundredths
 
 BENGTSSON = (
     "8 6 11 4 10 3 4 7 12 6 11 6 12 8 3 6 4 3 3 8 9 1 1 3 8 6 11 3 11 1 9 8 9 1 11 5 1 7 7 8"
@@ -78,7 +78,7 @@ def published(name: str, board: tuple[int, int], numbers: str, pieces: int) -> D
     sides = [hundredths(text) for text in numbers.split()]
     pairs = list(zip(sides[::2], sides[1::2], strict=True))[:pieces]
     parts = tuple(CutPart(f"{n}", a, b, 1) for n, (a, b) in enumerate(pairs, start=1))
-    return Demand(name, Board.of(*board, trim_mm=0), parts, kerf=0)
+    return Demand(name, Board.of(*board, trim_mm=0), parts, SawProfile.of(0, max_stages=0))
 
 
 def workshop(

@@ -2,13 +2,24 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import xlsxwriter
+from hypothesis import reject
 from hypothesis import strategies as st
 
-from kesin.workloads.optiplan.optimizer.model import Board, CutPart, Demand, Trims, hundredths
+from kesin.workloads.optiplan.optimizer.model import (
+    Board,
+    CutPart,
+    Demand,
+    FirstCut,
+    SawProfile,
+    Trims,
+    Unplannable,
+    hundredths,
+)
 from kesin.workloads.optiplan.optimizer.optimise import Effort
+from kesin.workloads.optiplan.optimizer.problem import build_task
 from kesin.workloads.optiplan.pipeline.xlsx_template import SHEET, TAGS
 
 QUICK = Effort(looks=12_000)
@@ -30,7 +41,7 @@ def order(*parts: tuple[Any, ...], board: Board | None = None, kerf_mm: float = 
             )
             for number, part in enumerate(parts, start=1)
         ),
-        hundredths(kerf_mm),
+        SawProfile.of(hundredths(kerf_mm)),
     )
 
 
@@ -40,7 +51,7 @@ def sizes(most: int) -> st.SearchStrategy[int]:
 
 @st.composite
 def orders(draw: st.DrawFn) -> Demand:
-    """Any order that can be cut: odd boards, uneven trims, any kerf, any grain."""
+    """Any order that can be cut: odd boards, uneven trims, any kerf, any grain, any saw."""
     trims = Trims(*(draw(st.integers(0, 1_500)) for _ in range(4)))
     length, width = draw(st.integers(20_000, 90_000)), draw(st.integers(20_000, 60_000))
     board = Board(max(length, width), min(length, width), trims)
@@ -59,7 +70,29 @@ def orders(draw: st.DrawFn) -> Demand:
             max_size=9,
         )
     )
-    return Demand("any", board, tuple(parts), draw(st.sampled_from([0, 1, 320, 400, 1_000])))
+    demand = Demand("any", board, tuple(parts), draw(saws()))
+    try:
+        build_task(demand)
+    except Unplannable:
+        reject()
+    return demand
+
+
+@st.composite
+def saws(draw: st.DrawFn) -> SawProfile:
+    """Any saw whose limits leave something to cut."""
+    kerfs = st.sampled_from([0, 1, 320, 400, 1_000])
+    stages = draw(st.sampled_from([3, 2, 4, 0, 1]))
+    return SawProfile(
+        "any",
+        kerf_rip=draw(kerfs),
+        kerf_cross=draw(kerfs),
+        max_stages=stages,
+        first_cut=draw(st.sampled_from(get_args(FirstCut))),
+        smallest_strip=draw(st.sampled_from([0, 4_000])),
+        largest_cut=draw(st.sampled_from([0, 60_000])),
+        head_cut=stages > 0 and draw(st.booleans()),
+    )
 
 
 def batch(path: Path, rows: Sequence[Sequence[Any]], *, tags: Sequence[str] = TAGS) -> Path:

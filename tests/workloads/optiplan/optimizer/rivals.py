@@ -51,7 +51,9 @@ def _boards(demand: Demand, name: str, sort: str, chosen: str) -> int:
         rotation=turns,
     )
     room = demand.board.usable
-    packer.add_bin(room.length + demand.kerf, room.width + demand.kerf, count=demand.pieces)
+    packer.add_bin(
+        room.length + demand.saw.kerf_cross, room.width + demand.saw.kerf_rip, count=demand.pieces
+    )
     for length, width in _pieces(demand):
         packer.add_rect(length, width)
     packer.pack()
@@ -62,4 +64,4 @@ def _boards(demand: Demand, name: str, sort: str, chosen: str) -> int:
 def _pieces(demand: Demand) -> Iterator[tuple[int, int]]:
     for part in demand.parts:
         for _ in range(part.quantity):
-            yield part.length + demand.kerf, part.width + demand.kerf
+            yield part.length + demand.saw.kerf_cross, part.width + demand.saw.kerf_rip

@@ -13,6 +13,7 @@ from kesin.workloads.optiplan.optimizer.model import (
     Layout,
     Placement,
     Rect,
+    SawProfile,
     hundredths,
 )
 from kesin.workloads.optiplan.optimizer.optimise import optimise
@@ -107,7 +108,9 @@ def test_the_good_plan_is_good():
         pytest.param(
             last_cut(at=FIRST.cuts[-1].at + 1), "layout 1: guillotine: no cuts", id="a hair off"
         ),
-        pytest.param(last_cut(stage=99), "layout 1: guillotine: the stages", id="no such stage"),
+        pytest.param(
+            last_cut(stage=99), "layout 1: guillotine: the stage of cut", id="no such stage"
+        ),
         pytest.param(spoilt(offcuts=FIRST.offcuts[1:]), "layout 1: offcut: ", id="offcut hidden"),
         pytest.param(
             spoilt(offcuts=(*FIRST.offcuts, Rect(0, 0, 1, 1))),
@@ -137,3 +140,80 @@ def test_a_pinwheel_cannot_be_sawn():
         faults = find_faults(plan)
         assert faults
         assert {fault.split(": ")[1] for fault in faults} <= {"guillotine", "offcut"}
+
+
+def by_hand(board: Board | None = None, **saw: Any) -> CuttingPlan:
+    """Four pieces of 400 × 200 from a board of 1000 × 600: two rips, then cross cuts."""
+    board = board or Board.of(1000, 600, trim_mm=0)
+    saw = {"kerf_rip": 400, "kerf_cross": 500, "max_stages": 2} | saw
+    demand = replace(order((400, 200, 4), board=board), saw=SawProfile(**saw))
+    rips = [Cut(Rect(0, y, 100_000, 60_000 - y), "rip", y + 20_000, 1) for y in (0, 20_400)]
+    cuts, places, offcuts = rips, [], [Rect(0, 40_800, 100_000, 19_200)]
+    for y in (0, 20_400):
+        for x in (0, 40_500):
+            cuts.append(Cut(Rect(x, y, 100_000 - x, 20_000), "cross", x + 40_000, 2))
+            places.append(Placement(0, Rect(x, y, 40_000, 20_000)))
+        offcuts.append(Rect(81_000, y, 19_000, 20_000))
+    return CuttingPlan(demand, (Layout(1, tuple(places), tuple(offcuts), tuple(cuts)),))
+
+
+def relaid(**changes: Any) -> CuttingPlan:
+    plan = by_hand()
+    return replace(plan, layouts=(replace(plan.layouts[0], **changes),))
+
+
+def stored(*others: Board, **changes: Any) -> CuttingPlan:
+    plan = relaid(**changes)
+    return replace(plan, demand=replace(plan.demand, more_boards=others))
+
+
+SAME = Board.of(1000, 600, trim_mm=0)
+
+
+@table(
+    "plan",
+    [
+        by_hand(),
+        by_hand(max_stages=0),
+        by_hand(first_cut="rip"),
+        by_hand(first_cut="cross", head_cut=True, max_stages=1),
+        by_hand(smallest_strip=20_000, smallest_piece=20_000),
+        by_hand(largest_cut=100_000, largest_rip=60_000),
+        stored(replace(SAME, quantity=1, offcut="K7"), board=1),
+    ],
+)
+def test_a_plan_within_the_profile_is_accepted(plan: CuttingPlan):
+    assert find_faults(plan) == []
+
+
+@table(
+    ("plan", "fault"),
+    [
+        (by_hand(max_stages=1), "saw: 2 stages, and max_stages is 1"),
+        (by_hand(max_stages=1, first_cut="rip", head_cut=True), "saw: 2 stages"),
+        (
+            relaid(cuts=tuple(replace(cut, stage=1) for cut in by_hand().layouts[0].cuts)),
+            "guillotine: the stage of cut 3 is 2, and 1 is given",
+        ),
+        (by_hand(first_cut="cross"), "saw: the first cut is a rip cut, and first_cut is cross"),
+        (by_hand(kerf_rip=401), "kerf: 4 mm between"),
+        (by_hand(kerf_cross=501), "kerf: 5 mm between"),
+        (by_hand(smallest_strip=20_001), "saw: a strip of 200 holds pieces, below smallest_strip"),
+        (by_hand(smallest_piece=20_001), "saw: part 'p1' is smaller than smallest_piece"),
+        (by_hand(largest_cut=99_999), "saw: a first cut of 1000, above largest_cut"),
+        (by_hand(largest_rip=59_999), "saw: a first cut through 600, above largest_rip"),
+        (relaid(board=1), "board: there is no board 1"),
+        (relaid(board=-1), "board: there is no board -1"),
+        (by_hand(Board.of(1000, 600, trim_mm=1)), "trim: part 'p1' at (0, 0)"),
+        (stored(Board.of(900, 600, trim_mm=0), board=1), "guillotine: cut 1 is through a panel"),
+        (by_hand(replace(SAME, code="S", quantity=0)), "board: 1 of board 'S' planned, 0 in store"),
+        (
+            stored(replace(SAME, quantity=1, offcut="K7"), board=1, times=2),
+            "board: 2 of offcut 'K7' planned, 1 in store",
+        ),
+    ],
+)
+def test_a_plan_above_the_profile_or_the_store_is_refused(plan: CuttingPlan, fault: str):
+    assert [
+        found for found in find_faults(plan) if found.removeprefix("layout 1: ").startswith(fault)
+    ]

@@ -8,9 +8,10 @@ import pytest
 
 from kesin.workloads.optiplan.optimizer import __main__ as program
 from kesin.workloads.optiplan.optimizer.optimise import WrongPlan
+from kesin.workloads.optiplan.workshop.rules import default_rules, rules_json
 from tests.workloads.optiplan.optimizer.orders import batch, row
 
-RULES = {"defaultPlateSize": {"width_mm": 2100, "height_mm": 2800}, "retry_count_max": 3}
+RULES = rules_json(default_rules())
 
 
 @pytest.fixture
@@ -66,6 +67,16 @@ def test_two_files_of_one_name_are_refused(tmp_path, rules, capsys):
         program.main([*files, "--out", str(tmp_path / "sol"), *rules]) == program.EXIT_UNPLANNABLE
     )
     assert capsys.readouterr().err == "b: two files of this name were given\n"
+
+
+def test_wrong_rules_are_refused_by_name(tmp_path, capsys):
+    (tmp_path / "rules.json").write_text(json.dumps({**RULES, "kerf": 4}), "utf-8")
+    arguments = [str(batch(tmp_path / "b.xlsx", [row()])), "--out", str(tmp_path)]
+    code = program.main([*arguments, "--rules", str(tmp_path / "rules.json")])
+    assert (code, capsys.readouterr().err) == (
+        program.EXIT_UNPLANNABLE,
+        "rules.json: kerf: is not a known field\n",
+    )
 
 
 @pytest.mark.parametrize(

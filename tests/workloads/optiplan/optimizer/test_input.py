@@ -6,18 +6,32 @@ import unicodedata
 import pytest
 import xlsxwriter
 
-from kesin.workloads.optiplan.optimizer.input import PlanDefaults, read_batch
-from kesin.workloads.optiplan.optimizer.model import Band, Trims, Unplannable, hundredths
+from kesin.workloads.optiplan.optimizer.input import read_batch
+from kesin.workloads.optiplan.optimizer.model import (
+    Band,
+    Board,
+    Rates,
+    SawProfile,
+    Trims,
+    Unplannable,
+    hundredths,
+)
 from kesin.workloads.optiplan.pipeline.xlsx_template import TAGS
+from kesin.workloads.optiplan.workshop.plan_settings import PlanSettings
+from kesin.workloads.optiplan.workshop.rules import default_rules, read_rules, rules_json
+from kesin.workloads.optiplan.workshop.saw_rules import BoardRules
 from tests.workloads.optiplan.optimizer.orders import batch, row
 from tests.workloads.optiplan.workbooks import part_of, with_part
 
-RULES = PlanDefaults.from_rules(
-    {
-        "defaultPlateSize": {"width_mm": 2100, "height_mm": 2800},
-        "trimByThickness": {"18": 10, "8": 5},
-    }
-)
+RULES = PlanSettings.of(default_rules())
+SAW = {"name": "bench", "max_stages": 2, "first_cut": "rip", "kerf_rip_mm": 3, "kerf_cross_mm": 3.5}
+BOARDS = [
+    {"code": "L", "material": "M18", "thickness_mm": 18, "length_mm": 2800, "width_mm": 2100},
+    {"code": "S", "material": "M18", "thickness_mm": 18, "length_mm": 2100, "width_mm": 1400,
+     "price": 56.25, "quantity": 3, "supplier": "depo"},
+    {"code": "W", "material": "W8", "thickness_mm": 8, "length_mm": 2800, "width_mm": 2100},
+]  # fmt: skip
+OFFCUT = {"id": "K7", "material": "M18", "length_mm": 600, "width_mm": 900}
 
 
 def write_overrides(path, **values):
@@ -50,14 +64,22 @@ def test_the_board_comes_from_the_rules_and_the_trim_from_the_rows(tmp_path):
     (demand,) = read_batch(path, RULES)
     assert (demand.board.length, demand.board.width) == (280_000, 210_000)
     assert demand.board.trims == Trims.of(500)
-    assert demand.kerf == 400
+    assert demand.saw.kerf_cross == 400
 
 
-def test_the_kerf_may_come_from_the_rules(tmp_path):
-    rules = PlanDefaults.from_rules(
-        {"defaultPlateSize": {"width_mm": 1, "height_mm": 2}, "kerf_mm": 3.2}
-    )
-    assert read_batch(batch(tmp_path / "b.xlsx", [row()]), rules)[0].kerf == 320
+def test_the_saw_comes_from_the_rules_and_its_kerf_from_them_where_it_has_none(tmp_path):
+    rules = read_rules({**rules_json(default_rules()), "kerf_mm": 3.2})
+    (demand,) = read_batch(batch(tmp_path / "b.xlsx", [row()]), PlanSettings.of(rules))
+    saw = demand.saw
+    assert (saw.name, saw.max_stages, saw.kerf_rip, saw.kerf_cross) == ("beam saw", 3, 320, 320)
+    assert (saw.smallest_strip, saw.largest_cut, saw.book_height) == (4_000, 430_000, 7_500)
+
+
+def test_without_any_saw_every_number_of_stages_is_allowed(tmp_path):
+    path = batch(tmp_path / "b.xlsx", [row()])
+    write_overrides(path, plate_w_mm=1700, plate_h_mm=2100, kerf_mm=3)  # of an older version
+    (demand,) = read_batch(path)
+    assert (demand.saw.stage_limit, demand.saw.kerf_cross) == (0, 300)
 
 
 def test_the_name_of_the_material_goes_before_the_rules(tmp_path):
@@ -71,8 +93,42 @@ def test_the_file_beside_it_goes_before_everything_else(tmp_path):
     write_overrides(path, plate_w_mm=1700, plate_h_mm=2100, trim_mm=3.5, kerf_mm=3.2)
     (demand,) = read_batch(path, RULES)
     assert (demand.board.length, demand.board.width) == (210_000, 170_000)
-    assert (demand.board.trims, demand.kerf) == (Trims.of(350), 320)
+    assert (demand.board.trims, demand.saw.kerf_rip) == (Trims.of(350), 320)
     assert demand.parts[0].grain == 0
+
+
+def test_all_settings_reach_the_demand(tmp_path):
+    path = batch(tmp_path / "b.xlsx", [row(), row("back", material="W8")])
+    trims = {"left_mm": 1, "right_mm": 2, "bottom_mm": 3, "top_mm": 4}
+    write_overrides(
+        path,
+        thickness_mm=18,
+        saw={**SAW, "trims": trims},
+        boards=BOARDS[:2],
+        rates={"currency": "EUR", "cut_metre": 0.8, "band_metre": 1.1, "bands": {"2 mm": 2.55}},
+        effort="thorough",
+        rack=[OFFCUT, {**OFFCUT, "id": "K8", "trim_needed": True}],
+    )
+    demand, back = read_batch(path, RULES)
+    around = Trims(100, 200, 300, 400)
+    assert demand.boards == (
+        Board(280_000, 210_000, around, "L"),
+        Board(210_000, 140_000, around, "S", 5_625, 3, "depo"),
+        Board(60_000, 90_000, Trims.of(0), quantity=1, offcut="K7"),
+        Board(60_000, 90_000, around, quantity=1, offcut="K8"),
+    )
+    assert demand.saw == SawProfile("bench", 2, "rip", kerf_rip=300, kerf_cross=350)
+    assert demand.rates == Rates("EUR", 80, 110, (("2 mm", 255),))
+    assert (demand.thickness, demand.effort) == (1_800, "thorough")
+    assert back.boards == (Board(280_000, 210_000, around),)  # the rules' own for a material
+
+
+def test_a_plate_of_the_file_stands_above_the_boards_of_the_rules(tmp_path):
+    path = batch(tmp_path / "b.xlsx", [row()])
+    rules = RULES.model_copy(update={"boards": tuple(map(BoardRules.model_validate, BOARDS))})
+    assert [board.code for board in read_batch(path, rules)[0].boards] == ["L", "S"]
+    write_overrides(path, plate_w_mm=1700, plate_h_mm=2100)
+    assert [board.length for board in read_batch(path, rules)[0].boards] == [210_000]
 
 
 def test_a_trim_given_nowhere_is_that_of_the_thickness(tmp_path):
@@ -159,9 +215,12 @@ def test_no_parts_no_sheet_no_workbook_no_file(tmp_path):
     [
         ("{", "b.json: cannot be read as JSON"),
         ("[]", "b.json: must contain a JSON object"),
-        ('{"plate": 1}', "b.json: unknown keys plate"),
+        ('{"plate": 1}', "b.json: plate: is not a known field"),
         ('{"plate_w_mm": 1}', "belong together"),
-        ('{"kerf_mm": true}', "b.json: kerf_mm must be a number"),
+        ('{"kerf_mm": true}', "b.json: kerf_mm: must be a number"),
+        ('{"saw": {"name": "x", "stages": 3}}', "b.json: saw.stages: is not a known field"),
+        ('{"effort": "much"}', "b.json: effort: must be 'quick', 'normal' or 'thorough'"),
+        (json.dumps({"rack": [OFFCUT, OFFCUT]}), "the rack has the offcut K7 twice"),
     ],
 )
 def test_a_wrong_file_beside_it_is_refused(tmp_path, text, message):

@@ -1,20 +1,38 @@
 """What people and machines get: XML, drawing, paper and lists tell the same plan, byte for byte."""
 
 import io
+import re
 from dataclasses import replace
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pypdfium2
 import pytest
 
-from kesin.workloads.optiplan.optimizer.model import Band, Board, Demand, hundredths
+from kesin.workloads.optiplan.optimizer.checker import find_faults
+from kesin.workloads.optiplan.optimizer.model import (
+    Band,
+    Board,
+    Cut,
+    CuttingPlan,
+    Demand,
+    Layout,
+    Placement,
+    Rates,
+    Rect,
+    SawProfile,
+    hundredths,
+    mm_text,
+)
 from kesin.workloads.optiplan.optimizer.optimise import optimise
 from kesin.workloads.optiplan.optimizer.output.board import draw_layout
+from kesin.workloads.optiplan.optimizer.output.costs import plan_costs
 from kesin.workloads.optiplan.optimizer.output.pdf import print_plans
 from kesin.workloads.optiplan.optimizer.output.shapes import (
     Disc,
     Hatch,
     Line,
+    PaperHead,
     Text,
     shorten,
     text_length,
@@ -72,6 +90,58 @@ def test_the_xml_tells_the_summary_optiplanning_tells():
     ]
     assert float(best[0].get("mqDrops", "")) == pytest.approx(sums.offcut_m2, abs=1e-4)
     assert best[0].get("jobCost") == "0.00"
+
+
+def priced(*more_boards: Board, **saw: Any) -> CuttingPlan:
+    """Three equal boards of 1000 × 500, cut in two pieces, and an offcut that is one piece."""
+    board = replace(Board.of(1000, 500, trim_mm=0), code="W18", price=5_050)
+    offcut = Board.of(1000, 250, trim_mm=0)
+    whole = replace(order((1000, 250, 7), board=board, kerf_mm=0), thickness=1_800)
+    (part,) = whole.parts
+    demand = replace(
+        whole,
+        parts=(replace(part, bands=(Band("1 mm", 100), Band("2 mm", 200), None, None)),),
+        rates=Rates("EUR", 10, 300, (("2 mm", 455),)),
+        saw=SawProfile("beam", kerf_rip=0, kerf_cross=0, **saw),
+        more_boards=(replace(offcut, price=900, quantity=1, offcut="K7"), *more_boards),
+    )
+    halves = tuple(Placement(0, Rect(0, y, 100_000, 25_000)) for y in (0, 25_000))
+    cut = Cut(Rect(0, 0, 100_000, 50_000), "rip", 25_000, 1)
+    layouts = (Layout(3, halves, (), (cut,)), Layout(1, halves[:1], (), (), board=1))
+    return CuttingPlan(demand, layouts)
+
+
+def test_the_costs_are_new_boards_sawn_metres_and_metres_of_band():
+    plan = priced()
+    assert find_faults(plan) == []
+    costs = plan_costs(plan, compute_statistics(plan))
+    assert (costs.boards, costs.sawing) == (3 * 5_050, 3 * 10)  # nothing for the offcut
+    assert costs.bands == (("1 mm", 7 * 300), ("2 mm", 7 * 455))
+    solution = next(ET.fromstring(solution_xml([plan])).iter("Solution"))
+    assert solution.get("jobCost") == "204.65"
+
+
+def test_the_xml_names_saw_stages_effort_and_the_board_of_each_layout():
+    root = ET.fromstring(solution_xml([priced()]))
+    solution = next(root.iter("Solution"))
+    stated = [solution.get(name) for name in ("profile", "stages", "effort", "mqBoards")]
+    assert stated == ["beam", "1", "normal", "1.7500"]
+    names = ("board", "code", "offcut", "price", "length", "width")
+    assert [[layout.get(name) for name in names] for layout in root.iter("Layout")] == [
+        ["0", "W18", None, "50.50", "1000", "500"],
+        ["1", "", "K7", "9.00", "1000", "250"],
+    ]
+
+
+def test_books_clamps_and_the_rack_are_counted():
+    sums = compute_statistics(priced(book_height=4_000))  # two boards of 18 mm
+    assert (sums.book_cycles, sums.clamps, sums.rack_m2, sums.stages) == (3, 0, 0.25, 1)
+    assert compute_statistics(priced()).book_cycles == 4
+    assert compute_statistics(priced(book_height=1_000)).book_cycles == 4
+    plan = priced()
+    cut = replace(plan.layouts[0].cuts[0], at=44_000)  # 60 mm are left to hold
+    held = replace(plan, layouts=(replace(plan.layouts[0], cuts=(cut,)),))
+    assert compute_statistics(held).clamps == 3
 
 
 def test_the_xml_holds_every_piece_and_every_cut():
@@ -185,11 +255,60 @@ def test_the_paper_prints_turkish_letters():
     assert "Cutting plan" in pages(print_plans([PLAN]))[0]
 
 
-def test_the_paper_has_a_page_for_each_board_and_a_cut_list():
+def test_the_paper_has_a_page_for_each_pattern_with_its_cuts():
     drawn_texts = pages(print_plans([LARGE]))
-    assert sum(text.startswith("Board ") for text in drawn_texts) == len(LARGE.layouts)
-    assert "Cut list" in drawn_texts[-1]
+    patterns = [text for text in drawn_texts if text.startswith("Board ")]
+    assert len(patterns) == len(LARGE.layouts)
+    for text, layout in zip(patterns, LARGE.layouts, strict=True):
+        assert "Trims" in text
+        assert ("Ripping strips" in text) == any(
+            cut.stage < 3 and cut.runs == "rip" for cut in layout.cuts
+        )
+        assert ("Recuts" in text) == any(cut.stage >= 3 for cut in layout.cuts)
     assert f"{len(drawn_texts)} / {len(drawn_texts)}" in drawn_texts[-1]
+
+
+def test_the_paper_names_its_order_and_counts_the_materials_of_all_plans():
+    head = PaperHead("W-12", "Demir Mobilya", "19.11.2026")
+    drawn_texts = pages(print_plans([PLAN, LARGE], "tr", head))
+    assert all("Demir Mobilya · W-12 · 19.11.2026" in text for text in drawn_texts)
+    summary = drawn_texts[0]
+    assert summary.startswith("Kesim planı")
+    for plan in (PLAN, LARGE):
+        sizes = list(plan.kept_offcuts)
+        assert all(f"{mm_text(a)} × {mm_text(b)}" in summary for a, b in sizes)
+    assert f"{compute_statistics(PLAN).band_metres[0][1]:.1f}" in summary
+    assert "Demir Mobilya · W-12" in " ".join(texts(draw_svg([PLAN], "tr", head=head)))
+
+
+def test_the_summary_has_the_price_of_boards_bands_and_saw_work():
+    rates = Rates("TRY", cut_metre=350, band_metre=1200)
+    board = replace(PLAN.demand.board, price=185_000, code="ML-18", supplier="Kaya")
+    plan = replace(PLAN, demand=replace(PLAN.demand, rates=rates, board=board))
+    costs = plan_costs(plan, compute_statistics(plan))
+    summary = pages(print_plans([plan], "tr"))[0]
+    boards = f"{plan.boards * 1850:,.2f}".translate(str.maketrans(",.", ".,"))
+    assert f"ML-18 · Kaya 2800 × 2100 {plan.boards} {boards} TRY" in summary
+    total = f"{costs.total / 100:,.2f}".translate(str.maketrans(",.", ".,"))
+    assert f"Toplam {total} TRY" in summary
+    assert "TRY" not in pages(print_plans([PLAN], "tr"))[0]
+
+
+def test_a_pattern_says_how_many_boards_are_cut_together():
+    layouts = (replace(PLAN.layouts[0], times=7), *PLAN.layouts[1:])
+    saw = replace(PLAN.demand.saw, name="beam saw", book_height=7500)
+    plan = replace(PLAN, layouts=layouts, demand=replace(PLAN.demand, saw=saw, thickness=1800))
+    page = next(text for text in pages(print_plans([plan])) if text.startswith("Board 1–7"))
+    assert "beam saw · Book 4 · 2 × cycle" in page
+
+
+def test_a_page_lists_every_cut_of_its_pattern():
+    last = 4 + max(len(layout.cuts) for layout in LARGE.layouts)
+    number = 1 + max(range(len(LARGE.layouts)), key=lambda n: len(LARGE.layouts[n].cuts))
+    [text] = [t for t in pages(print_plans([LARGE])) if t.startswith(f"Board {number} ")]
+    listed = re.findall(r"^(\d+)(?:–(\d+))? [\d.]+ × [\d.]+ [\d.]+", text, re.MULTILINE)
+    cuts = [n for a, b in listed for n in range(int(a), int(b or a) + 1)]
+    assert cuts == list(range(1, last + 1))
 
 
 def test_the_cut_list_starts_with_the_trims_and_frees_every_piece():

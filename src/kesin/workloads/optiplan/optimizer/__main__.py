@@ -5,12 +5,16 @@ import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn, cast, get_args
 
-from kesin.workloads.optiplan.optimizer.input import PlanDefaults, read_batch, read_json
+from kesin.workloads.optiplan.optimizer.input import parse_settings, read_batch, read_json
 from kesin.workloads.optiplan.optimizer.model import CuttingPlan, Unplannable
-from kesin.workloads.optiplan.optimizer.optimise import Effort, WrongPlan, optimise
-from kesin.workloads.optiplan.optimizer.output import write_plans
+from kesin.workloads.optiplan.optimizer.optimise import WrongPlan
+from kesin.workloads.optiplan.optimizer.output.plan_files import write_plans
+from kesin.workloads.optiplan.optimizer.run import PlanningRun
+from kesin.workloads.optiplan.workshop.plan_settings import PlanSettings
+from kesin.workloads.optiplan.workshop.rules import Rules, default_rules
+from kesin.workloads.optiplan.workshop.saw_rules import MachineFile
 
 EXIT_PLANNED, EXIT_USAGE, EXIT_UNPLANNABLE, EXIT_DEFECT = 0, 2, 3, 4
 MAX_SECONDS: Final = 3_600.0
@@ -26,20 +30,26 @@ class _OneLineParser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _build_parser().parse_args(arguments)
     try:
-        rules = read_json(options.rules) if options.rules else {}
-        defaults, effort = PlanDefaults.from_rules(rules), Effort(seconds=options.time_limit)
+        defaults, run = _read_defaults(options.rules), PlanningRun(options.time_limit)
         batches: dict[str, list[CuttingPlan]] = {}
         for file in options.files:
             if file.stem in batches:  # they would write the same XML
                 raise Unplannable(f"{file.stem}: two files of this name were given")  # noqa: TRY301
-            batches[file.stem] = [optimise(demand, effort) for demand in read_batch(file, defaults)]
+            batches[file.stem] = [run.plan(demand) for demand in read_batch(file, defaults)]
         for stem, plans in batches.items():
-            write_plans(options.out, stem, plans, options.language)
+            write_plans(options.out, stem, plans, options.language, options.machine_files)
     except (Unplannable, WrongPlan, OSError) as problem:
         sys.stderr.write(f"{problem}\n")
         exits = {Unplannable: EXIT_UNPLANNABLE, WrongPlan: EXIT_DEFECT}
         return exits.get(type(problem), EXIT_USAGE)
     return EXIT_PLANNED
+
+
+def _read_defaults(rules: Path | None) -> PlanSettings:
+    """Read the defaults for batches that do not state them; without rules, only the saw."""
+    if rules is None:
+        return PlanSettings(saw=default_rules().saw())
+    return PlanSettings.of(parse_settings(rules.name, Rules, read_json(rules)))
 
 
 def _build_parser() -> argparse.ArgumentParser:
@@ -51,7 +61,20 @@ def _build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--rules", type=Path, help="the workload's rules.json")
     parser.add_argument("--time-limit", type=_parse_seconds, default=60.0, help="in seconds")
     parser.add_argument("--language", choices=["en", "tr"], default="en", help="of the drawings")
+    machine_files: dict[str, Any] = {
+        "type": _parse_machine_files,
+        "default": (),
+        "metavar": "xml,ptx,csv",
+    }
+    parser.add_argument("--machine-files", **machine_files, help="what the machine reads")
     return parser
+
+
+def _parse_machine_files(text: str) -> tuple[MachineFile, ...]:
+    given = tuple(text.split(","))
+    if unknown := sorted(set(given) - set(get_args(MachineFile))):
+        raise argparse.ArgumentTypeError(f"must be some of xml, ptx and csv, got {unknown}")
+    return cast("tuple[MachineFile, ...]", given)
 
 
 def _parse_seconds(text: str) -> float:

@@ -1,23 +1,32 @@
 """Turns placed pieces into cuts, ordered by stage, as at the saw, and the panels they leave."""
 
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from kesin.workloads.optiplan.optimizer import model
-from kesin.workloads.optiplan.optimizer.problem import Drop, Fillings
+from kesin.workloads.optiplan.optimizer.problem import STRIP, Drop, Fillings, Start, find_starts
 
 
 def build_layouts(
-    demand: model.Demand, members: Sequence[Sequence[int]], fillings: Fillings
+    demand: model.Demand,
+    members: Sequence[Sequence[int]],
+    fillings: Fillings,
+    boards: Sequence[int] = (),
 ) -> tuple[model.Layout, ...]:
-    """Build boards with their cuts, equal ones once; ``members``: as `build_task` returns them."""
+    """Build boards with their cuts, equal ones once; ``members``: as `build_tasks` returns them.
+
+    ``boards`` are the demand's boards that the fillings are cut from; the first one if not given.
+    """
     stock = [Counter(parts) for parts in members]
     layout_counts: Counter[model.Layout] = Counter()
-    for filling, boards in Counter(tuple(sorted(filling)) for filling in fillings).items():
-        cuts, pieces, offcuts = _saw_board(demand, filling)
-        remaining = boards
+    sorted_fillings = (tuple(map(Drop._make, sorted(filling))) for filling in fillings)
+    numbers = boards or [0] * len(fillings)
+    equal = Counter(zip(numbers, sorted_fillings, strict=True))
+    for (board, filling), count in equal.items():
+        cuts, pieces, offcuts = _saw_board(demand, demand.boards[board], filling)
+        remaining = count
         while remaining:
             times, parts = _assign_parts(stock, pieces, remaining)
             placements = [
@@ -25,7 +34,7 @@ def build_layouts(
                 for part, (drop, rect) in zip(parts, pieces, strict=True)
             ]
             placements.sort(key=lambda piece: (piece.rect.y, piece.rect.x))
-            layout_counts[model.Layout(1, tuple(placements), offcuts, cuts)] += times
+            layout_counts[model.Layout(1, tuple(placements), offcuts, cuts, board)] += times
             remaining -= times
     return tuple(
         replace(layout, times=layout_counts[layout])
@@ -70,13 +79,15 @@ class _Panel(NamedTuple):
     stage: int = 1
     runs: model.CutDirection | None = None
     drop: Drop | None = None
+    rips: bool = False  # the direction of the cut that frees the piece
 
 
 def _saw_board(
-    demand: model.Demand, filling: Sequence[Drop]
+    demand: model.Demand, board: model.Board, filling: Sequence[Drop]
 ) -> tuple[tuple[model.Cut, ...], list[tuple[Drop, model.Rect]], tuple[model.Rect, ...]]:
     """Return the cuts of a board in the order of the saw, its pieces and its offcuts."""
-    usable, kerf = demand.board.usable, demand.kerf
+    usable, saw = board.usable, demand.saw
+    starts = {start.rips: start for start in find_starts(demand, board)}
     drops = {drop[:4]: drop for drop in filling}
     cuts: list[model.Cut] = []
     pieces: list[tuple[int, Drop, model.Rect]] = []  # with the stage that frees them
@@ -84,9 +95,9 @@ def _saw_board(
 
     def to_rect(panel: _Panel) -> model.Rect:
         x, y = usable.x + panel.x, usable.y + panel.y
-        return model.Rect(x, y, panel.length - kerf, panel.width - kerf)
+        return model.Rect(x, y, panel.length - saw.kerf_cross, panel.width - saw.kerf_rip)
 
-    panels = [_Panel(0, 0, usable.length + kerf, usable.width + kerf)]
+    panels = [_Panel(0, 0, usable.length + saw.kerf_cross, usable.width + saw.kerf_rip)]
     while panels:
         panel = panels.pop()
         rect = to_rect(panel)
@@ -94,21 +105,24 @@ def _saw_board(
         if drop is None:
             offcuts += [rect] if rect.length > 0 < rect.width else []
             continue
-        rips = _rips(drops, drop) != (panel.drop is not None)
+        rips = panel.rips if panel.drop else _rips(drops, drop, panel, starts)
         runs: model.CutDirection = "rip" if rips else "cross"
         size, whole = (drop.across, panel.width) if rips else (drop.along, panel.length)
         first = panel
         if size != whole:  # else there is nothing to cut off
             stage = panel.stage + (panel.runs not in {None, runs})
-            cuts.append(model.Cut(rect, runs, (rect.y if rips else rect.x) + size - kerf, stage))
+            at = (rect.y if rips else rect.x) + size - saw.kerf(runs)
+            cuts.append(model.Cut(rect, runs, at, stage))
             rest = panel._replace(stage=stage, runs=runs, drop=None)
             first = rest._replace(width=size) if rips else rest._replace(length=size)
             if rips:
                 panels.append(rest._replace(y=rest.y + size, width=rest.width - size))
             else:
                 panels.append(rest._replace(x=rest.x + size, length=rest.length - size))
-        if panel.drop is None:
-            panels.append(first._replace(drop=drop))
+        if drop.kind == STRIP:
+            panels.append(first)
+        elif panel.drop is None:
+            panels.append(first._replace(drop=drop, rips=not rips))
         else:
             pieces.append((first.stage, drop, to_rect(first)))
     cuts.sort(key=lambda cut: cut.stage)
@@ -116,13 +130,26 @@ def _saw_board(
     return tuple(cuts), [(drop, rect) for _, drop, rect in pieces], tuple(sorted(offcuts))
 
 
-def _rips(drops: Container[tuple[int, ...]], drop: Drop) -> bool:
+def _rips(
+    drops: Container[tuple[int, ...]], drop: Drop, panel: _Panel, starts: Mapping[bool, Start]
+) -> bool:
     """Whether the rip cut comes first; if both rests are empty, the larger offcut decides."""
     above, beside = drop.width - drop.across, drop.length - drop.along
     rests = (
         (drop.x, drop.y + drop.across, drop.length if drop.rip_first else drop.along, above),
         (drop.x + drop.along, drop.y, beside, drop.across if drop.rip_first else drop.width),
     )
-    if any(rest in drops for rest in rests):
+    rips = drop.length * above >= drop.width * beside
+    if drop.kind == STRIP or not above or not beside or any(rest in drops for rest in rests):
         return drop.rip_first
-    return drop.length * above >= drop.width * beside
+    return rips if _may_cut(panel, drop, starts, rips=rips) else drop.rip_first
+
+
+def _may_cut(panel: _Panel, drop: Drop, starts: Mapping[bool, Start], *, rips: bool) -> bool:
+    """Whether the saw may first cut in this direction, then across."""
+    stage = panel.stage + (panel.runs not in {None, "rip" if rips else "cross"})
+    if stage == 1 and (
+        rips not in starts or (drop.across if rips else drop.along) < starts[rips].strip
+    ):
+        return False
+    return stage < min(start.stages for start in starts.values())

@@ -1,24 +1,34 @@
 """Reads a batch file in OptiPlanning's format into demands, one for each material.
 
-The file does not state the board size. It comes from the first of these: ``<stem>.json`` beside the
-file; the material's name (``18MM 210*280``: centimetres below 1000); ``defaultPlateSize`` of the
-rules. The trim comes from the descriptions (``…_TRIM_10.00``) unless the ``.json`` states one.
+The board is the first of these: the boards of the material or the plate in ``<stem>.json`` beside
+the file; the boards of the material in the rules; the size in the material's name
+(``18MM 210*280``: centimetres below 1000); the rules' default. The trim is that of the saw, or
+comes from the ``.json``, or from the descriptions (``…_TRIM_10.00``).
 """
 
 import io
 import json
 import re
 import unicodedata
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, TypeVar
 
+from pydantic import BaseModel
+
+from kesin.workloads.optiplan.errors import OrderProblem
 from kesin.workloads.optiplan.optimizer import model
 from kesin.workloads.optiplan.optimizer.model import Band, Hundredths, Unplannable, hundredths
-from kesin.workloads.optiplan.orders.list_cells import read_heading
+from kesin.workloads.optiplan.orders.list_cells import read_heading, read_text
+from kesin.workloads.optiplan.orders.numbers import format_number
+from kesin.workloads.optiplan.orders.payload import validate_model
 from kesin.workloads.optiplan.orders.safe_xlsx import UnreadableSpreadsheet, XlsxBounds, repack_xlsx
 from kesin.workloads.optiplan.pipeline.xlsx_template import FIRST_DATA_ROW, SHEET, TAGS
+from kesin.workloads.optiplan.workshop.plan_settings import PlanSettings, RackOffcut
+from kesin.workloads.optiplan.workshop.saw_rules import BoardRules, RateRules, SawSettings
+
+SettingsT = TypeVar("SettingsT", bound=BaseModel)
 
 MAX_ROWS: Final = 5_000
 MAX_BYTES: Final = 5_000_000
@@ -29,52 +39,24 @@ THICKNESS = re.compile(r"(\d+(?:\.\d+)?)mm", re.IGNORECASE)
 THICK_BAND = re.compile(r"(\d+(?:[.,]\d+)?)\s*(?:mm)?", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class PlanDefaults:
-    """Values that the batch files do not contain."""
-
-    plate_w_mm: float | None = None
-    plate_h_mm: float | None = None
-    trim_mm: float | None = None
-    trim_by_thickness: Mapping[str, float] | None = None
-    kerf_mm: float = 4.0
-    offcut_length_mm: float = 400.0
-    offcut_width_mm: float = 150.0
-
-    @classmethod
-    def from_rules(cls, rules: Mapping[str, Any]) -> Self:
-        plate_size = rules.get("defaultPlateSize") or {}
-        if not isinstance(plate_size, Mapping):
-            raise Unplannable("rules: defaultPlateSize must have width_mm and height_mm")
-        width, height = plate_size.get("width_mm"), plate_size.get("height_mm")
-        return cls(
-            plate_w_mm=_parse_number("rules: width_mm", width) if plate_size else None,
-            plate_h_mm=_parse_number("rules: height_mm", height) if plate_size else None,
-            trim_by_thickness=rules.get("trimByThickness"),
-            kerf_mm=_parse_number("rules: kerf_mm", rules.get("kerf_mm", cls().kerf_mm)),
-        )
-
-
-KEYS: Final = PlanDefaults.__dataclass_fields__.keys() - {"trim_by_thickness"}  # of a .json
-
-
 BatchRow = tuple[Hundredths | None, model.CutPart]  # with its trim
 
 
-def read_batch(path: Path, defaults: PlanDefaults | None = None) -> tuple[model.Demand, ...]:
+def read_batch(path: Path, defaults: PlanSettings | None = None) -> tuple[model.Demand, ...]:
     """Read the demands of one file, by material in the order of their first rows."""
     rows = _read_cells(path)
-    overrides = _read_overrides(path)
-    merged = replace(defaults or PlanDefaults(), **overrides)
+    file = path.with_suffix(".json")
+    own = parse_settings(file.name, PlanSettings, read_json(file) if file.exists() else {})
+    settings = own.merged_into(defaults or PlanSettings())
     rows_by_material: dict[str, list[BatchRow]] = {}
     for number, cells in enumerate(rows[FIRST_DATA_ROW - 1 :], start=FIRST_DATA_ROW):
         if any(cell not in ("", None) for cell in cells):
             row = _parse_row(f"{path.name}, row {number}", number, cells)
-            rows_by_material.setdefault(_cell_text(cells[0]), []).append(row)
+            rows_by_material.setdefault(read_text(cells[0]), []).append(row)
     if not rows_by_material:
         raise Unplannable(f"{path.name}: no parts below row {FIRST_DATA_ROW - 1}")
     return tuple(
-        _build_demand(path, material, rows, merged, own_plate="plate_w_mm" in overrides)
+        _build_demand(path, material, rows, settings, own_plate=own.plate_w_mm is not None)
         for material, rows in rows_by_material.items()
     )
 
@@ -110,17 +92,11 @@ def _read_cells(path: Path) -> list[list[Any]]:
     return [[*row, *[""] * len(TAGS)][: len(TAGS)] for row in rows]
 
 
-def _read_overrides(path: Path) -> dict[str, Any]:
-    """Read and check the values of ``<stem>.json``; empty if there is no such file."""
-    file = path.with_suffix(".json")
-    if not file.exists():
-        return {}
-    values = read_json(file)
-    if unknown := sorted(values.keys() - KEYS):
-        raise Unplannable(f"{file.name}: unknown keys {', '.join(unknown)}")
-    if ("plate_w_mm" in values) != ("plate_h_mm" in values):
-        raise Unplannable(f"{file.name}: plate_w_mm and plate_h_mm belong together")
-    return {key: _parse_number(f"{file.name}: {key}", value) for key, value in values.items()}
+def parse_settings(name: str, model_class: type[SettingsT], values: dict[str, Any]) -> SettingsT:
+    try:
+        return validate_model(model_class, values)
+    except OrderProblem as problem:
+        raise Unplannable(f"{name}: {problem.message}") from None
 
 
 def read_json(file: Path) -> dict[str, Any]:
@@ -134,42 +110,76 @@ def read_json(file: Path) -> dict[str, Any]:
 
 
 def _build_demand(
-    path: Path, material: str, rows: list[BatchRow], defaults: PlanDefaults, *, own_plate: bool
+    path: Path, material: str, rows: list[BatchRow], settings: PlanSettings, *, own_plate: bool
 ) -> model.Demand:
-    named = None if own_plate else read_heading([[material]]).plate_mm
-    if named is not None:
-        board = model.Board.of(*map(float, named))
-    elif defaults.plate_w_mm is not None and defaults.plate_h_mm is not None:
-        board = model.Board.of(defaults.plate_w_mm, defaults.plate_h_mm)
+    plate = None if own_plate else read_heading([[material]]).plate_mm
+    if plate is None and settings.plate_w_mm is not None and settings.plate_h_mm is not None:
+        plate = settings.plate_w_mm, settings.plate_h_mm
+    thicknesses = [*THICKNESS.findall(path.stem), *THICKNESS.findall(material)]
+    thickness = settings.thickness_mm or Decimal(thicknesses[-1] if thicknesses else 0)
+    trims = _find_trims(rows, settings, thickness)
+    if listed := settings.boards_of(material, thickness):
+        boards = [_build_board(board, trims) for board in listed]
+    elif plate is not None:
+        boards = [replace(model.Board.of(*map(float, plate)), trims=trims)]
     else:
         raise Unplannable(
             f"{path.name}: the board's size is missing; put plate_w_mm and plate_h_mm into"
             f" {path.stem}.json or defaultPlateSize into the rules"
         )
+    offcuts = [_build_board(each, trims) for each in settings.rack if each.material == material]
     return model.Demand(
         name=path.stem,
-        board=replace(board, trims=model.Trims.of(_find_trim(path, material, rows, defaults))),
+        board=boards[0],
         parts=tuple(part for _, part in rows),
-        kerf=hundredths(defaults.kerf_mm),
+        saw=_build_saw(settings.saw, settings.kerf_mm),
         material=material,
-        offcut_length=hundredths(defaults.offcut_length_mm),
-        offcut_width=hundredths(defaults.offcut_width_mm),
+        thickness=hundredths(thickness),
+        more_boards=(*boards[1:], *offcuts),
+        rates=_build_rates(settings.rates),
+        offcut_length=hundredths(settings.offcut_length_mm),
+        offcut_width=hundredths(settings.offcut_width_mm),
+        effort=settings.effort,
     )
 
 
-def _find_trim(
-    path: Path, material: str, rows: list[BatchRow], defaults: PlanDefaults
-) -> Hundredths:
-    """Return the trim of a batch: the largest if its rows differ."""
-    if defaults.trim_mm is not None:
-        return hundredths(defaults.trim_mm)
-    if trims := [trim for trim, _ in rows if trim is not None]:
-        return max(trims)
-    for text in reversed([*THICKNESS.findall(path.stem), *THICKNESS.findall(material)]):
-        value = (defaults.trim_by_thickness or {}).get(text.removesuffix(".0"))
-        if value is not None:
-            return hundredths(_parse_number("rules: trimByThickness", value))
-    return 10 * model.MM
+def _build_saw(saw: SawSettings | None, kerf: Decimal) -> model.SawProfile:
+    if saw is None:
+        return model.SawProfile.of(hundredths(kerf), max_stages=0)
+    sizes = {
+        name.removesuffix("_mm"): hundredths(kerf if size is None else size)
+        for name, size in saw
+        if name.endswith("_mm")
+    }
+    return model.SawProfile(saw.name, saw.max_stages, saw.first_cut, head_cut=saw.head_cut, **sizes)
+
+
+def _build_rates(rates: RateRules) -> model.Rates:
+    bands = tuple((name, hundredths(price)) for name, price in rates.bands.items())
+    cut, band = hundredths(rates.cut_metre), hundredths(rates.band_metre)
+    return model.Rates(rates.currency, cut, band, bands)
+
+
+def _build_board(given: BoardRules | RackOffcut, trims: model.Trims) -> model.Board:
+    length, width, price = map(hundredths, (given.length_mm, given.width_mm, given.price))
+    if isinstance(given, BoardRules):
+        supplier = given.supplier or ""
+        return model.Board(length, width, trims, given.code, price, given.quantity, supplier)
+    trims = trims if given.trim_needed else model.Trims.of(0)
+    return model.Board(length, width, trims, price=price, quantity=1, offcut=given.id)
+
+
+def _find_trims(rows: list[BatchRow], settings: PlanSettings, thickness: Decimal) -> model.Trims:
+    """Return the trims of a batch's boards: the largest if its rows differ."""
+    if settings.saw and (trims := settings.saw.trims):
+        sides = (trims.left_mm, trims.right_mm, trims.bottom_mm, trims.top_mm)
+        return model.Trims(*map(hundredths, sides))
+    if settings.trim_mm is not None:
+        return model.Trims.of(hundredths(settings.trim_mm))
+    if described := [trim for trim, _ in rows if trim is not None]:
+        return model.Trims.of(max(described))
+    trim = settings.trim_by_thickness.get(format_number(thickness))
+    return model.Trims.of(10 * model.MM if trim is None else hundredths(trim))
 
 
 def _parse_row(where: str, number: int, cells: list[Any]) -> BatchRow:
@@ -178,7 +188,7 @@ def _parse_row(where: str, number: int, cells: list[Any]) -> BatchRow:
     quantity = _parse_number(f"{where}, {TAGS[3]}", cells[3])
     if quantity != int(quantity) or not 0 < quantity <= MAX_MM:
         raise Unplannable(f"{where}: {TAGS[3]} must be a whole number, got {cells[3]!r}")
-    description = _cell_text(cells[5])
+    description = read_text(cells[5])
     match = DESCRIPTION.fullmatch(description)
     bands = tuple(map(_parse_band, cells[6:10]))
     deducted = [band.thickness if band else 0 for band in bands]  # as OptiPlanning does
@@ -191,14 +201,14 @@ def _parse_row(where: str, number: int, cells: list[Any]) -> BatchRow:
         finished_length=length,
         finished_width=width,
         bands=bands,
-        notes=tuple(filter(None, map(_cell_text, cells[10:]))),
+        notes=tuple(filter(None, map(read_text, cells[10:]))),
     )
     return hundredths(match["trim"]) if match else None, part
 
 
 def _parse_grain(where: str, cell: Any) -> int:
     """Parse a grain: a number, or OptiPlanning's notation ``3-Material``."""
-    text = _cell_text(cell).partition("-")[0].strip() or "0"
+    text = read_text(cell).partition("-")[0].strip() or "0"
     if text not in ("0", "1", "2", "3"):
         raise Unplannable(f"{where}: {TAGS[4]} must be 0, 1, 2 or 3, got {cell!r}")
     return int(text)
@@ -206,19 +216,13 @@ def _parse_grain(where: str, cell: Any) -> int:
 
 def _parse_band(cell: Any) -> Band | None:
     """Parse a band: a thickness in millimetres, or a name that may contain one (``1MM``)."""
-    text = _cell_text(cell)
+    text = read_text(cell)
     if not text or text == "0":
         return None
     if (match := THICK_BAND.fullmatch(text)) is None:
         return Band(text)
     thickness = hundredths(match[1].replace(",", "."))
     return Band(f"{thickness / model.MM:g} mm", thickness)
-
-
-def _cell_text(cell: Any) -> str:
-    if isinstance(cell, float) and cell.is_integer():
-        return str(int(cell))
-    return "" if cell is None else str(cell).strip()
 
 
 def _parse_number(where: str, value: Any) -> float:

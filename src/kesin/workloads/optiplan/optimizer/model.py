@@ -7,10 +7,10 @@ along x. A part's length runs along x too, unless the part is turned.
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, replace
 from decimal import ROUND_HALF_UP, Decimal
-from typing import Final, Literal, Self
+from typing import Any, Final, Literal, Self
 
 MM: Final = 100  # hundredths
 MAX_PIECES: Final = 5_000  # of one demand
@@ -18,6 +18,7 @@ TURNABLE_GRAINS: Final = frozenset({0, 3})  # with 1 and 2 the part's length sta
 
 Hundredths = int
 CutDirection = Literal["rip", "cross"]  # along the board's length; across it
+FirstCut = Literal["any", "rip", "cross"]
 
 
 class Unplannable(ValueError):
@@ -85,12 +86,47 @@ class Trims:
 
 
 @dataclass(frozen=True, slots=True)
+class SawProfile:
+    """The limits of a saw; a limit of 0 is none. A stage is a change of the cutting direction."""
+
+    name: str = ""
+    max_stages: int = 3
+    first_cut: FirstCut = "any"
+    kerf_rip: Hundredths = 4 * MM
+    kerf_cross: Hundredths = 4 * MM
+    smallest_strip: Hundredths = 0  # that holds pieces and falls from the board itself
+    smallest_piece: Hundredths = 0  # the shorter side
+    largest_cut: Hundredths = 0  # how far the saw carriage travels
+    largest_rip: Hundredths = 0  # between the saw line and the far end of a panel
+    head_cut: bool = False  # allows one more stage, before all others
+    book_height: Hundredths = 0  # of the boards that are cut together
+
+    @classmethod
+    def of(cls, kerf: Hundredths, **limits: Any) -> Self:
+        """Build a profile with the same kerf in both directions."""
+        return cls(kerf_rip=kerf, kerf_cross=kerf, **limits)
+
+    @property
+    def stage_limit(self) -> int:
+        """The most stages of a plan, a head cut included; 0 for any number."""
+        return self.max_stages + self.head_cut if self.max_stages else 0
+
+    def kerf(self, runs: CutDirection) -> Hundredths:
+        return self.kerf_rip if runs == "rip" else self.kerf_cross
+
+
+@dataclass(frozen=True, slots=True)
 class Board:
-    """A board as it is bought."""
+    """A board as it is bought, or an offcut of the rack."""
 
     length: Hundredths
     width: Hundredths
     trims: Trims = Trims(10 * MM, 10 * MM, 10 * MM, 10 * MM)
+    code: str = ""
+    price: int = 0  # of one board, in hundredths of the currency
+    quantity: int | None = None  # None: as many as needed
+    supplier: str = ""
+    offcut: str = ""  # its id in the rack
 
     @classmethod
     def of(cls, one_mm: float, other_mm: float, trim_mm: float = 10) -> Self:
@@ -136,8 +172,17 @@ class CutPart:
         return self.grain in TURNABLE_GRAINS
 
     @property
+    def turns(self) -> tuple[bool, ...]:
+        """How the part may lie, turned or not; a square is not turned."""
+        return (False, True) if self.may_turn and self.length != self.width else (False,)
+
+    @property
     def area(self) -> int:
         return self.length * self.width
+
+    def size(self, *, turned: bool) -> tuple[Hundredths, Hundredths]:
+        """Return the part's extent along the board and across it."""
+        return (self.width, self.length) if turned else (self.length, self.width)
 
     @property
     def finished(self) -> tuple[Hundredths, Hundredths]:
@@ -146,16 +191,34 @@ class CutPart:
 
 
 @dataclass(frozen=True, slots=True)
+class Rates:
+    """What the shop charges, in hundredths of its currency."""
+
+    currency: str = ""
+    cut_metre: int = 0
+    band_metre: int = 0
+    bands: tuple[tuple[str, int], ...] = ()  # of one metre, by the name of the band
+
+
+@dataclass(frozen=True, slots=True)
 class Demand:
-    """The input of a plan: one material, its board, the saw blade and the parts."""
+    """The input of a plan: one material, its boards, the saw and the parts."""
 
     name: str
-    board: Board
+    board: Board  # the one that orders without a choice of boards are cut from
     parts: tuple[CutPart, ...]
-    kerf: Hundredths = 4 * MM
+    saw: SawProfile = SawProfile()
     material: str = ""
+    thickness: Hundredths = 0  # 0: not stated
+    more_boards: tuple[Board, ...] = ()  # other sizes, then offcuts
+    rates: Rates = Rates()
     offcut_length: Hundredths = 400 * MM  # an offcut at least this long
     offcut_width: Hundredths = 150 * MM  # and this wide is worth keeping
+    effort: Literal["quick", "normal", "thorough"] = "normal"
+
+    @property
+    def boards(self) -> tuple[Board, ...]:
+        return (self.board, *self.more_boards)
 
     @property
     def pieces(self) -> int:
@@ -190,9 +253,9 @@ class Cut:
     at: Hundredths  # the x of a cross cut, the y of a rip cut; the blade takes the kerf behind it
     stage: int  # how often the direction has changed on the way to the panel
 
-    def split(self, kerf: Hundredths) -> list[Rect]:
+    def split(self, saw: SawProfile) -> list[Rect]:
         """Return the pieces: none if the cut misses its panel, one if the blade takes the rest."""
-        panel, rips = self.panel, self.runs == "rip"
+        panel, rips, kerf = self.panel, self.runs == "rip", saw.kerf(self.runs)
         start, end = (panel.y, panel.top) if rips else (panel.x, panel.right)
         if not start < self.at < end:
             return []
@@ -211,6 +274,7 @@ class Layout:
     placements: tuple[Placement, ...]
     offcuts: tuple[Rect, ...]
     cuts: tuple[Cut, ...]
+    board: int = 0  # the index of the demand's board
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +292,14 @@ class CuttingPlan:
         return sum(layout.times for layout in self.layouts)
 
     @property
+    def board_counts(self) -> Counter[int]:
+        """Count the boards that are cut, by their index in the demand."""
+        counts: Counter[int] = Counter()
+        for layout in self.layouts:
+            counts[layout.board] += layout.times
+        return counts
+
+    @property
     def kept_offcuts(self) -> dict[tuple[Hundredths, Hundredths], int]:
         """Count the offcuts of all boards that are kept, by length and width, largest first."""
         boards = (layout for layout in self.layouts for _ in range(layout.times))
@@ -236,10 +308,15 @@ class CuttingPlan:
 
 def check_demand(demand: Demand) -> None:
     """Raise Unplannable, naming the part or value, if a demand cannot be planned."""
-    usable = demand.board.usable
-    if min(demand.board.length, demand.board.width) <= 0 or demand.kerf < 0:
+    bought = [board for board in demand.boards if not board.offcut]
+    if min(demand.saw.kerf_rip, demand.saw.kerf_cross) < 0 or any(
+        min(board.length, board.width) <= 0 for board in bought
+    ):
         raise Unplannable(f"{demand.name}: board sizes must be positive, the kerf not negative")
-    if min(usable.length, usable.width) <= 0 or min(astuple(demand.board.trims)) < 0:
+    rooms = [board.usable for board in bought]
+    if any(min(room.length, room.width) <= 0 for room in rooms) or any(
+        min(astuple(board.trims)) < 0 for board in bought
+    ):
         raise Unplannable(f"{demand.name}: the trims leave nothing of the board")
     if not demand.parts:
         raise Unplannable(f"{demand.name}: there are no parts to cut")
@@ -247,10 +324,11 @@ def check_demand(demand: Demand) -> None:
         why = f"{demand.pieces} pieces in one plan; at most {MAX_PIECES} are accepted"
         raise Unplannable(f"{demand.name}: {why}")
     for part in demand.parts:
-        _check_part(demand, part, usable)
+        _check_part(demand, part, bought)
 
 
-def _check_part(demand: Demand, part: CutPart, usable: Rect) -> None:
+def _check_part(demand: Demand, part: CutPart, boards: Sequence[Board]) -> None:
+    size = f"part {part.name!r} ({size_text(part.length, part.width)} mm)"
     if part.quantity <= 0 or part.length <= 0 or part.width <= 0:
         raise Unplannable(
             f"part {part.name!r}: sizes and quantity must be positive,"
@@ -258,19 +336,19 @@ def _check_part(demand: Demand, part: CutPart, usable: Rect) -> None:
         )
     if part.grain not in range(4):
         raise Unplannable(f"part {part.name!r}: the grain must be 0, 1, 2 or 3, got {part.grain}")
-    if not orientations(part, usable):
+    if min(part.length, part.width) < demand.saw.smallest_piece:
+        least = mm_text(demand.saw.smallest_piece)
+        raise Unplannable(f"{size} is smaller than smallest_piece of the saw, {least} mm")
+    if not any(_fits(part, board.usable) for board in boards):
         fixed = "" if part.may_turn else f" and grain {part.grain} forbids turning it"
-        raise Unplannable(
-            f"part {part.name!r} ({size_text(part.length, part.width)} mm) is larger than the"
-            f" board: {size_text(usable.length, usable.width)} mm are left of"
-            f" {size_text(demand.board.length, demand.board.width)} mm inside the trims{fixed}"
+        rooms = ", ".join(
+            f"{size_text(board.usable.length, board.usable.width)} mm are left of"
+            f" {size_text(board.length, board.width)} mm"
+            for board in boards
         )
+        raise Unplannable(f"{size} is larger than the board: {rooms} inside the trims{fixed}")
 
 
-def orientations(part: CutPart, room: Rect) -> tuple[bool, ...]:
-    """Return the allowed orientations (turned or not) of a part that fit; empty if none does."""
-    lying = ((False, part.length, part.width), (True, part.width, part.length))
-    allowed = lying if part.may_turn and part.length != part.width else lying[:1]
-    return tuple(
-        turned for turned, along, across in allowed if along <= room.length and across <= room.width
-    )
+def _fits(part: CutPart, room: Rect) -> bool:
+    sizes = (part.size(turned=turned) for turned in part.turns)
+    return any(along <= room.length and across <= room.width for along, across in sizes)

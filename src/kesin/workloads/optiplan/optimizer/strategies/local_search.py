@@ -1,80 +1,208 @@
-"""Local search: repack the emptiest board with a few others, for fewer boards or a saved one."""
+"""Ruin and recreate: take a few boards apart, the emptiest first, and fill them anew."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import product, starmap
 from random import Random
-from typing import Final
+from typing import Final, NamedTuple
 
-from kesin.workloads.optiplan.optimizer.problem import Budget, Fillings, PackingTask, fill_area
-from kesin.workloads.optiplan.optimizer.strategies import free_rectangles
+from kesin.workloads.optiplan.optimizer.problem import (
+    Budget,
+    Filling,
+    Fillings,
+    PackingTask,
+    fill_area,
+    kinds_of,
+    largest_rest,
+)
+from kesin.workloads.optiplan.optimizer.strategies.free_rectangles import (
+    FIT_RULES,
+    SPLIT_RULES,
+    PackingRules,
+    fill_boards,
+)
 
 REPACKED_BOARDS: Final = (2, 2, 2, 3, 3, 4)  # boards repacked at once
-MAX_STALLED: Final = 1_500  # attempts without improvement after which the search ends
 PERTURBATIONS: Final = (0.0, 0.15, 0.3, 0.6)
+INSERTED: Final = (1, 1, 2, 3)  # pieces of the emptiest board that another one is offered
+WORTH_POWERS: Final = (1.0, 1.0, 1.1)  # above 1, large pieces are worth more than their area
+TRIES: Final = 8  # of a board, when a few are filled one by one
+# Shares of all attempts.
+INSERTIONS, ONE_BY_ONE, OF_THE_EMPTIEST = 0.25, 0.4, 0.9
+MUTATIONS: Final = 0.2
+HALF: Final = 0.5
+RULES: Final = tuple(
+    starmap(PackingRules, product(FIT_RULES, SPLIT_RULES, (False, True), (1, 1, 1, 2, 3, 9)))
+)
 # What the sides of a piece are ordered by: its area, its long side, its short side, their sum.
 MEASURES: Final[tuple[Callable[[tuple[int, int]], int], ...]] = (math.prod, max, min, sum)
 
 
-def improve(
+class _Board(NamedTuple):
+    area: int  # of its pieces
+    filling: Filling
+    rules: PackingRules  # that it was filled by
+
+
+def fill_board(task: PackingTask, budget: Budget, rng: Random, tries: int) -> Filling:
+    """Return the worthiest board of some tries; empty if no piece fits."""
+    best: Filling = []
+    most, power = 0.0, rng.choice(WORTH_POWERS)
+    pieces = task.pieces()
+    for _ in range(tries if pieces else 0):
+        order = _draw_order(task, pieces, rng)
+        rules = _draw_rules(task, rng)
+        filled = fill_boards(task, order, rules, budget, max_boards=1, skip=True) or [[]]
+        worth = sum((values[5] * values[6]) ** power for values in filled[0])
+        if worth > most:
+            most, best = worth, filled[0]
+            if len(kinds_of(best)) == len(pieces):
+                break
+    return best
+
+
+def fill_one_by_one(
     task: PackingTask,
-    start: Fillings,
     budget: Budget,
-    share: float,
-    least: int,
+    rng: Random,
+    tries: int,
     *,
-    seed: int,
-    on_repacked: Callable[[Fillings], None] = lambda _: None,
+    max_boards: int | None = None,
+    share: float = 1.0,
+) -> Fillings | None:
+    """Fill board after board, each as often as there are pieces for it; None if they are too few.
+
+    Beyond this share of the budget each board is tried once.
+    """
+    left = list(task.counts)
+    remaining = len(task.pieces())
+    fillings: Fillings = []
+    while remaining:
+        tries = tries if budget.has_left(share) else 1
+        filling = fill_board(task.with_counts(left), budget, rng, tries)
+        kinds = kinds_of(filling)
+        counts = [(kind, kinds.count(kind)) for kind in set(kinds)]
+        times = min(left[kind] // count for kind, count in counts)
+        for kind, count in counts:
+            left[kind] -= times * count
+        remaining -= times * len(kinds)
+        fillings += [filling] * times
+        if max_boards is not None and len(fillings) + (remaining > 0) > max_boards:
+            return None
+    return fillings
+
+
+def improve(
+    task: PackingTask, start: Fillings, budget: Budget, share: float, least: int, *, seed: int
 ) -> Fillings:
-    """Return better fillings, or the same; every repacked result is passed to ``on_repacked``."""
+    """Return better fillings, or the same: fewer boards, or boards that are full or empty."""
     rng = Random(seed)
-    boards = [list(filling) for filling in start]
-    areas = [fill_area(filling) for filling in boards]
-    stalled = 0
-    while budget.has_left(share) and len(boards) > max(least, 1) and stalled < MAX_STALLED:
-        stalled += 1
-        chosen = _choose_boards(areas, rng)
-        old_fillings = [boards[index] for index in chosen]
-        if (new_fillings := _repack(task, old_fillings, budget, rng)) is None:
-            continue
-        on_repacked(new_fillings)
-        if _score(task, new_fillings) > _score(task, old_fillings):
-            stalled = 0
-            for index in sorted(chosen, reverse=True):
-                del boards[index], areas[index]
-            boards += new_fillings
-            areas += [fill_area(filling) for filling in new_fillings]
-    return boards
+    boards = [_Board(fill_area(each), each, _draw_rules(task, rng)) for each in start]
+    while budget.has_left(share) and len(boards) > max(least, 1):
+        boards.sort(key=lambda board: board.area)
+        first = 0 if rng.random() < OF_THE_EMPTIEST else rng.randrange(len(boards) - 1)
+        if rng.random() < INSERTIONS:
+            chosen = [first, rng.randrange(first + 1, len(boards))]
+            new = _insert(task, boards[first], boards[chosen[1]], budget, rng)
+        else:
+            others = [index for index in range(len(boards)) if index != first]
+            count = min(rng.choice(REPACKED_BOARDS), len(boards))
+            chosen = [first, *rng.sample(others, count - 1)]
+            new = _repack(task, [boards[index] for index in chosen], budget, rng)
+        if new and _score(new) >= _score([boards[index] for index in chosen]):
+            boards = [board for index, board in enumerate(boards) if index not in chosen] + new
+    return [board.filling for board in boards]
 
 
-def _choose_boards(areas: list[int], rng: Random) -> list[int]:
-    count = min(rng.choice(REPACKED_BOARDS), len(areas))
-    order = sorted(range(len(areas)), key=areas.__getitem__)
-    emptiest = order[0] if rng.random() < 0.7 else rng.choice(order)  # noqa: PLR2004
-    return [emptiest, *rng.sample([index for index in order if index != emptiest], count - 1)]
+def settle(
+    task: PackingTask, start: Fillings, budget: Budget, share: float, *, seed: int
+) -> Fillings:
+    """Fill the emptiest board anew, so that its largest rest grows."""
+    rng = Random(seed)
+    fillings = sorted(start, key=fill_area)
+    pieces = sorted(kinds_of(fillings[0]))
+    largest = largest_rest(fillings[0])
+    while budget.has_left(share):
+        order, rules = _draw_order(task, pieces, rng), _draw_rules(task, rng)
+        filled = fill_boards(task, order, rules, budget, max_boards=1)
+        if filled and largest_rest(filled[0]) > largest:
+            fillings[0], largest = filled[0], largest_rest(filled[0])
+    return fillings
 
 
-def _repack(task: PackingTask, old: Fillings, budget: Budget, rng: Random) -> Fillings | None:
+def _insert(
+    task: PackingTask, donor: _Board, taker: _Board, budget: Budget, rng: Random
+) -> list[_Board] | None:
+    """Offer a board some pieces of another; None if it does not become as full as it was."""
+    given, order, rules = kinds_of(donor.filling), kinds_of(taker.filling), taker.rules
+    if rng.random() < MUTATIONS:
+        drawn = _draw_rules(task, rng)
+        rules = rng.choice(
+            (
+                rules._replace(fit=drawn.fit),
+                rules._replace(split=drawn.split),
+                rules._replace(block=drawn.block, start=drawn.start),
+            )
+        )
+    if rng.random() < MUTATIONS:
+        given.append(order.pop(rng.randrange(len(order))))
+    rng.shuffle(given)
+    number = rng.choice((*INSERTED, len(given)))
+    for kind in given[:number]:
+        order.insert(rng.randrange(len(order) + 1), kind)
+    full = fill_boards(task, order, rules, budget, max_boards=1, skip=True) or [[]]
+    area = fill_area(full[0])
+    if area < taker.area:
+        return None
+    rest = order + given[number:]
+    for kind in kinds_of(full[0]):
+        rest.remove(kind)
+    others = _fill(task, sorted(rest), 1, budget, rng) if rest else []
+    return None if others is None else [*others, _Board(area, full[0], rules)]
+
+
+def _repack(
+    task: PackingTask, old: Sequence[_Board], budget: Budget, rng: Random
+) -> list[_Board] | None:
     """Repack the pieces of some boards on no more boards than before; None if they do not fit."""
+    pieces = sorted(kind for board in old for kind in kinds_of(board.filling))
+    if rng.random() >= ONE_BY_ONE:
+        return _fill(task, pieces, len(old), budget, rng)
+    counts = [0] * len(task.counts)
+    for kind in pieces:
+        counts[kind] += 1
+    rest = task.with_counts(counts)
+    fillings = fill_one_by_one(rest, budget, rng, TRIES, max_boards=len(old)) or []
+    return [_Board(fill_area(each), each, _draw_rules(task, rng)) for each in fillings]
+
+
+def _fill(
+    task: PackingTask, pieces: Sequence[int], max_boards: int, budget: Budget, rng: Random
+) -> list[_Board] | None:
+    rules, order = _draw_rules(task, rng), _draw_order(task, pieces, rng)
+    fillings = fill_boards(task, order, rules, budget, max_boards=max_boards)
+    if fillings is None:
+        return None
+    return [_Board(fill_area(filling), filling, rules) for filling in fillings]
+
+
+def _draw_order(task: PackingTask, pieces: Sequence[int], rng: Random) -> list[int]:
     perturbation = rng.choice(PERTURBATIONS)
     measure = rng.choice(MEASURES)
-    pieces = [drop.kind for filling in old for drop in filling]
     rank = {
         kind: measure(task.orientations[kind][0][:2]) * (1 + perturbation * (rng.random() - 0.5))
-        for kind in sorted(set(pieces))
+        for kind in dict.fromkeys(pieces)
     }
-    if rng.random() < 0.5:  # noqa: PLR2004 - equal pieces together, or each piece by itself
-        pieces.sort(key=lambda kind: (-rank[kind], kind))
-    else:
-        ranked = [
-            (rank[kind] * (1 + perturbation * (rng.random() - 0.5)), kind)
-            for kind in sorted(pieces)
-        ]
-        pieces = [kind for _, kind in sorted(ranked, reverse=True)]
-    fit, split = rng.choice(free_rectangles.FIT_RULES), rng.choice(free_rectangles.SPLIT_RULES)
-    rules = free_rectangles.PackingRules(fit, split, rng.random() < 0.5)  # noqa: PLR2004
-    return free_rectangles.fill_boards(task, pieces, rules, budget, max_boards=len(old))
+    if rng.random() < HALF:  # equal pieces together, or each piece by itself
+        return sorted(pieces, key=lambda kind: (-rank[kind], kind))
+    ranked = [(rank[kind] * (1 + perturbation * (rng.random() - 0.5)), kind) for kind in pieces]
+    return [kind for _, kind in sorted(ranked, reverse=True)]
 
 
-def _score(task: PackingTask, fillings: Fillings) -> float:
-    """Return a score: higher for fewer boards, and for boards that are either full or empty."""
-    return sum((fill_area(filling) / task.area) ** 2 for filling in fillings) - 10 * len(fillings)
+def _draw_rules(task: PackingTask, rng: Random) -> PackingRules:
+    rules = rng.choice(RULES)
+    return rules._replace(start=1) if len(task.starts) > 1 and rng.random() < HALF else rules
+
+
+def _score(boards: Sequence[_Board]) -> tuple[int, int]:
+    return -len(boards), sum(board.area**2 for board in boards)
