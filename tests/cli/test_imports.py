@@ -24,7 +24,7 @@ LATER = {
     "psycopg",
     "pygments",
 }
-LATER |= {"python_calamine", "redis", "rq", "weasyprint", "zxingcpp"}
+LATER |= {"python_calamine", "redis", "rq", "segno", "weasyprint", "zxingcpp"}
 WEB = {"anyio", "argon2", "babel", "fastapi", "jinja2", "prometheus_client", "starlette", "uvicorn"}
 
 

@@ -20,8 +20,7 @@ LIBRARIES: Final[Mapping[str, tuple[str, ...]]] = {
     "einvoice": ("facturx", "saxonche"),
     "redis": ("hiredis", "redis", "rq"),
     "s3": ("obstore",),
-    "optiplan": ("fpdf", "lxml", "openpyxl", "python_calamine"),
-    "solver": ("highspy",),
+    "optiplan": ("fpdf", "lxml", "openpyxl", "python_calamine", "segno"),
 }
 PURPOSES: Final[Mapping[str, str]] = {  # extra → what it is for
     "web": "`kesin serve` is used",
@@ -32,7 +31,6 @@ PURPOSES: Final[Mapping[str, str]] = {  # extra → what it is for
     "einvoice": "e-invoices are made from the variables of an invoice",
     "s3": "PDFs are kept in a bucket",
     "optiplan": "cutting orders are processed",
-    "solver": "large cutting plans should use fewer different board layouts",
 }
 _WORKLOADS: Final = "kesin.workloads."
 

@@ -1,0 +1,1 @@
+"""Labels of parts and offcuts."""

@@ -1,0 +1,1 @@
+"""Plans as files for machines and other programs: PTX, cut lists and parts lists."""

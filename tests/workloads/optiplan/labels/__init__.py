@@ -1,0 +1,1 @@
+"""Labels: what is on them, and what a scanner reads."""

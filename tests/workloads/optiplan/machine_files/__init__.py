@@ -1,0 +1,1 @@
+"""Plans as files for machines: what an independent reader finds in them."""
