@@ -1,14 +1,13 @@
-"""The shapes of a landscape A4 page (y downwards), which SVG and PDF share, and its texts."""
+"""The shapes of an A4 page (y downwards), which SVG and PDF share, and its texts."""
 
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib.resources import files
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from kesin.workloads.common.advice import Language
 
-PAGE_LENGTH, PAGE_HEIGHT = 1188.0, 840.0
+PAGE_LENGTH, PAGE_HEIGHT = 1188.0, 840.0  # a drawing; the sides of a printed page are swapped
 UNITS_PER_MM: Final = 4  # on paper
 
 Anchor = Literal["start", "middle", "end"]
@@ -19,11 +18,11 @@ TEXTS: Final[dict[Language, dict[str, str]]] = {
     "tr": {name: turkish for name, (_, turkish) in _PAIRS.items()},
 }
 
+INK, QUIET, FAINT = "#16191d", "#5b636d", "#c9ced6"
 NARROW, WIDE = frozenset("iıjlİI.,:;'|!()[]/ft· "), frozenset("mwMWQGO×%@—…")
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
+class Box(NamedTuple):
     """A filled rectangle with an optional outline."""
 
     x: float
@@ -35,8 +34,7 @@ class Box:
     stroke_width: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Hatch:
+class Hatch(NamedTuple):
     """Slanting lines inside a rectangle."""
 
     x: float
@@ -56,8 +54,7 @@ class Hatch:
             offset += self.gap
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """A straight line; ``dash`` gives the lengths of stroke and gap."""
 
     x1: float
@@ -69,8 +66,7 @@ class Line:
     dash: tuple[float, float] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Disc:
+class Disc(NamedTuple):
     """A circle; ``x`` and ``y`` are its centre."""
 
     x: float
@@ -80,8 +76,7 @@ class Disc:
     stroke: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(NamedTuple):
     """A line of text on its baseline; turned, it runs upwards."""
 
     x: float
@@ -95,6 +90,23 @@ class Text:
 
 
 Shape = Box | Hatch | Line | Disc | Text
+
+
+class PaperHead(NamedTuple):
+    """What names the order on its papers; empty on those that the optimiser itself writes."""
+
+    order: str = ""
+    customer: str = ""  # only for those who may see it
+    date: str = ""
+    code: str = ""
+    bars: tuple[int, ...] = ()  # of its barcode: widths of bars and spaces in turn, in modules
+
+    @property
+    def text(self) -> str:
+        return " · ".join(filter(None, (self.customer, self.order, self.date)))
+
+
+NO_HEAD: Final = PaperHead()
 
 
 def text_length(text: str, size: float, *, bold: bool = False) -> float:

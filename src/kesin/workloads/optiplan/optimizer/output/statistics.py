@@ -1,7 +1,8 @@
 """A plan at the saw, computed from its layouts: steps, yield, offcuts, bands, estimated time."""
 
+import math
 from collections import Counter
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from kesin.workloads.optiplan.optimizer import model
@@ -9,7 +10,7 @@ from kesin.workloads.optiplan.optimizer import model
 BOARD_S: Final = 40  # to load a board and unload its pieces
 CUT_S: Final = 7  # to position and clamp the panel
 METRE_S: Final = 2
-TRIM_CUTS: Final = 4
+CLAMP: Final = 66 * model.MM  # a narrower strip at the far edge is hard to hold
 FREE_STAGES: Final = 2  # rips and cross cuts; a cut of a later stage is a z cut
 
 
@@ -26,6 +27,10 @@ class PlanStatistics:
     offcut_sizes: int  # different ones
     time_s: int
     band_metres: tuple[tuple[str, float], ...]
+    rack_m2: float  # of the boards, offcuts that were used
+    stages: int  # the most of any board
+    book_cycles: int  # loads of the saw, equal boards in books
+    clamps: int  # boards whose last strip is hard to hold
 
     @property
     def yield_share(self) -> float:
@@ -33,27 +38,48 @@ class PlanStatistics:
 
 
 def compute_statistics(plan: model.CuttingPlan) -> PlanStatistics:
-    demand, board, boards = plan.demand, plan.demand.board, plan.boards
-    trimmed_sides = (board.width, board.width, board.length, board.length)
-    trimmed = zip(trimmed_sides, astuple(board.trims), strict=True)
-    trim_length = sum(side for side, trim in trimmed if trim)
+    demand = plan.demand
+    used = [(demand.boards[index], count) for index, count in plan.board_counts.items()]
+    trims = [(count, step) for board, count in used for step in trim_steps(board)]
     cuts = [(layout.times, cut) for layout in plan.layouts for cut in layout.cuts]
     cut_count = sum(times for times, _ in cuts)
-    lengths = ((n, cut.panel.length if cut.runs == "rip" else cut.panel.width) for n, cut in cuts)
-    cut_metres = model.metres(boards * trim_length + sum(n * length for n, length in lengths))
-    seconds = BOARD_S * boards + CUT_S * (cut_count + TRIM_CUTS * boards) + METRE_S * cut_metres
+    sawn = [(n, cut.runs, (cut.panel.length, cut.panel.width)) for n, cut in cuts]
+    sawn += [(n, step.runs, step.panel) for n, step in trims]
+    cut_metres = model.metres(sum(n * panel[runs == "cross"] for n, runs, panel in sawn))
+    seconds = BOARD_S * plan.boards + CUT_S * sum(n for n, *_ in sawn) + METRE_S * cut_metres
     offcuts = plan.kept_offcuts
+    book = book_size(demand)
     return PlanStatistics(
         cuts=cut_count,
         z_cuts=sum(times for times, cut in cuts if cut.stage > FREE_STAGES),
         cut_metres=cut_metres,
-        board_m2=model.square_metres(boards * board.area),
+        board_m2=model.square_metres(sum(board.area * count for board, count in used)),
         part_m2=model.square_metres(sum(part.area * part.quantity for part in demand.parts)),
         offcut_m2=model.square_metres(sum(a * b * count for (a, b), count in offcuts.items())),
         offcut_sizes=len({tuple(sorted(size)) for size in offcuts}),
         time_s=round(seconds),
         band_metres=_band_metres(demand),
+        rack_m2=model.square_metres(sum(board.area * n for board, n in used if board.offcut)),
+        stages=max((cut.stage for _, cut in cuts), default=0),
+        book_cycles=sum(math.ceil(layout.times / book) for layout in plan.layouts),
+        clamps=sum(layout.times for layout in plan.layouts if is_hard_to_hold(demand, layout)),
     )
+
+
+def book_size(demand: model.Demand) -> int:
+    """Return how many equal boards are cut together; one if a height is not known."""
+    fit = demand.saw.book_height // demand.thickness if demand.thickness else 1
+    return max(1, fit)
+
+
+def is_hard_to_hold(demand: model.Demand, layout: model.Layout) -> bool:
+    """Whether the last strip of the first stage, with the trim behind it, is narrow."""
+    first = [cut for cut in layout.cuts if cut.stage == 1]
+    if not first:
+        return False
+    board, runs = demand.boards[layout.board], first[0].runs
+    edge = board.width if runs == "rip" else board.length
+    return edge - max(cut.at for cut in first) - demand.saw.kerf(runs) < CLAMP
 
 
 def _band_metres(demand: model.Demand) -> tuple[tuple[str, float], ...]:
@@ -86,20 +112,20 @@ def board_numbers(plan: model.CuttingPlan, number: int) -> str:
 
 def saw_steps(demand: model.Demand, layout: model.Layout) -> list[SawStep]:
     """Return the trims, then the cuts, as the drawing numbers them from 1."""
-    steps = trim_steps(demand)
+    steps = trim_steps(demand.boards[layout.board])
     part_numbers = {placement.rect: placement.part + 1 for placement in layout.placements}
     for cut in layout.cuts:
         fence = cut.at - (cut.panel.y if cut.runs == "rip" else cut.panel.x)
-        pieces = cut.split(demand.kerf)
+        pieces = cut.split(demand.saw)
         frees = tuple(part_numbers[piece] for piece in pieces if piece in part_numbers)
         size = (cut.panel.length, cut.panel.width)
         steps.append(SawStep(cut.stage, cut.runs, size, fence, frees))
     return steps
 
 
-def trim_steps(demand: model.Demand) -> list[SawStep]:
+def trim_steps(board: model.Board) -> list[SawStep]:
     """Return the cuts that trim the board; the others are numbered after them."""
-    trims, length, width = demand.board.trims, demand.board.length, demand.board.width
+    trims, length, width = board.trims, board.length, board.width
     steps: list[SawStep] = []
     for trim in filter(None, (trims.bottom, trims.top)):
         steps.append(SawStep(0, "rip", (length, width), trim))

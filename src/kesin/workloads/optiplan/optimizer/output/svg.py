@@ -8,18 +8,28 @@ from kesin.workloads.common.advice import Language
 from kesin.workloads.optiplan.optimizer.model import CuttingPlan
 from kesin.workloads.optiplan.optimizer.output import shapes
 from kesin.workloads.optiplan.optimizer.output.board import draw_layout
-from kesin.workloads.optiplan.optimizer.output.shapes import PAGE_HEIGHT, PAGE_LENGTH, TEXTS
+from kesin.workloads.optiplan.optimizer.output.shapes import (
+    NO_HEAD,
+    PAGE_HEIGHT,
+    PAGE_LENGTH,
+    TEXTS,
+    PaperHead,
+)
 from kesin.workloads.optiplan.optimizer.output.xml import replace_unwritable
 
 FONT: Final = "'DejaVu Sans', Verdana, 'Segoe UI', system-ui, sans-serif"
 
 
 def draw_svg(
-    plans: Sequence[CuttingPlan], language: Language = "en", *, only: int | None = None
+    plans: Sequence[CuttingPlan],
+    language: Language = "en",
+    *,
+    only: int | None = None,
+    head: PaperHead = NO_HEAD,
 ) -> str:
     """Return all boards one below the other, or ``only`` one, counted across all plans."""
     boards = [(plan, number) for plan in plans for number in range(1, len(plan.layouts) + 1)]
-    name = plans[0].demand.name
+    name = head.order or plans[0].demand.name
     if only is not None:
         boards = boards[only - 1 : only]
         name = " ".join(f"{plan.demand.name} {number}" for plan, number in boards)
@@ -35,50 +45,41 @@ def draw_svg(
     ]
     for index, (plan, number) in enumerate(boards):
         group = f'<g transform="translate(0 {PAGE_HEIGHT * index:g})">'
-        lines += [group, *map(_shape_element, draw_layout(plan, number, language)), "</g>"]
+        lines += [group, *map(_shape_element, draw_layout(plan, number, language, head)), "</g>"]
     return "\n".join([*lines, "</svg>", ""])
 
 
 def _shape_element(shape: shapes.Shape) -> str:
     match shape:
-        case shapes.Box():
-            outline = _stroke(shape.stroke, shape.stroke_width)
-            return (
-                f'<rect x="{shape.x:.1f}" y="{shape.y:.1f}" width="{max(shape.width, 0):.1f}"'
-                f' height="{max(shape.height, 0):.1f}" fill="{shape.fill}"{outline}/>'
-            )
+        case shapes.Box(x, y, width, height, fill, stroke, thick):
+            size = {"width": max(width, 0.0), "height": max(height, 0.0)}
+            return _element("rect", x=x, y=y, **size, fill=fill, **_pen(stroke, thick))
         case shapes.Hatch():
             path = "".join(f"M{a:.1f} {b:.1f}L{c:.1f} {d:.1f}" for a, b, c, d in shape.lines())
-            return f'<path d="{path}"{_stroke(shape.stroke, shape.stroke_width)}/>'
-        case shapes.Line():
-            dash = f' stroke-dasharray="{shape.dash[0]:g} {shape.dash[1]:g}"' if shape.dash else ""
-            return (
-                f'<line x1="{shape.x1:.1f}" y1="{shape.y1:.1f}" x2="{shape.x2:.1f}"'
-                f' y2="{shape.y2:.1f}"{_stroke(shape.stroke, shape.stroke_width)}{dash}/>'
-            )
-        case shapes.Disc():
-            return (
-                f'<circle cx="{shape.x:.1f}" cy="{shape.y:.1f}" r="{shape.radius:.1f}"'
-                f' fill="{shape.fill}"{_stroke(shape.stroke, 1.0)}/>'
-            )
-        case shapes.Text():
-            return _text_element(shape)
+            return _element("path", d=path, **_pen(shape.stroke, shape.stroke_width))
+        case shapes.Line(x1, y1, x2, y2, stroke, thick, dash):
+            dashes = {"stroke-dasharray": f"{dash[0]:g} {dash[1]:g}"} if dash else {}
+            return _element("line", x1=x1, y1=y1, x2=x2, y2=y2, **_pen(stroke, thick), **dashes)
+        case shapes.Disc(x, y, radius, fill, stroke):
+            return _element("circle", cx=x, cy=y, r=radius, fill=fill, **_pen(stroke, 1.0))
+        case shapes.Text(x, y, text, size, fill, anchor, bold, turned):
+            look: dict[str, str] = {"text-anchor": anchor} if anchor != "start" else {}
+            look |= {"font-weight": "700"} if bold else {}
+            look |= {"transform": f"rotate(-90 {x:.1f} {y:.1f})"} if turned else {}
+            head = _element("text", x=x, y=y, **{"font-size": size}, fill=fill, **look)
+            return f"{head.removesuffix('/>')}>{_escape_text(text)}</text>"
 
 
-def _text_element(shape: shapes.Text) -> str:
-    place = f'x="{shape.x:.1f}" y="{shape.y:.1f}"'
-    attributes = f' {place} font-size="{shape.size:.1f}" fill="{shape.fill}"'
-    if shape.anchor != "start":
-        attributes += f' text-anchor="{shape.anchor}"'
-    if shape.bold:
-        attributes += ' font-weight="700"'
-    if shape.turned:
-        attributes += f' transform="rotate(-90 {shape.x:.1f} {shape.y:.1f})"'
-    return f"<text{attributes}>{_escape_text(shape.text)}</text>"
+def _element(name: str, **attributes: str | float) -> str:
+    texts = (
+        f' {key}="{value if isinstance(value, str) else f"{value:.1f}"}"'
+        for key, value in attributes.items()
+    )
+    return f"<{name}{''.join(texts)}/>"
 
 
-def _stroke(stroke: str, width: float) -> str:
-    return f' stroke="{stroke}" stroke-width="{width:g}"' if stroke else ""
+def _pen(stroke: str, width: float) -> dict[str, str]:
+    return {"stroke": stroke, "stroke-width": f"{width:g}"} if stroke else {}
 
 
 def _escape_text(text: str) -> str:

@@ -8,6 +8,7 @@ from xml.etree import ElementTree as ET
 
 from kesin.workloads.optiplan.optimizer import model
 from kesin.workloads.optiplan.optimizer.model import CuttingPlan, Demand, Layout, mm_text
+from kesin.workloads.optiplan.optimizer.output.costs import plan_costs
 from kesin.workloads.optiplan.optimizer.output.statistics import compute_statistics, trim_steps
 
 GENERATOR: Final = "Kesin"  # identifies a plan of this optimiser
@@ -37,6 +38,8 @@ def solution_xml(plans: Sequence[CuttingPlan]) -> bytes:
 
 def _summary_attributes(plans: Sequence[CuttingPlan]) -> dict[str, str]:
     statistics = [compute_statistics(plan) for plan in plans]
+    pairs = zip(plans, statistics, strict=True)
+    costs = [plan_costs(plan, item).total for plan, item in pairs]
     board_m2 = sum(item.board_m2 for item in statistics)
     boards = str(sum(plan.boards for plan in plans))
     return {
@@ -45,27 +48,51 @@ def _summary_attributes(plans: Sequence[CuttingPlan]) -> dict[str, str]:
         "best": "1",
         "mqBoards": f"{board_m2:.4f}",
         "patterns": str(sum(len(plan.layouts) for plan in plans)),
-        "cycles": boards,  # loaded onto the saw, one at a time
+        "cycles": str(sum(item.book_cycles for item in statistics)),
         "zcuts": str(sum(item.z_cuts for item in statistics)),
         "jobTime": str(sum(item.time_s for item in statistics)),
-        "jobCost": "0.00",  # the format has it; Kesin knows no prices
+        "jobCost": f"{sum(costs) / 100:.2f}",
         "mqDrops": f"{sum(item.offcut_m2 for item in statistics):.4f}",
         "diffDrops": str(sum(item.offcut_sizes for item in statistics)),
         "boards": boards,
         "yield": f"{100 * sum(item.part_m2 for item in statistics) / board_m2:.2f}",
+        **profile_attributes(plans),
+    }
+
+
+def profile_attributes(plans: Sequence[CuttingPlan]) -> dict[str, str]:
+    """Return what a solution states of its saw, and of the effort that it took."""
+    cuts = (cut for plan in plans for layout in plan.layouts for cut in layout.cuts)
+    return {
+        "profile": replace_unwritable(plans[0].demand.saw.name),
+        "stages": str(max((cut.stage for cut in cuts), default=0)),
+        "effort": plans[0].demand.effort,
+    }
+
+
+def board_attributes(demand: Demand, layout: Layout) -> dict[str, str]:
+    """Return what a layout states of its board; ``offcut`` only if it is of the rack."""
+    board = demand.boards[layout.board]
+    return {
+        "board": str(layout.board),
+        "code": replace_unwritable(board.code),
+        **({"offcut": replace_unwritable(board.offcut)} if board.offcut else {}),
+        "price": f"{board.price / 100:.2f}",
+        "length": mm_text(board.length),
+        "width": mm_text(board.width),
     }
 
 
 def _add_layout(parent: ET.Element, number: int, demand: Demand, layout: Layout) -> None:
-    board = demand.board
+    board = demand.boards[layout.board]
     attributes = {
         "number": str(number),
         "times": str(layout.times),
         "material": replace_unwritable(demand.material),
-        "length": mm_text(board.length),
-        "width": mm_text(board.width),
+        **board_attributes(demand, layout),
         **{f"trim{side.title()}": mm_text(trim) for side, trim in asdict(board.trims).items()},
-        "kerf": mm_text(demand.kerf),
+        "kerf": mm_text(demand.saw.kerf_rip),
+        "kerfCross": mm_text(demand.saw.kerf_cross),
         "yield": f"{100 * sum(item.rect.area for item in layout.placements) / board.area:.2f}",
     }
     element = ET.SubElement(parent, "Layout", attributes)
@@ -82,7 +109,7 @@ def _add_layout(parent: ET.Element, number: int, demand: Demand, layout: Layout)
             if band is not None:
                 attributes[side] = replace_unwritable(band.name)
         ET.SubElement(element, "Piece", attributes)
-    for order, cut in enumerate(layout.cuts, len(trim_steps(demand)) + 1):
+    for order, cut in enumerate(layout.cuts, len(trim_steps(board)) + 1):
         attributes = {"order": str(order), "stage": str(cut.stage), "runs": cut.runs}
         attributes |= {"at": mm_text(cut.at), **_rect_attributes(cut.panel)}
         ET.SubElement(element, "Cut", attributes)
