@@ -9,12 +9,17 @@ import pytest
 from kesin.store.sql.store import SqlStore
 from kesin.workloads.optiplan.pipeline import delivery, program, solution, workbook
 from kesin.workloads.optiplan.pipeline.progress import ProgressStore
+from kesin.workloads.optiplan.stock import plans
+from kesin.workloads.optiplan.stock.rack import Rack
 
 # Every effect on the database or a disk. A crash comes before an effect: whatever is only in memory
 # between two effects is lost with it.
 EFFECTS = (
     (SqlStore, "apply"),
     (ProgressStore, "write"),
+    (Rack, "update"),
+    (Rack, "keep_order"),
+    (plans, "write_atomically"),
     (workbook, "write_atomically"),
     (program, "start"),
     (program, "end_current"),

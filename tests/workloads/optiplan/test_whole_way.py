@@ -2,7 +2,6 @@
 
 from kesin.workloads.optiplan.artifacts import JobArtifacts
 from kesin.workloads.optiplan.optimizer.checker import find_faults
-from kesin.workloads.optiplan.orders.payload import CuttingOrder
 from tests.workloads.optiplan.order_bodies import back, part
 from tests.workloads.optiplan.workbench import ME, Workbench, audited
 
@@ -27,11 +26,7 @@ def test_an_order_of_a_new_customer_is_held_approved_optimised_and_cut(bench: Wo
 
     plans = JobArtifacts(bench.paths, done, bench.progress(job)).read_plans()
     assert [find_faults(plan) for plan in plans] == [[], []]
-    order_id = CuttingOrder.from_job(done).payload.order_id
-    assert [plan.demand.name for plan in plans] == [
-        f"{order_id} · GOVDE_Beyaz_18mm",
-        f"{order_id} · ARKALIK_Beyaz_8mm",
-    ]
+    assert [plan.demand.name for plan in plans] == ["Beyaz 18 mm", "Beyaz 8 mm · back"]
     pieces = [len(layout.placements) * layout.times for plan in plans for layout in plan.layouts]
     assert sum(pieces) == 7 + 8 + 2
     for name in bench.files("processed", job):

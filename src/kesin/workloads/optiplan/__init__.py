@@ -22,6 +22,14 @@ def _worker(context: WorkloadContext) -> "Worker":
     return build_worker(Workshop(context.settings), context.queue)
 
 
+def _periodic(context: WorkloadContext) -> None:
+    from kesin.workloads.optiplan.pipeline.waiting import log_timeouts
+    from kesin.workloads.optiplan.stock.settling import settle_orders
+
+    log_timeouts(context.queue)
+    settle_orders(context)
+
+
 OPTIPLAN: Final = Workload(
     "optiplan",
     _later("workshop.config:configured_lifecycle"),
@@ -36,7 +44,7 @@ OPTIPLAN: Final = Workload(
     worker=_worker,
     opens_secrets=False,
     after_sweep=_later("files:delete_expired_files"),
-    periodic=lambda context: _later("pipeline.waiting:log_timeouts")(context.queue),
+    periodic=_periodic,
     routes=_later("api.routes:optiplan_router"),
     pages=_attribute("pages:PAGES"),
     cli=_attribute("cli:app"),

@@ -107,19 +107,14 @@ class OptiplanDemo(demo.DemoPart):
 def _wardrobe(chance: random.Random) -> list[dict[str, Any]]:
     """Some parts of a wardrobe, sizes in centimetres; each is a little different."""
     body = {"part_type": "GOVDE", "color": "Açık Meşe", "material_code": "18MM 210*280"}
-    thick, thin = {**body, "thickness_mm": 18}, {**body, "thickness_mm": 8}
+    thick = {**body, "thickness_mm": 18}
+    thin = {**body, "thickness_mm": 8, "part_type": "ARKALIK", "material_code": "8MM 210*280"}
     high, wide = chance.randrange(180, 208), chance.randrange(40, 60)
-    back = {"part_type": "ARKALIK", "material_code": "8MM 210*280", "grain": 0}
-    return [
-        _part(thick, "side", high, wide, 2, grain=1, edge_up="1mm"),
-        _part(thick, "shelf", 86.4, wide - 2.5, chance.randrange(3, 7), grain=0),
-        _part(thick, "door", high - 3.5, 44.7, 2, grain=1, edge_dx="2mm"),
-        _part({**thin, **back}, "back", high - 1, 89, 1),
+    parts: list[tuple[str, float, float, int, dict[str, Any]]] = [
+        ("side", high, wide, 2, {**thick, "grain": 1, "edge_up": "1mm"}),
+        ("shelf", 86.4, wide - 2.5, chance.randrange(3, 7), {**thick, "grain": 0}),
+        ("door", high - 3.5, 44.7, 2, {**thick, "grain": 1, "edge_dx": "2mm"}),
+        ("back", high - 1, 89, 1, {**thin, "grain": 0}),
     ]
-
-
-def _part(
-    body: dict[str, Any], name: str, length: float, width: float, quantity: int, **more: Any
-) -> dict[str, Any]:
-    sizes = {"length_cm": length, "width_cm": width, "quantity": quantity}
-    return {**body, "id": name, **sizes, **more}
+    names = ("id", "length_cm", "width_cm", "quantity")
+    return [{**more, **dict(zip(names, sizes, strict=True))} for *sizes, more in parts]

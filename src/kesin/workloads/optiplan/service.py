@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from kesin.engine.access.masking import find_masked, mask_private
+from kesin.engine.access.masking import MASK, find_masked, mask_private
 from kesin.engine.new_job import NewJob
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.ids import is_id
@@ -118,11 +118,23 @@ class OrderService:
         self._require_read(actor)
         return self._get_job(job_id)
 
-    def shown(self, actor: Actor, job: Job) -> Job:
+    def shown(self, actor: Actor, job: Job, *, same_look: bool = False) -> Job:
         """Return the job: in clear for programs that send orders, else masked or audited."""
         if self.owns_orders(actor):
             return job
+        if same_look:
+            look: dict[str, Any] = {"reveal": "everything", "same_look": True}
+            return self.context.commands.shown_list(actor, QUEUE, [job], **look)[0]
         return self.context.commands.shown(actor, job)
+
+    def customer_name(self, shown: Job) -> str:
+        """Return the name of an order's customer; empty if it is masked."""
+        name = str(field_of(shown.payload, "order.customer_snapshot_name") or "")
+        written = str(field_of(shown.payload, "order.customer_phone") or "")
+        if MASK in name + written:
+            return ""
+        customer = self.customers.find(phone) if (phone := normalise_phone(written)) else None
+        return name or (customer.name if customer else "")
 
     def history(self, actor: Actor, job_id: str) -> tuple[Job, list[Event], list[Note]]:
         job = self.readable_job(actor, job_id)

@@ -4,6 +4,7 @@ import json
 import signal
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
 import typer
@@ -18,6 +19,7 @@ from kesin.workloads.optiplan.workshop.rules import default_rules, rules_json
 from tests.cli.conftest import Kesin, _logs_as_before, _own_settings, kesin, programs  # noqa: F401  # fixtures
 from tests.cli.programs import Answer, Programs, wait_until
 from tests.workloads.optiplan.order_bodies import back, order, part
+from tests.workloads.optiplan.stock.racks import put_offcut
 from tests.workloads.optiplan.workbooks import sheet_of
 
 ROWS: list[list[Any]] = [
@@ -164,8 +166,20 @@ def test_what_cannot_be_cut_is_reported_and_nothing_is_written(optiplan: Kesin, 
     file.write_text(json.dumps(order(part(), part(id="p2", color="Meşe", length_cm=500))))
     answer = optiplan("optimize", file, "--out", tmp_path / "out")
     assert answer.code == 2
-    assert "larger than the board" in answer.err
+    assert "larger than its board" in answer.err
     assert not (tmp_path / "out").exists()
+
+
+def test_the_effort_and_the_saw_of_a_plan_may_be_chosen(optiplan: Kesin, tmp_path: Path):
+    file, out = tmp_path / "mutfak.json", tmp_path / "out"
+    file.write_text(json.dumps(order(effort="thorough")))
+    chosen = ("--effort", "quick", "--profile", "sliding saw")
+    assert optiplan("optimize", file, "--out", out, *chosen).code == 0
+    [xml] = out.glob("*.xml")
+    best = next(ET.parse(xml).getroot().iter("Solution"))
+    assert (best.get("effort"), best.get("profile")) == ("quick", "sliding saw")
+    answer = optiplan("optimize", file, "--out", out, "--profile", "laser")
+    assert (answer.code, "saw_profile must be one of" in answer.err) == (1, True)
 
 
 def test_two_orders_of_one_name_are_not_taken_for_one(optiplan: Kesin, tmp_path: Path):
@@ -299,3 +313,11 @@ def test_the_doctor_names_blocked_orders(optiplan: Kesin, xlsx: Path):
     found = wrong(optiplan)
     waiting = f"{job_id} is waiting in OPTI_RUNNING: E_EXPORT_DIR_UNWRITABLE, "
     assert found["orders"].startswith(waiting)
+
+
+def test_the_doctor_warns_of_offcuts_in_doubt(optiplan: Kesin):
+    with open_workload("optiplan") as context:
+        offcut = put_offcut(context.queue, "doubt", state="IN_DOUBT")
+    answer = optiplan("doctor", "--json")
+    [found] = [check["detail"] for check in json.loads(answer.out) if check["name"] == "rack"]
+    assert (answer.code, found.startswith(f"{offcut} is in doubt")) == (0, True)

@@ -87,6 +87,15 @@ def test_a_part_that_cannot_be_transformed_stops_the_order(
     assert bench.until(failed, "FAILED").error_code == "E_EDGE_MAPPING_UNKNOWN"
 
 
+def test_a_saw_that_the_rules_no_longer_have_fails_the_order_by_its_name(
+    bench: Workbench, instant: InstantProgram
+):
+    job = bench.order(saw_profile="sliding saw")
+    bench.change_rules(saw_profiles={"beam saw": {}})
+    code, message = failed(bench, job)
+    assert (code, "saw_profile: must be one of" in message) == ("E_VALIDATION", True)
+
+
 def test_an_import_folder_that_cannot_be_written_fails_the_order(
     bench: Workbench, instant: InstantProgram
 ):

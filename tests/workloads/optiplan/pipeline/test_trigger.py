@@ -30,7 +30,7 @@ def test_out_of_the_box_the_built_in_optimiser_is_started(tmp_path: Path):
     command = [sys.executable, "-m", "kesin.workloads.optiplan.optimizer", "--language", "tr"]
     command += ["--out", str(paths.export_folder), "/in/a b.xlsx", "/in/c.xlsx"]
     expected = ProgramLaunch(tuple(command), tuple(FILES), None)
-    assert build_launch("A", paths, FILES, lang="tr") == expected
+    assert build_launch("A", paths, FILES, own_options=("--language", "tr")) == expected
 
 
 def test_a_program_is_started_with_the_files_in_its_own_folder(installed: Paths):

@@ -16,17 +16,17 @@ from openpyxl.styles import Font
 from openpyxl.worksheet.worksheet import Worksheet
 
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
+from kesin.workloads.optiplan.orders.payload import Payload
 from kesin.workloads.optiplan.pipeline.transform import ImportBatch, transform_order
 from kesin.workloads.optiplan.pipeline.workbook import build_batch_xlsx, write_batches
 from kesin.workloads.optiplan.pipeline.xlsx_template import SHEET, TAGS
-from kesin.workloads.optiplan.workshop.rules import default_rules
-from tests.workloads.optiplan.order_bodies import back, part, parts, payload
+from kesin.workloads.optiplan.workshop.rules import Rules, default_rules
+from kesin.workloads.optiplan.workshop.saw_rules import RateRules
+from tests.workloads.optiplan.order_bodies import back, board, part, parts, payload
 from tests.workloads.optiplan.workbooks import HEADINGS, SHIPPED, cells_of, changed, part_of
 
 JOB = "01890a5d-ac96-774b-bcce-b302099a8057"
 RULES = default_rules()
-assert RULES.default_plate_size
-PLATE = RULES.default_plate_size
 TEMPLATE = SHIPPED
 
 
@@ -40,9 +40,8 @@ def made(*several: dict[str, Any], template: bytes = TEMPLATE) -> bytes:
 
 
 def write(folder: Path, *several: dict[str, Any], **more: Any) -> list[Path]:
-    return write_batches(
-        folder, JOB, batches(*several), TEMPLATE, plate=PLATE, kerf_mm=RULES.kerf_mm, **more
-    )
+    order = payload(*several)
+    return write_batches(folder, JOB, batches(*several), TEMPLATE, order=order, rules=RULES, **more)
 
 
 def test_rows_begin_below_tags_and_headings():
@@ -141,8 +140,50 @@ def test_one_file_a_batch_and_the_board_beside_it(tmp_path: Path):
         "plate_w_mm": 2100,
         "plate_h_mm": 2800,
         "trim_mm": 5,
-        "kerf_mm": 4,
+        "offcut_length_mm": 400,
+        "offcut_width_mm": 150,
+        "thickness_mm": 8,
+        "saw": {
+            "name": "beam saw",
+            "max_stages": 3,
+            "first_cut": "any",
+            "kerf_rip_mm": 4,
+            "kerf_cross_mm": 4,
+            "smallest_strip_mm": 40,
+            "smallest_piece_mm": 0,
+            "largest_cut_mm": 4300,
+            "largest_rip_mm": 4300,
+            "head_cut": False,
+            "book_height_mm": 75,
+        },
+        "boards": [],
+        "rates": {"currency": "TRY", "cut_metre": 0, "band_metre": 0, "bands": {}},
+        "effort": "normal",
+        "rack": [],
     }
+
+
+def settings_of(folder: Path, order: Payload, rules: Rules) -> dict[str, Any]:
+    (batch,) = transform_order(order, rules)[0]
+    (path,) = write_batches(folder, JOB, [batch], TEMPLATE, order=order, rules=rules)
+    content: dict[str, Any] = json.loads(path.with_suffix(".json").read_bytes())
+    return content
+
+
+def test_the_choices_of_an_order_and_the_boards_of_its_thickness_are_beside_the_parts(
+    tmp_path: Path,
+):
+    boards = (board(code="W18"), board(code="W8", thickness_mm=8))
+    rates = RateRules(bands={"1mm": Decimal("2.5"), "040": Decimal(1)})
+    rules = RULES.model_copy(update={"boards": boards, "rates": rates})
+    order = payload(effort="quick", saw_profile="sliding saw")
+    settings = settings_of(tmp_path / "a", order, rules)
+    assert (settings["effort"], settings["saw"]["name"]) == ("quick", "sliding saw")
+    assert [each["code"] for each in settings["boards"]] == ["W18"]
+    assert settings["rates"]["bands"] == {"1 mm": 2.5, "0.4 mm": 1}  # their names in a plan
+    own = payload(plate_size={"width_mm": 1830, "height_mm": 3660})
+    settings = settings_of(tmp_path / "b", own, rules)
+    assert (settings["plate_w_mm"], settings["boards"]) == (1830, [])
 
 
 def test_the_board_is_there_before_the_parts_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -19,10 +19,13 @@ from kesin.workloads.optiplan.pipeline.solution import load_schema
 from kesin.workloads.optiplan.pipeline.waiting import blocked_orders
 from kesin.workloads.optiplan.pipeline.xlsx_template import read_template
 from kesin.workloads.optiplan.service import QUEUE
+from kesin.workloads.optiplan.stock.offcut import OffcutFilter
+from kesin.workloads.optiplan.stock.rack import Rack
 from kesin.workloads.optiplan.workshop.config import Workshop
 from kesin.workloads.optiplan.workshop.paths import Paths
 from kesin.workloads.optiplan.workshop.rules import rule_warnings
 
+MAX_DOUBTS: Final = 100  # listed
 _MODE_MEANING: Final[dict[OptiMode, str]] = {
     "A": "Kesin starts the optimiser",
     "B": "Kesin starts the macro",
@@ -58,12 +61,16 @@ def check_orders() -> Iterator[DoctorCheck]:
     try:
         with open_workload(QUEUE, made_by="start `kesin serve` once") as context:
             blocked = blocked_orders(context.queue)
+            doubts, _ = Rack(context.queue).page(OffcutFilter(state="IN_DOUBT"), MAX_DOUBTS)
     except (Problem, StoreError) as problem:
         yield DoctorCheck("orders", "warning", f"cannot be read: {problem}")
         return
     for job in blocked:
         found = f"{job.id} is waiting in {job.state}: {job.error_code}, {job.error_message}"
         yield DoctorCheck.result("orders", ok=False, found=visible(found))
+    for offcut in doubts:
+        found = f"{offcut.id} is in doubt: say on the page “Offcut rack” whether it was cut"
+        yield DoctorCheck("rack", "warning", found)
     if not blocked:
         yield DoctorCheck.result("orders", ok=True, found="no order is blocked")
 

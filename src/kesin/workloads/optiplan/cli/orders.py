@@ -2,7 +2,7 @@
 
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
@@ -22,21 +22,29 @@ from kesin.foundation.terminal import (
 from kesin.workloads.common.advice import Language
 from kesin.workloads.common.cli import JsonOption, local_operator, open_workload, read_settings
 from kesin.workloads.optiplan.customers import normalise_phone
-from kesin.workloads.optiplan.optimizer.input import PlanDefaults, read_batch
+from kesin.workloads.optiplan.optimizer.input import read_batch
 from kesin.workloads.optiplan.optimizer.model import CuttingPlan, Unplannable
-from kesin.workloads.optiplan.optimizer.optimise import optimise
-from kesin.workloads.optiplan.optimizer.output import write_plans
+from kesin.workloads.optiplan.optimizer.output.plan_files import write_plans
 from kesin.workloads.optiplan.optimizer.output.statistics import compute_statistics
+from kesin.workloads.optiplan.optimizer.run import PlanningRun
 from kesin.workloads.optiplan.orders.order_list import BadOrderList, ListDefaults
-from kesin.workloads.optiplan.orders.payload import OptiMode, Payload, read_payload
+from kesin.workloads.optiplan.orders.payload import (
+    EffortName,
+    OptiMode,
+    Payload,
+    read_payload,
+    validation_problem,
+)
 from kesin.workloads.optiplan.orders.safe_xlsx import UnreadableSpreadsheet
 from kesin.workloads.optiplan.orders.spreadsheet import read_sheets
+from kesin.workloads.optiplan.pipeline.prechecks import find_unmakeable, lacks_board
 from kesin.workloads.optiplan.pipeline.transform import transform_order
 from kesin.workloads.optiplan.pipeline.workbook import plain_letters, write_batches
 from kesin.workloads.optiplan.pipeline.xlsx_template import SHEET, read_template
 from kesin.workloads.optiplan.service import QUEUE, OrderService, read_order_list
 from kesin.workloads.optiplan.workshop.config import Workshop
-from kesin.workloads.optiplan.workshop.rules import Rules, rules_json
+from kesin.workloads.optiplan.workshop.plan_settings import PlanSettings
+from kesin.workloads.optiplan.workshop.rules import Rules, read_rules, rules_json
 
 MAX_FILE_BYTES: Final = 10_000_000
 
@@ -89,24 +97,39 @@ def _read_json_order(file: Path, data: bytes, order_id: str | None, phone: str |
 
 
 def plan_files(
-    workshop: Workshop, files: Sequence[Path], out: Path, color: str | None, language: Language
+    workshop: Workshop,
+    files: Sequence[Path],
+    out: Path,
+    color: str | None,
+    language: Language,
+    **chosen: str | None,
 ) -> list[dict[str, Any]]:
-    """Plan batches or orders, and write XML, SVG and PDF, but nothing of a bad file."""
-    rules = workshop.rules()
-    plan_defaults = PlanDefaults.from_rules(rules_json(rules))
+    """Plan batches or orders, and write XML, SVG and PDF, but nothing of a bad file.
+
+    ``chosen`` replaces rules, and these fields of all orders.
+    """
+    choices = {name: value for name, value in chosen.items() if value is not None}
+    rules, run = read_rules(rules_json(workshop.rules()) | choices), PlanningRun()
+    plan_defaults = PlanSettings.of(rules)
+
+    def read(file: Path) -> Payload:
+        defaults = ListDefaults(color=color)
+        order = read_order(file, workshop, defaults, order_id=None, phone="")  # only planned
+        return order.model_copy(update=choices)
+
     records: list[dict[str, Any]] = []
     stems: set[str] = set()
     try:
         with tempfile.TemporaryDirectory(prefix="kesin-optiplan-") as folder:
             for file in files:
                 batches: dict[str, list[CuttingPlan]] = {}
-                for batch in _import_files(file, Path(folder), workshop, rules, color):
+                for batch in _import_files(file, Path(folder), workshop, rules, read):
                     if batch.stem in stems:  # the second would replace the first
                         raise Invalid(f"{file}: another file has the same name")
                     stems.add(batch.stem)
-                    batches[batch.stem] = list(map(optimise, read_batch(batch, plan_defaults)))
+                    batches[batch.stem] = list(map(run.plan, read_batch(batch, plan_defaults)))
                 for stem, plans in batches.items():
-                    write_plans(out, stem, plans, language)
+                    write_plans(out, stem, plans, language, rules.saw().machine_files)
                     records += [_plan_record(stem, plan) for plan in plans]
     except Unplannable as problem:
         raise Invalid(str(problem)) from None
@@ -129,19 +152,24 @@ def _plan_record(batch: str, plan: CuttingPlan) -> dict[str, Any]:
 
 
 def _import_files(
-    file: Path, folder: Path, workshop: Workshop, rules: Rules, color: str | None
+    file: Path,
+    folder: Path,
+    workshop: Workshop,
+    rules: Rules,
+    read: Callable[[Path], Payload],
 ) -> list[Path]:
     """Return an import file itself, or the import files written for an order."""
     with suppress(UnreadableSpreadsheet):
         if file.suffix.lower() == ".xlsx" and SHEET in read_sheets(read_file(file)):
             return [file]
-    defaults = ListDefaults(color=color)
-    payload = read_order(file, workshop, defaults, order_id=None, phone="")  # only planned
-    if (plate := payload.plate_size or rules.default_plate_size) is None:
+    order = read(file)
+    if problems := find_unmakeable(order, rules, own_boards=False):
+        raise Invalid(f"{file}: {validation_problem(problems).message}")
+    if lacks_board(order, rules):
         raise Invalid(f"{file} has no board size, and the rules have no defaultPlateSize")
-    name, (batches, _) = plain_letters(file.stem), transform_order(payload, rules)
+    name, (batches, _) = plain_letters(file.stem), transform_order(order, rules)
     template = read_template(workshop.paths().template)
-    return write_batches(folder, name, batches, template, plate=plate, kerf_mm=rules.kerf_mm)
+    return write_batches(folder, name, batches, template, order=order, rules=rules)
 
 
 Files = Annotated[list[Path], argument("FILE", "OptiPlanning import files, or orders.")]
@@ -185,13 +213,18 @@ def optimize(
     out: Annotated[Path, option("DIR", "The folder for XML, SVG and PDF.")] = Path(),
     color: Color = None,
     lang: Lang = "en",
+    effort: Annotated[
+        EffortName | None, option("quick|normal|thorough", "How thorough the search is.")
+    ] = None,
+    profile: Annotated[str | None, option("NAME", "The saw, one of saw_profiles.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Create cutting plans without a queue.
 
     Prints boards and yield, and writes an XML, an SVG and a PDF for each batch.
     """
-    records = plan_files(Workshop(read_settings()), files, out, color, lang)
+    chosen = {"effort": effort, "saw_profile": profile}
+    records = plan_files(Workshop(read_settings()), files, out, color, lang, **chosen)
     if as_json:
         say_json(records)
         return

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple, NoReturn, Self
+from typing import Any, Final, Literal, NamedTuple, NoReturn, Self
 
 from kesin.foundation.files import UNFINISHED_SUFFIX
 from kesin.foundation.messages import Message
@@ -35,7 +35,8 @@ from kesin.workloads.optiplan.workshop.json_file import write_atomically
 from kesin.workloads.optiplan.workshop.paths import FAILED, INBOX, MACHINE_FOLDERS, PROCESSED
 
 _STAGED, _SENT = "staged", "sent"  # beside the folders, places where a file can be
-_XML_NAME: Final = re.compile(r"[^./\\][^/\\]*\.xml", re.IGNORECASE)
+_FILE_NAME: Final = re.compile(r"[^./\\][^/\\]*\.(xml|ptx|csv)", re.IGNORECASE)
+_SUFFIX: Final = re.compile(r"(\.parts)?\.[^.]+$", re.IGNORECASE)
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -48,8 +49,10 @@ class DeliveryFile:
     sha256: str
 
     def __post_init__(self) -> None:
-        if not _XML_NAME.fullmatch(self.name) or not _SHA256.fullmatch(self.sha256):
-            raise ValueError(f"not a name and sha256 of an XML: {self.name!r}, {self.sha256!r}")
+        if not _FILE_NAME.fullmatch(self.name) or not _SHA256.fullmatch(self.sha256):
+            raise ValueError(
+                f"not a name and sha256 of a machine's file: {self.name!r}, {self.sha256!r}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +81,16 @@ class MachineAck(NamedTuple):
     awaited: tuple[str, ...] = ()  # in the inbox, or in no folder: the machine works on them
 
 
-def plan_delivery(xml_files: Iterable[Path], job_id: str, attempt: int) -> Delivery:
+def plan_delivery(sources: Iterable[Path], job_id: str, attempt: int) -> Delivery:
     """Name files for the inbox, each attempt by its number, and hash them; raises OrderProblem."""
     files = []
-    for source in xml_files:
+    for source in sources:
         sha256 = hashlib.sha256(_read_source(source)).hexdigest()
-        stem = source.stem if job_id.lower() in source.stem.lower() else f"{job_id}_{source.stem}"
+        suffix = _suffix(source.name)
+        stem = source.name.removesuffix(suffix)
+        stem = stem if job_id.lower() in stem.lower() else f"{job_id}_{stem}"
         name = stem if attempt == 1 else f"{stem}_try{attempt}"
-        files.append(DeliveryFile(source, f"{name}{source.suffix}", sha256))
+        files.append(DeliveryFile(source, f"{name}{suffix}", sha256))
     if not files or len({file.name.lower() for file in files}) != len(files):
         names = [file.name for file in files]
         raise ValueError(f"expected one file or more, of different names, got {names}")
@@ -109,6 +114,18 @@ def read_ack(machine_folder: Path, delivery: Delivery) -> MachineAck:
         return MachineAck(refused)
     awaited = (name for name, places in found.items() if INBOX in places or PROCESSED not in places)
     return MachineAck((), tuple(awaited))
+
+
+def find_sent(
+    machine_folder: Path, files: Iterable[DeliveryFile]
+) -> Literal["taken", "inbox", "nowhere"]:
+    """Say whether the machine has taken one of these files, or may still take one."""
+    with shared_folder.translate_os_errors(machine_folder):
+        found = [_MachineFile(machine_folder, file).find() for file in files]
+    if any(PROCESSED in places or places == {_SENT} for places in found):
+        return "taken"
+    waiting = any(INBOX in places or places >= {_STAGED, _SENT} for places in found)
+    return "inbox" if waiting else "nowhere"
 
 
 def withdraw(
@@ -232,17 +249,24 @@ def add_attempt(
 ) -> None:
     """Plan and record the next attempt; the caller saves it before any file is sent."""
     taken = _withdraw_last(machine_folder, progress)
-    files = {}
-    if ALL_BATCHES not in taken:
-        files = {batch_stem(progress.stems, name): export_folder / name for name in progress.xml}
-    if taken and ALL_BATCHES in files:
+    hashes = _checked_hashes(progress)
+    files = {_key(progress, name): export_folder / name for name in hashes}
+    batches = {batch for batch, _ in taken}
+    if ALL_BATCHES in batches:
+        files = {}
+    if taken and any(batch == ALL_BATCHES for batch, _ in files):
         why = Message("the saw already has part of the order, and the new XML is for all of it")
-        details = {"files": [file.name for file in taken.values()]}
-        raise OrderProblem(OptiCode.OSI_ACK_FAILED, why, details)
+        raise OrderProblem(OptiCode.OSI_ACK_FAILED, why, _names(taken.values()))
     number = len(progress.deliveries) + 1
-    new_files = [path for batch, path in files.items() if batch not in taken]
-    planned_files = plan_delivery(new_files, job_id, number).files if new_files else ()
-    _check_unchanged(planned_files, progress)
+    new_files = {key: path for key, path in files.items() if key not in taken}
+    unfinished = batches & {batch for batch, _ in new_files}
+    of_them = (file for (batch, _), file in taken.items() if batch in unfinished)
+    if any(file.sha256 != hashes.get(file.source.name) for file in of_them):
+        why = Message("the saw already has files of another plan of this order: reissue it")
+        raise OrderProblem(OptiCode.OSI_ACK_FAILED, why, _names(taken.values()))
+    sources = new_files.values()
+    planned_files = plan_delivery(sources, job_id, number).files if new_files else ()
+    _check_unchanged(planned_files, hashes)
     delivery = Delivery(number, (*planned_files, *taken.values()))
     progress.deliveries.append({"delivery": delivery.as_json(), "state": OPEN})
     progress.current = number - 1
@@ -284,8 +308,24 @@ def check_inbox_exists(machine_folder: Path) -> None:
         raise shared_folder.FolderUnavailable(message, details=details)
 
 
-def _withdraw_last(machine_folder: Path, progress: OrderProgress) -> dict[str, DeliveryFile]:
-    """Withdraw the last attempt; returns the files that the machine has taken, by batch."""
+def _suffix(name: str) -> str:
+    match = _SUFFIX.search(name)
+    return match[0] if match else ""
+
+
+_FileKey = tuple[str, str]  # the batch that a file belongs to, and its suffix
+
+
+def _key(progress: OrderProgress, name: str) -> _FileKey:
+    return batch_stem(progress.stems, name), _suffix(name).lower()
+
+
+def _names(files: Iterable[DeliveryFile]) -> dict[str, list[str]]:
+    return {"files": [file.name for file in files]}
+
+
+def _withdraw_last(machine_folder: Path, progress: OrderProgress) -> dict[_FileKey, DeliveryFile]:
+    """Withdraw the last attempt; returns the files that the machine has taken."""
     if not progress.deliveries:
         return {}
     last = progress.deliveries[-1]
@@ -294,13 +334,19 @@ def _withdraw_last(machine_folder: Path, progress: OrderProgress) -> dict[str, D
     if last["state"] == OPEN:
         last["state"] = WITHDRAWN
     taken = [file for file in delivery.files if file.name in names]
-    return {batch_stem(progress.stems, file.source.name): file for file in taken}
+    return {_key(progress, file.source.name): file for file in taken}
 
 
-def _check_unchanged(files: tuple[DeliveryFile, ...], progress: OrderProgress) -> None:
-    """Raise OrderProblem if a file differs from the one that was checked."""
+def _checked_hashes(progress: OrderProgress) -> dict[str, str]:
+    """Return the hashes of the files to send, by name; the XMLs if only they were checked."""
+    if (files := progress.summary.get("machine_files")) is not None:
+        return {file["name"]: file["sha256"] for file in files}
     hashes = (file["sha256"] for file in progress.summary.get("files", ()))
-    checked = dict(zip(progress.xml, hashes, strict=True))
-    if changed := [file.source.name for file in files if file.sha256 != checked[file.source.name]]:
+    return dict(zip(progress.xml, hashes, strict=True))
+
+
+def _check_unchanged(files: tuple[DeliveryFile, ...], hashes: Mapping[str, str]) -> None:
+    """Raise OrderProblem if a file differs from the one that was checked."""
+    if changed := [file.source.name for file in files if file.sha256 != hashes[file.source.name]]:
         why, names = "%(files)s changed after the check: retry", ", ".join(changed)
         raise OrderProblem(OptiCode.OPTI_RUNNER_FAILED, why, {"files": changed}, files=names)

@@ -43,18 +43,25 @@ class ProgramLaunch:
 
 
 def build_launch(
-    mode: OptiMode, paths: Paths, files: Sequence[Path], macro_command: str = "", lang: str = "en"
+    mode: OptiMode,
+    paths: Paths,
+    files: Sequence[Path],
+    macro_command: str = "",
+    own_options: Sequence[str] = (),
 ) -> ProgramLaunch:
-    """Build the command to start; ``macro_command`` is for mode B, ``lang`` for our drawings."""
-    command = _macro_command(paths, macro_command) if mode == "B" else _program_command(paths, lang)
+    """Build the command; ``macro_command`` is for mode B, ``own_options`` for our optimiser."""
+    if mode == "B":
+        command = _macro_command(paths, macro_command)
+    else:
+        command = _program_command(paths, own_options)
     folder = paths.exe.parent if paths.exe else None
     return ProgramLaunch((*command, *map(str, files)), tuple(files), folder)
 
 
-def _program_command(paths: Paths, language: str) -> list[str]:
+def _program_command(paths: Paths, own_options: Sequence[str]) -> list[str]:
     if paths.exe is None:
         out = str(paths.export_folder)
-        return [sys.executable, "-m", OPTIMISER, "--language", language, "--out", out]
+        return [sys.executable, "-m", OPTIMISER, *own_options, "--out", out]
     if not os.path.isfile(paths.exe):  # noqa: PTH113 - false in a folder that cannot be read
         why = "there is no program at %(file)s: correct optiplanningExePath in paths.json"
         code, details = OptiCode.OPTI_MODE_A_RUNNER_MISSING, {"program": str(paths.exe)}

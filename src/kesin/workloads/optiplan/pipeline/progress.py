@@ -26,12 +26,13 @@ class OrderProgress:
 
     files: list[str] = field(default_factory=list)  # names in the import folder, one per batch
     runs: int = 0  # programs started for this job so far
+    replans: int = 0  # because offcuts of the plan were gone, since the job entered OPTI_RUNNING
     program: dict[str, Any] | None = None  # since the job entered OPTI_RUNNING: run, host
     seen: dict[str, list[int]] = field(default_factory=dict)  # XML states at the last poll
     xml: list[str] = field(default_factory=list)  # names in the export folder
     invalid: dict[str, Any] | None = None  # the problem of invalid XMLs
     summary: dict[str, Any] = field(default_factory=dict)  # the results of the XML check
-    deliveries: list[dict[str, Any]] = field(default_factory=list)  # every attempt: delivery, state
+    deliveries: list[dict[str, Any]] = field(default_factory=list)  # delivery, state, run of each
     current: int | None = None  # the attempt since the job entered XML_READY
 
     @property

@@ -6,10 +6,11 @@ Every step must tolerate being found half done by the next runner.
 """
 
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from kesin.engine.queue import Queue, StaleClaim
@@ -31,6 +32,9 @@ from kesin.workloads.optiplan.pipeline.prechecks import run_prechecks
 from kesin.workloads.optiplan.pipeline.progress import OrderProgress, ProgressStore
 from kesin.workloads.optiplan.pipeline.transform import transform_order
 from kesin.workloads.optiplan.pipeline.workbook import write_batches
+from kesin.workloads.optiplan.stock.plans import offer_offcuts, used_offcuts
+from kesin.workloads.optiplan.stock.rack import OffcutsGone
+from kesin.workloads.optiplan.stock.settling import Settling
 from kesin.workloads.optiplan.workshop.config import Workshop
 from kesin.workloads.optiplan.workshop.paths import Paths
 from kesin.workloads.optiplan.workshop.rules import Rules
@@ -38,6 +42,7 @@ from kesin.workloads.optiplan.workshop.rules import Rules
 log = Logger("kesin.optiplan")
 
 WORKER_THREADS: Final = 2
+MAX_REPLANS: Final = 2  # then an order is planned without the rack
 SETTLE_S: Final = 2.0  # a share may show a file so long after the program that wrote it has ended
 
 StepResult = str | HandlerResult  # the next state, or the result that ends the pass
@@ -63,6 +68,8 @@ class Runner:
         self._host = host or socket.gethostname()
         self._progress_store = ProgressStore(queue)
         self._customers = Customers(queue)
+        self._settling = Settling(workshop, queue)
+        self._rack = self._settling.rack
         self._steps: Mapping[str, Callable[[_PassContext], StepResult]] = {
             "NEW": self._prepare,
             "PREPARED": self._import,
@@ -124,7 +131,7 @@ class Runner:
 
     def _prepare(self, ctx: _PassContext) -> StepResult:
         payload = ctx.order.payload
-        plate, template = run_prechecks(payload, ctx.rules, ctx.paths, self._customers.find)
+        template = run_prechecks(payload, ctx.rules, ctx.paths, self._customers.find)
         batches, resets = transform_order(payload, ctx.rules)
         details = {"batch_count": len(batches), "backing_edge_reset_count": resets}
         ctx.run.move("prepare", note=details)
@@ -135,7 +142,7 @@ class Runner:
             add_note(kind="BACKING_EDGE_RESET", job_id=job.id, tenant=job.tenant, details=counted)
         imported_by_hand = ctx.order.mode == "C" and self._has_flag(ctx.job, APPROVED)
         write = partial(write_batches, ctx.paths.import_folder, ctx.job.id, batches, template)
-        files = write(plate=plate, kerf_mm=ctx.rules.kerf_mm, replace=not imported_by_hand)
+        files = write(order=payload, rules=ctx.rules, replace=not imported_by_hand)
         ctx.progress.files = [file.name for file in files]
         self._save_progress(ctx)
         return "PREPARED"
@@ -150,7 +157,8 @@ class Runner:
         if ctx.order.mode == "C" and not self._has_flag(ctx.job, APPROVED):
             why, details = START_BY_HAND.message, {"import_files": ctx.progress.files}
             return self._hold_or_fail(OptiCode(START_BY_HAND.code), why, details)
-        ctx.progress.program = None
+        ctx.progress.program, ctx.progress.replans = None, 0
+        ctx.progress.runs += ctx.order.mode == "C"  # each plan has its number, also one by hand
         self._save_progress(ctx)
         if ctx.run.move("run", note={"mode": ctx.order.mode}).result == "busy":
             return Wait(waiting.pause_s(self._queue, ctx.job))
@@ -166,15 +174,33 @@ class Runner:
             self._renew_claim(ctx)
             program.end_current(self._workshop.run_folder)
         xml, changed = self._find_xml(ctx)
-        if ctx.order.mode == "A" and ctx.paths.built_in_optimiser and not xml.complete:
+        if self._plans_itself(ctx) and not xml.complete:
             xml, changed = self._find_xml(ctx)  # the program has ended: the files are final
         if not xml.complete:
             return self._wait_for_xml(ctx, xml, changed=changed)
         ctx.progress.xml = [path.name for path in xml.paths]
         ctx.progress.invalid = None
-        self._save_progress(ctx)
+        if not self._reserve_offcuts(ctx, xml.paths):
+            return self._start_program(ctx)
         ctx.run.move("collect", note={"xml_file": ", ".join(ctx.progress.xml)})
         return "OPTI_DONE"
+
+    def _reserve_offcuts(self, ctx: _PassContext, xml: Sequence[Path]) -> bool:
+        """Reserve the plan's offcuts and save the progress; False: some are gone, so plan anew."""
+        progress = ctx.progress
+        used = used_offcuts(xml, progress.stems)
+        try:
+            with self._queue.store.transaction():
+                self._save_progress(ctx)
+                if used is not None:
+                    self._rack.reserve(ctx.job.id, progress.runs, used)
+        except OffcutsGone as problem:
+            if not self._plans_itself(ctx) or progress.replans == MAX_REPLANS:
+                raise
+            log.info("order_planned_anew", job=ctx.job.id, why=problem.message)
+            progress.replans, progress.xml = progress.replans + 1, []
+            return False
+        return True
 
     def _find_xml(self, ctx: _PassContext) -> tuple[solution.FoundXml, bool]:
         """Look for the XMLs; also returns whether the files have changed since the last look."""
@@ -228,22 +254,40 @@ class Runner:
         """Start the program; a program of an earlier job is ended first."""
         settings, run_folder = self._workshop.settings, self._workshop.run_folder
         files = [ctx.paths.import_folder / name for name in ctx.progress.files]
-        mode, lang = ctx.order.mode, ctx.rules.language
-        launch = program.build_launch(mode, ctx.paths, files, settings.optiplan_macro_command, lang)
+        payload = ctx.order.payload
+        rules = ctx.rules.for_order(payload)
+        own = ("--language", rules.language, "--machine-files", ",".join(rules.saw().machine_files))
+        build_launch = partial(program.build_launch, ctx.order.mode, ctx.paths, files)
+        launch = build_launch(settings.optiplan_macro_command, own)
         ctx.progress.runs += 1
         ctx.progress.program = {"run": ctx.progress.runs, "host": self._host}
         ctx.progress.seen = {}
         self._save_progress(ctx)
         program.end_current(run_folder)
         solution.set_aside(ctx.paths.export_folder, ctx.job.id, ctx.progress.stems, "old")
+        if self._plans_itself(ctx):
+            with suppress(Unavailable):  # then what it has reserved stays so
+                self._settling.settle(ctx.job.id)
+            free = self._rack.free() if ctx.progress.replans < MAX_REPLANS else []
+            offer_offcuts(ctx.paths.import_folder, payload, rules, ctx.progress.stems, free)
         timeout_s = settings.optiplan_program_timeout_s
         program.start(run_folder, ctx.job.id, ctx.progress.runs, launch, timeout_s)
         return Wait(waiting.pause_s(self._queue, ctx.job))
 
+    def _plans_itself(self, ctx: _PassContext) -> bool:
+        """Whether the built-in optimiser plans this order, and may use the rack."""
+        return ctx.order.mode == "A" and ctx.paths.built_in_optimiser
+
     # OPTI_DONE → XML_READY
 
     def _validate(self, ctx: _PassContext) -> StepResult:
-        ctx.progress.summary = {"files": self._check_xml(ctx)}
+        checked = self._check_xml(ctx)
+        ctx.progress.summary = {"files": checked}
+        if (kinds := ctx.rules.for_order(ctx.order.payload).saw().machine_files) != ("xml",):
+            hashes = (file["sha256"] for file in checked)
+            by_name = dict(zip(ctx.progress.xml, hashes, strict=True))
+            found = solution.check_machine_files(ctx.paths.export_folder, by_name, kinds)
+            ctx.progress.summary["machine_files"] = found
         ctx.progress.current = None
         self._save_progress(ctx)
         ctx.run.move("validate", note={"xml_file": ", ".join(ctx.progress.xml)})
@@ -275,6 +319,7 @@ class Runner:
         delivery.check_inbox_exists(machine)
         if ctx.progress.current is None:
             delivery.add_attempt(machine, exported, ctx.job.id, ctx.progress)
+            ctx.progress.deliveries[-1]["run"] = ctx.progress.runs
             self._save_progress(ctx)
         attempt = ctx.progress.deliveries[ctx.progress.current or 0]
         planned = delivery.Delivery.from_json(attempt["delivery"])
@@ -299,6 +344,8 @@ class Runner:
 
     def _finish(self, ctx: _PassContext) -> StepResult:
         made = ctx.progress.deliveries[ctx.progress.current or 0]["delivery"]
+        with suppress(Unavailable):  # it is settled later
+            self._settling.settle(ctx.job.id, finished=True)
         return Done({"delivered": made["files"], "try": made["try"], **ctx.progress.summary})
 
     # Holding, failing and cancelling

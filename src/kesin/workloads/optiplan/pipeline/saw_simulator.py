@@ -3,11 +3,14 @@
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from kesin.workloads.optiplan.errors import OrderProblem
 from kesin.workloads.optiplan.pipeline import shared_folder
 from kesin.workloads.optiplan.pipeline.solution import check_xml
 from kesin.workloads.optiplan.workshop.paths import FAILED, INBOX, MACHINE_FOLDERS, PROCESSED
+
+_READ: Final = (".xml", ".ptx", ".csv")
 
 
 class SawSimulator:
@@ -25,9 +28,9 @@ class SawSimulator:
                 (self._folder / name).mkdir(parents=True, exist_ok=True)
             self._has_folders = True
             entries = shared_folder.list_plain_files(self._folder / INBOX)
-        xmls = (entry for entry in entries if entry.name.lower().endswith(".xml"))
-        waiting = [entry for entry in xmls if not entry.name.startswith(".")]
-        broken = {entry for entry in waiting if not _is_readable(entry.path)}
+        files = (entry for entry in entries if entry.name.lower().endswith(_READ))
+        waiting = [entry for entry in files if not entry.name.startswith(".")]
+        broken = {entry for entry in waiting if not _is_readable(entry)}
         moved = 0
         for entry in waiting:
             if entry not in broken:
@@ -67,9 +70,11 @@ class SawSimulator:
         return 1
 
 
-def _is_readable(path: Path) -> bool:
+def _is_readable(entry: shared_folder.FolderEntry) -> bool:
+    if entry.path.suffix.lower() != ".xml":
+        return entry.size_bytes > 0
     try:
-        check_xml(path)
+        check_xml(entry.path)
     except OrderProblem:
         return False
     return True

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from typing import Any, Final, Literal, NoReturn
 
@@ -21,10 +21,16 @@ from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.pipeline import shared_folder
 from kesin.workloads.optiplan.pipeline.progress import ALL_BATCHES, batch_stem
 from kesin.workloads.optiplan.pipeline.shared_folder import FolderEntry, move_file, read_plain_file
+from kesin.workloads.optiplan.workshop.saw_rules import MachineFile
 
 FileStates = dict[str, list[int]]  # by name: size in bytes, time of the last change in ns
 
 _MAX_XMLS: Final = 200
+SUFFIXES: Final[Mapping[MachineFile, tuple[str, ...]]] = {  # of the files beside an XML, and it
+    "xml": (".xml",),
+    "ptx": (".ptx",),
+    "csv": (".csv", ".parts.csv"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +101,16 @@ def _match_batches(candidates: _Candidates, last_states: Mapping[str, Sequence[i
 def set_aside(
     export_folder: Path, job_id: str, stems: Sequence[str], reason: Literal["old", "failed"]
 ) -> list[Path]:
-    """Move this job's XMLs into a subfolder: ``old`` before a new run, ``failed`` to inspect."""
+    """Move this job's XMLs into a subfolder: ``old`` before a new run, ``failed`` to inspect.
+
+    The machine's files beside them are deleted: they would not match the next plan.
+    """
     folder = export_folder / reason
     moved = []
     with shared_folder.translate_os_errors(folder):
+        for stem, suffix in product(stems, (*SUFFIXES["ptx"], *SUFFIXES["csv"])):
+            if (file := export_folder / f"{stem}{suffix}").exists():
+                shared_folder.remove_file(file)
         for entry in chain(*_list_candidates(export_folder, job_id, stems, limit=None).values()):
             folder.mkdir(exist_ok=True)
             target = folder / f"{entry.path.stem}.{secrets.token_hex(4)}{entry.path.suffix}"
@@ -178,6 +190,38 @@ def check_xml(path: Path, xsd: Path | None = None) -> dict[str, Any]:
     sha256, best = hashlib.sha256(data).hexdigest(), _figures(reader.best or {})
     count = {"size_bytes": len(data), "solutions": reader.solutions}
     return {"sha256": sha256, **count, "best": best}
+
+
+def check_machine_files(
+    export_folder: Path, xml_hashes: Mapping[str, str], kinds: Iterable[MachineFile]
+) -> list[dict[str, str]]:
+    """Return name and hash of each file that the machine reads; raises OrderProblem if one is gone.
+
+    Only Kesin's optimiser writes other files than the XML.
+    """
+    files: list[dict[str, str]] = []
+    for xml, kind in product(xml_hashes, kinds):
+        if kind == "xml":
+            files.append({"name": xml, "sha256": xml_hashes[xml]})
+            continue
+        for suffix in SUFFIXES[kind]:
+            path = (export_folder / xml).with_suffix(suffix)
+            with shared_folder.translate_os_errors(path):
+                try:
+                    data = read_plain_file(path)
+                except (shared_folder.UnusableFile, FileNotFoundError):
+                    if not export_folder.is_dir():
+                        raise
+                    why = (
+                        "%(xml)s came without %(file)s, which the saw profile asks for. Only the"
+                        " built-in optimiser writes %(kind)s files: plan with it, or set"
+                        " machine_files to xml; then retry"
+                    )
+                    code, names = OptiCode.MACHINE_FILE_MISSING, {"xml": xml, "file": path.name}
+                    message = Message(why, **names, kind=kind.upper())
+                    raise OrderProblem(code, message, names) from None
+            files.append({"name": path.name, "sha256": hashlib.sha256(data).hexdigest()})
+    return files
 
 
 def _read_file(path: Path) -> bytes:

@@ -14,11 +14,13 @@ from kesin.foundation.messages import Message
 from kesin.foundation.text import canonical_json, json_number
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.orders.numbers import format_number
-from kesin.workloads.optiplan.orders.payload import PlateSize
+from kesin.workloads.optiplan.orders.payload import OrderPart, Payload
 from kesin.workloads.optiplan.orders.safe_xlsx import pack_zip
 from kesin.workloads.optiplan.pipeline.transform import ImportBatch
 from kesin.workloads.optiplan.pipeline.xlsx_template import FIRST_DATA_ROW, SHEET
 from kesin.workloads.optiplan.workshop.json_file import remove_unfinished, write_atomically
+from kesin.workloads.optiplan.workshop.plan_settings import PlanSettings
+from kesin.workloads.optiplan.workshop.rules import Rules
 
 if TYPE_CHECKING:
     from openpyxl.worksheet.worksheet import Worksheet
@@ -32,7 +34,7 @@ _LETTERS: Final = str.maketrans(
 )
 
 
-def file_stems(job_id: str, batches: Iterable[ImportBatch]) -> list[str]:
+def file_stems(job_id: str, batches: Iterable[ImportBatch | OrderPart]) -> list[str]:
     """Build ``<job_id>_<part_type>_<color>_<thickness>mm`` stems; equal colours are numbered."""
     if not _JOB_ID.fullmatch(job_id):
         raise ValueError(f"a job id is letters, digits and dashes, got {job_id!r}")
@@ -68,21 +70,20 @@ def write_batches(
     batches: Sequence[ImportBatch],
     template: bytes,
     *,
-    plate: PlateSize,
-    kerf_mm: Decimal,
+    order: Payload,
+    rules: Rules,
     replace: bool = False,
 ) -> list[Path]:
-    """Write the XLSX and the board of each batch, but keep one that may have been imported."""
+    """Write the XLSX and settings of each batch, but keep one that may have been imported."""
     paths = [folder / f"{stem}.xlsx" for stem in file_stems(job_id, batches)]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         remove_unfinished(folder, f"{job_id}_")
         for batch, path in zip(batches, paths, strict=True):
             if replace or not path.exists():
-                sizes = {"plate_w_mm": plate.width_mm, "plate_h_mm": plate.height_mm}
-                sizes |= {"trim_mm": batch.trim_mm, "kerf_mm": kerf_mm}
-                board = canonical_json({name: json_number(size) for name, size in sizes.items()})
-                write_atomically(path.with_suffix(".json"), board.encode())
+                of_batch = (batch.thickness_mm, batch.trim_mm)
+                settings = PlanSettings.for_batch(rules, order, *of_batch).as_json()
+                write_atomically(path.with_suffix(".json"), canonical_json(settings).encode())
                 write_atomically(path, build_batch_xlsx(batch, template))
     except OSError as problem:
         reason = problem.strerror or type(problem).__name__
