@@ -15,7 +15,9 @@ import pytest
 from playwright.sync_api import Browser, Dialog, Page, Response
 
 from kesin.engine.access.accounts import Accounts
+from kesin.engine.queue import Queue
 from kesin.store.directory import Directory
+from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 from tests.attacks.conftest import Record
 from tests.attacks.patterns import SCRIPTS
 from tests.attacks.target import OWN, ROOT, Target, conversion
@@ -24,6 +26,7 @@ from tests.browser.sample_data import SampleData
 from tests.browser.watching import LISTEN, Watcher
 from tests.web.serving import opened
 from tests.workloads.optiplan.order_bodies import order, part
+from tests.workloads.optiplan.stock.racks import put_offcut
 
 pytestmark = pytest.mark.long
 REFLECTED = (
@@ -60,7 +63,8 @@ def stored(target: Target) -> SampleData:
     target.ids |= {f"job {n}": id_ for n, id_ in enumerate([*conversions, *documents, *orders])}
     first = dict.fromkeys(("failed", "done"), documents[0])
     steps = {"running": first["failed"], "blocked": first["failed"]}
-    return SampleData(first, conversions, first, {"planned": orders[0]}, steps, key_id)
+    first_ones = {"planned": orders[0]}, steps, {"free": _store_offcuts(target, texts)[0]}
+    return SampleData(first, conversions, first, *first_ones, key_id)
 
 
 def _store_names(target: Target, texts: list[str]) -> str:
@@ -100,6 +104,13 @@ def _store_documents(target: Target, texts: list[str]) -> list[str]:
         cancel = {"action": "cancel", "ids": [job["id"]], "reason": text}
         target.post("/api/queues/pdf/actions", cancel)
     return [job["id"] for job in created]
+
+
+def _store_offcuts(target: Target, texts: list[str]) -> list[str]:
+    named = [dict.fromkeys(("material", "color", "place"), text[:100]) for text in texts]
+    with opened(target.folder) as store:
+        queue = Queue("optiplan", optiplan_lifecycle(), store)
+        return [put_offcut(queue, str(number), **names) for number, names in enumerate(named)]
 
 
 def _store_orders(target: Target, texts: list[str]) -> list[str]:

@@ -8,7 +8,7 @@ from hypothesis import example
 from hypothesis import strategies as st
 from lxml import etree
 
-from kesin.workloads.optiplan.api.routes import parse_json
+from kesin.workloads.optiplan.api.schemas import parse_json
 from kesin.workloads.optiplan.artifacts import _parse_mm, _parse_plans
 from kesin.workloads.optiplan.customers import normalise_phone
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
@@ -120,14 +120,15 @@ def planned(folder):
     """A batch as the optimiser takes it, and the XML it makes of it."""
     rules = default_rules()
     (folder / "good.xlsx").write_bytes(SHIPPED)
-    batches = transform_order(read_payload(order()), rules)[0]
+    body = read_payload(order())
+    batches = transform_order(body, rules)[0]
     (path,) = write_batches(
         folder,
         "00000000-0000-7000-8000-000000000000",
         batches,
         read_template(folder / "good.xlsx"),
-        plate=rules.default_plate_size,  # type: ignore[arg-type]
-        kerf_mm=rules.kerf_mm,
+        order=body,
+        rules=rules,
     )
     return path, solution_xml([optimise(one) for one in read_batch(path)])
 
@@ -138,7 +139,7 @@ def test_a_plan_is_drawn_as_the_xml_says_or_refused(planned, data):
     with suppress(etree.XMLSyntaxError):
         root = etree.fromstring(data.draw(broken(xml)))
         with suppress(OrderProblem):
-            assert _parse_plans(path, root)
+            assert _parse_plans(path, root, "a batch")
 
 
 @given(data=st.data())

@@ -14,6 +14,7 @@ import pytest
 
 from kesin.foundation.permissions import ROLES, SCOPES, SITE_SCOPES, SITELESS_SCOPES
 from kesin.lifecycle.budget import SECOND_US
+from kesin.workloads.optiplan.labels.ids import order_code
 from kesin.workloads.optiplan.workshop.rules import default_rules, rules_json
 from kesin.workloads.pdf.config import SHIPPED
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
@@ -22,6 +23,7 @@ from kesin.workloads.pdf.links import MAX_LINK_S, PdfLinks
 from tests.web.conftest import CRON_SECRET, World, by_cookie, opened
 from tests.web.dashboard.workloads.rules_form import hidden
 from tests.web.matrix import BY_QUEUE, CREDENTIALS, DAY_S, NO_JOB, OTHER, OWN, ROWS, Row, all_routes
+from tests.workloads.optiplan.offcut_bodies import BODY
 from tests.workloads.optiplan.orders_ready import CUSTOMER, held_order, new_order, planned_order
 
 WORKLOAD_PAGES = ("/dashboard/site/", "/dashboard/pdf", "/dashboard/optiplan")
@@ -92,7 +94,7 @@ class Requests:
             path, sent = path.replace("{code}", "EXPIRED"), self._oci(row, caller)
         elif row.path.startswith("/pdf/"):
             path, sent = self._pdf(row, self._headers(caller, new=False))
-        elif row.path.startswith(("/jobs", "/orders", "/customers", "/config")):
+        elif row.path.startswith(("/jobs", "/orders", "/customers", "/config", "/rack")):
             path, sent = self._optiplan(row, caller)
         elif row.path.startswith(("/api/jobs/{job_id}", "/dashboard/jobs/{job_id}")):
             path = row.path.replace("{job_id}", self.jobs[row.case])
@@ -182,6 +184,7 @@ class Requests:
         order = new_order()
         path = row.path.replace("{order_id}", order["order_id"])
         path = path.replace("{job_id}", self._order(row, caller))
+        path = path.replace("{offcut_id}", "R2")
         bodies = {
             "new": CUSTOMER if row.path == "/customers" else order,
             "same": rules_json(default_rules()),
@@ -189,6 +192,8 @@ class Requests:
         sent: dict[str, Any] = {"json": bodies[row.case]} if row.case in bodies else {}
         if row.path == "/customers/lookup":
             sent = {"params": {"phone": CUSTOMER["phone"]}}
+        elif row.path == "/rack/labels.pdf":
+            sent = {"params": {"id": "R2"}}
         return path, sent
 
     def _workload_page(self, row: Row, caller: str) -> Sent:
@@ -196,7 +201,9 @@ class Requests:
         site = "nowhere" if row.case == "none" else OWN
         job = self._order(row, caller)
         ids = {"site_id": site, "token": "nothing", "job_id": job, "action": "approve"}
-        ids |= {"name": "invoice", "version": "0" * 64}
+        ids |= {"name": "invoice", "version": "0" * 64, "number": "0"}
+        ids |= {"label": f"{order_code(job)}-1-1"} if "{label}" in row.path else {}
+        ids |= {"offcut_id": "R2", "action": "scrap"} if "/rack" in row.path else {}
         paged = {**INVOICE, "number": "sent by the page"}
         invoice = {"template": "invoice", "source": json.dumps(paged), "do": "json"}
         forms: dict[str, Any] = {
@@ -204,6 +211,7 @@ class Requests:
             "actions": {"action": "RETRY_SELECTED", "ids": NO_JOB},
             "rows": {"do": "add"},
             "customers": {**CUSTOMER, "phone": "0555 000 00 99"},
+            "rack": {name: str(value) for name, value in BODY.items()},
             "remove": {"phone": "0555 000 00 99"},
             "rules": self._rules,
         }

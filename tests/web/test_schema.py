@@ -45,6 +45,10 @@ ROOT = system_actor("test")
 BY_HAND = {
     *(f"POST /jobs/{{job_id}}/{action}" for action in ("approve", "retry", "reissue", "cancel")),
     *(f"GET /jobs/{{job_id}}/{file}" for file in ("xml", "import-files", "plan.svg", "plan.pdf")),
+    *(
+        f"GET /jobs/{{job_id}}/{file}"
+        for file in ("labels.pdf", "ptx", "cut-list.csv", "parts.csv")
+    ),
     *("PUT /config/rules", "POST /customers", "GET /customers/lookup", "GET /jobs/{job_id}"),
     *("POST /api/oci/queue-actions", "POST /api/queues/{queue}/actions"),
     *("PUT /api/oci/credentials", "DELETE /api/oci/credentials"),

@@ -70,6 +70,20 @@ def test_the_plan_is_drawn_as_it_went_to_the_saw(floor: Floor, cut: str):
     assert floor.get(f"/jobs/{cut}/plan.svg", lang="tr").text != answer.text
 
 
+def test_a_plan_names_its_customer_only_to_those_who_may_see_it(floor: Floor, cut: str):
+    order_id = floor.job_body(cut)["order_id"]
+    new = floor.key("operate")
+    for who, looks in ((new, 1), (new, 0), (floor.maker, 0)):
+        before = len(floor.audit())
+        drawing = floor.get(f"/jobs/{cut}/plan.svg", who=who).text
+        assert len(floor.audit()) - before == looks
+        assert f"Ayşe · {order_id} · " in drawing
+    masked = floor.get(f"/jobs/{cut}/plan.svg", who=floor.reader).text
+    assert order_id in masked
+    assert "Ayşe" not in masked
+    assert "Beyaz 8 mm · arkalık" in floor.get(f"/jobs/{cut}/plan.svg", lang="tr").text
+
+
 def test_one_board_can_be_drawn_alone(floor: Floor, cut: str):
     whole = floor.get(f"/jobs/{cut}/plan.svg").text
     boards = [floor.get(f"/jobs/{cut}/plan.svg", board=n) for n in (1, 2)]
@@ -156,6 +170,11 @@ def test_a_plan_that_does_not_go_with_its_order_is_not_drawn(floor: Floor):
         (r'material="[^"]*"', 'material="other"'),
         (r' stage="1"', ""),
         (r' times="1"', ' times="many"'),
+        (r' board="0"', ' board="1"'),
+        (r' price="0.00"', ' price="9.00" offcut="K7"'),
+        (r' profile="beam saw"', ' profile="sliding saw"'),
+        (r' effort="normal"', ' effort="quick"'),
+        (r' stages="[0-9]"', ' stages="9"'),
     ):
         assert re.search(old, text)
         xml.write_text(re.sub(old, new, text, count=1), "utf-8")

@@ -60,6 +60,15 @@ def test_an_unknown_band_but_not_of_a_back(floor: Floor):
     assert found["parts[0].edge_up"].endswith("Bant Yok, 040, 1mm, 2mm")
 
 
+def test_an_unknown_saw_and_an_unknown_effort(floor: Floor):
+    assert refused(floor, part(), saw_profile="laser") == {
+        "saw_profile": "must be one of saw_profiles in the rules (beam saw, sliding saw),"
+        " got 'laser'"
+    }
+    assert list(refused(floor, part(), effort="extreme", use_rack=1)) == ["effort", "use_rack"]
+    assert refused(floor, part(), saw_profile="sliding saw", effort="quick", use_rack=False) == {}
+
+
 def test_an_unknown_material_where_the_rules_list_them(own_floor: Floor):
     rules = own_floor.get("/config/rules").json()["rules"]
     assert refused(own_floor, part(material_code="anything")) == {}

@@ -1,6 +1,5 @@
 """The routes, with the seed's paths, spelling, and E_VALIDATION for every invalid request."""
 
-import json
 from collections.abc import Callable, Coroutine, Mapping
 from decimal import Decimal
 from functools import partial
@@ -18,14 +17,33 @@ from kesin.web import dependencies
 from kesin.web.auth import GuardedRouter, service_of
 from kesin.web.dependencies import JSON, UNCACHED, MediaType, RawBody, SignedInActor, run_with_body
 from kesin.web.schemas import Cursor
-from kesin.workloads.common.advice import Language
 from kesin.workloads.optiplan import artifacts
-from kesin.workloads.optiplan.api import schemas
+from kesin.workloads.optiplan.api import schemas, shop_files
+from kesin.workloads.optiplan.api.file_responses import (
+    PDF,
+    PRIVATE_HEADERS,
+    SVG,
+    XML,
+    ZIP,
+    InLanguage,
+    file_response,
+    files_response,
+    order_artifacts,
+    order_head,
+    sends,
+)
+from kesin.workloads.optiplan.api.trial import add_trial_routes
 from kesin.workloads.optiplan.history import audit_events
 from kesin.workloads.optiplan.optimizer.output.pdf import print_plans
 from kesin.workloads.optiplan.orders import payload as payloads
 from kesin.workloads.optiplan.orders.order_list import ListDefaults
-from kesin.workloads.optiplan.orders.payload import FieldProblem, OptiMode, PartType, Payload
+from kesin.workloads.optiplan.orders.payload import (
+    EffortName,
+    FieldProblem,
+    OptiMode,
+    PartType,
+    Payload,
+)
 from kesin.workloads.optiplan.orders.safe_xlsx import pack_zip
 from kesin.workloads.optiplan.orders.spreadsheet import CSV, XLSX
 from kesin.workloads.optiplan.rule_changes import FROM_NEXT_START, change_rules
@@ -40,14 +58,8 @@ MAX_PAGE_CUSTOMERS: Final = 500
 # Browsers on Windows send a CSV as an Excel file.
 FILE_TYPES: Final = (XLSX, CSV, "application/vnd.ms-excel", "application/octet-stream")
 
-PRIVATE_HEADERS: Final = {"cache-control": UNCACHED}  # orders hold names and phones
-XML: Final = "application/xml"
-ZIP: Final = "application/zip"
-SVG: Final = "image/svg+xml"
-PDF: Final = "application/pdf"
 MAX_BOARD_NUMBER: Final = 100_000
 
-InLanguage = Annotated[Language, Query(alias="lang")]
 Word = Annotated[str | None, Query(min_length=1, max_length=payloads.MAX_NAME)]
 
 json_response = partial(dependencies.json_response, cache_control=UNCACHED)
@@ -63,9 +75,11 @@ class OrderRoute(APIRoute):
             try:
                 return await handler(request)
             except RequestValidationError as problem:
-                errors = [(error["loc"][1:], error["msg"]) for error in problem.errors()]
                 raise payloads.validation_problem(
-                    [FieldProblem(tuple(loc), f"{msg[:1].lower()}{msg[1:]}") for loc, msg in errors]
+                    [
+                        FieldProblem(tuple(error["loc"][1:]), payloads.error_message(error))
+                        for error in problem.errors()
+                    ]
                 ) from None
 
         return handle
@@ -79,7 +93,9 @@ def optiplan_router(context: WorkloadContext) -> APIRouter:
     _add_operator_routes(router, service)
     _add_customer_routes(router, service)
     _add_file_routes(router, service)
+    shop_files.add_shop_file_routes(router, service)
     _add_config_routes(router, service)
+    add_trial_routes(router, service)
     return router
 
 
@@ -94,7 +110,7 @@ def _add_order_routes(router: APIRouter, service: OrderService) -> None:
 
         def create() -> Response:
             service.require_create(actor)
-            return created(actor, payloads.read_payload(parse_json(body, kind)))
+            return created(actor, payloads.read_payload(schemas.parse_json(body, kind)))
 
         return await run_with_body(request, body, create)
 
@@ -112,18 +128,30 @@ def _add_order_routes(router: APIRouter, service: OrderService) -> None:
         material_code: Word = None,
         thickness_mm: Annotated[Decimal | None, Query(ge=Decimal("0.1"), le=1_000)] = None,
         part_type: PartType = "GOVDE",
+        effort: EffortName | None = None,
+        saw_profile: Word = None,
+        use_rack: Annotated[bool | None, Query()] = None,
     ) -> Response:
         """Create an order from JSON, or from the workshop's XLSX or CSV list.
 
         A list needs `customer_phone`; the other query parameters apply where the list has no
         value. If a row is invalid, nothing is created.
         """
-        defaults = ListDefaults(material_code, color, thickness_mm, part_type, opti_mode=opti_mode)
+        defaults = ListDefaults(
+            material_code,
+            color,
+            thickness_mm,
+            part_type,
+            opti_mode=opti_mode,
+            effort=effort,
+            saw_profile=saw_profile,
+            use_rack=use_rack,
+        )
 
         def create() -> Response:
             service.require_create(actor)
             if kind == JSON:
-                payload = _read_order(parse_json(body, kind), order_id)
+                payload = _read_order(schemas.parse_json(body, kind), order_id)
             elif kind in FILE_TYPES:
                 read = partial(read_order_list, service.workshop, file_name, body)
                 payload = read(order_id=order_id, customer_phone=customer_phone, defaults=defaults)
@@ -246,36 +274,22 @@ def _add_customer_routes(router: APIRouter, service: OrderService) -> None:
         return json_response(schemas.OneCustomer(customer=customer), 201 if new else 200)
 
 
-def _sends(description: str, *media_types: str) -> dict[str, Any]:
-    content = {
-        name: {"schema": {"type": "string"} | ({"format": "binary"} if name in {ZIP, PDF} else {})}
-        for name in media_types
-    }
-    responses = {200: {"description": description, "content": content}}
-    return {"response_class": Response, "responses": responses}
-
-
 def _add_file_routes(router: APIRouter, service: OrderService) -> None:
-    def artifacts_of(actor: Actor, job_id: str) -> artifacts.JobArtifacts:
-        job = service.readable_job(actor, job_id)
-        return artifacts.JobArtifacts(service.workshop.paths(), job, service.progress(job))
+    artifacts_of = partial(order_artifacts, service)
 
-    @router.get("/jobs/{job_id}/xml", **_sends("The XML, or an archive of XML files", XML, ZIP))
+    @router.get("/jobs/{job_id}/xml", **sends("The XML, or an archive of XML files", XML, ZIP))
     def job_xml(actor: SignedInActor, job_id: str) -> Response:
         """The solution XML as sent to the saw; an archive if there are several files."""
         files = artifacts_of(actor, job_id).read_xml_files()
-        if len(files) > 1:
-            return _file_response(pack_zip(files), f"{job_id}-xml.zip", ZIP)
-        [(name, data)] = files.items()
-        return _file_response(data, name, XML)
+        return files_response(files, f"{job_id}-xml.zip", XML)
 
-    @router.get("/jobs/{job_id}/import-files", **_sends("An archive with one XLSX per batch", ZIP))
+    @router.get("/jobs/{job_id}/import-files", **sends("An archive with one XLSX per batch", ZIP))
     def job_import_files(actor: SignedInActor, job_id: str) -> Response:
         """The optimiser's import files: one XLSX per batch of one type, colour and thickness."""
         files = artifacts_of(actor, job_id).read_import_files()
-        return _file_response(pack_zip(files), f"{job_id}-import.zip", ZIP)
+        return file_response(pack_zip(files), f"{job_id}-import.zip", ZIP)
 
-    @router.get("/jobs/{job_id}/plan.svg", **_sends("The drawing", SVG))
+    @router.get("/jobs/{job_id}/plan.svg", **sends("The drawing", SVG))
     def job_plan_svg(
         actor: SignedInActor,
         job_id: str,
@@ -283,26 +297,19 @@ def _add_file_routes(router: APIRouter, service: OrderService) -> None:
         language: InLanguage = "en",
     ) -> Response:
         """The cutting plan with all boards, or with only one board."""
-        plans = artifacts_of(actor, job_id).read_plans()
-        drawing = artifacts.draw_plans(plans, board, language)
+        files = artifacts_of(actor, job_id)
+        plans, head = files.read_plans(language), order_head(service, actor, files.job, language)
+        drawing = artifacts.draw_plans(plans, board, language, head)
         return Response(drawing, headers=dict(PRIVATE_HEADERS), media_type=SVG)
 
-    @router.get("/jobs/{job_id}/plan.pdf", **_sends("The plan as a PDF", PDF))
+    @router.get("/jobs/{job_id}/plan.pdf", **sends("The plan as a PDF", PDF))
     def job_plan_pdf(actor: SignedInActor, job_id: str, language: InLanguage = "en") -> Response:
         """The cutting plan for printing: a summary, the boards, and the cut list."""
-        plans = artifacts_of(actor, job_id).read_plans()
+        files = artifacts_of(actor, job_id)
+        plans = files.read_plans(language)
         artifacts.check_board_count(plans)
-        data = print_plans(plans, language)
-        return _file_response(data, f"{job_id}-plan.pdf", PDF, disposition="inline")
-
-
-def _file_response(
-    data: bytes, name: str, media_type: str, *, disposition: str = "attachment"
-) -> Response:
-    """Send a file under a plain name: the program that wrote an XML chose its name."""
-    plain = "".join(c if c.isascii() and (c.isalnum() or c in "._- ") else "_" for c in name)
-    shown = {"content-disposition": f'{disposition}; filename="{plain}"'}
-    return Response(data, headers=PRIVATE_HEADERS | shown, media_type=media_type)
+        data = print_plans(plans, language, order_head(service, actor, files.job, language))
+        return file_response(data, f"{job_id}-plan.pdf", PDF)
 
 
 def _add_config_routes(router: APIRouter, service: OrderService) -> None:
@@ -321,7 +328,7 @@ def _add_config_routes(router: APIRouter, service: OrderService) -> None:
         Orders use new rules from their next step; new deadlines and retries apply after a restart.
         """
         service.context.commands.queue(actor, QUEUE, "operate", "rules")
-        rules, changed = change_rules(service, actor, parse_json(body, kind))
+        rules, changed = change_rules(service, actor, schemas.parse_json(body, kind))
         later = [key for key in changed if key in FROM_NEXT_START]
         answer = schemas.RulesChanged(**_rules_body(rules), changed=changed, from_next_start=later)
         return json_response(answer)
@@ -335,15 +342,6 @@ def _add_config_routes(router: APIRouter, service: OrderService) -> None:
 
 def _rules_body(rules: Rules) -> dict[str, Any]:
     return {"rules": rules_json(rules), "warnings": rule_warnings(rules)}
-
-
-def parse_json(body: bytes, kind: str) -> Any:
-    if kind != JSON:
-        raise FieldProblem((), f"must be sent as {JSON}, not as {kind or 'nothing'}").as_problem()
-    try:
-        return json.loads(body.decode("utf-8-sig"))
-    except (ValueError, RecursionError) as problem:
-        raise FieldProblem((), f"is not JSON: {problem}").as_problem() from None
 
 
 def _creates(model: type[BaseModel], known: str, new: str) -> dict[str, Any]:

@@ -1,16 +1,27 @@
 """Schemas in the seed's spelling (snake_case); `payload.py` and `rules.py` check more strictly."""
 
+import json
 from contextlib import suppress
-from typing import Any, Final, Literal, cast
+from typing import Annotated, Any, Final, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from kesin.foundation.clock import iso
 from kesin.lifecycle.model import Job
+from kesin.web.dependencies import JSON
 from kesin.workloads.optiplan.customers import Customer
 from kesin.workloads.optiplan.errors import ADVICE, OrderProblem
 from kesin.workloads.optiplan.lifecycle import APPROVED
-from kesin.workloads.optiplan.orders.payload import CuttingOrder, OptiMode, Payload, payload_json
+from kesin.workloads.optiplan.orders.payload import (
+    CuttingOrder,
+    EffortName,
+    FieldProblem,
+    Name,
+    OptiMode,
+    Payload,
+    StrictModel,
+    payload_json,
+)
 from kesin.workloads.optiplan.orders.spreadsheet import CSV, XLSX
 from kesin.workloads.optiplan.pipeline.waiting import WaitingFor, waiting_for
 from kesin.workloads.optiplan.service import OrderService
@@ -28,6 +39,8 @@ State = Literal[
     "HOLD",
     "FAILED",
 ]
+
+MAX_VARIANTS: Final = 4  # of a trial
 
 Schema = dict[str, Any]
 _FILE: Final[Schema] = {"schema": {"type": "string", "format": "binary"}}
@@ -130,10 +143,8 @@ class WholeJob(BaseModel):
     audit: list[OrderEventBody]
 
 
-class Approval(BaseModel):
+class Approval(StrictModel):
     """Options for approving an order."""
-
-    model_config = ConfigDict(strict=True, extra="forbid")
 
     confirm: bool = Field(default=False, description="approve even if the XML is not ready")
 
@@ -158,10 +169,8 @@ class Retried(BaseModel):
     retry_count: int
 
 
-class CustomerGiven(BaseModel):
+class CustomerGiven(StrictModel):
     """A customer to add."""
-
-    model_config = ConfigDict(strict=True, extra="forbid")
 
     name: str
     phone: str
@@ -212,6 +221,65 @@ class PathsTold(BaseModel):
     paths: dict[str, str]
 
 
+class TrialVariant(StrictModel):
+    """What is tried; the order or the rules supply what is left out."""
+
+    saw_profile: Name | None = None
+    effort: EffortName | None = None
+    boards: Annotated[tuple[Name, ...], Field(min_length=1, max_length=20, strict=False)] | None = (
+        None  # the codes of boards in the rules; all of them if left out
+    )
+    use_rack: bool | None = None
+
+
+class TrialVariants(StrictModel):
+    """The variants beside an order."""
+
+    variants: Annotated[  # counted when they are read
+        tuple[TrialVariant, ...],
+        Field(strict=False, json_schema_extra={"minItems": 1, "maxItems": MAX_VARIANTS}),
+    ]
+
+
+_VARIANTS: Final = _schema_of(TrialVariants)
+_TRIAL: Final[Schema] = {
+    **_ORDER,
+    "properties": {**_ORDER["properties"], **_VARIANTS["properties"]},
+    "required": [*_ORDER["required"], "variants"],
+}
+TRIAL_BODY: Final = _body({"application/json": {"schema": _TRIAL}})
+
+
+class TrialFigures(BaseModel):
+    """A plan in figures."""
+
+    boards: int
+    cost: float | None = Field(description="null if neither boards nor work have a price")
+    currency: str
+    stages: int
+    cuts: int
+    cut_metres: float
+    yield_percent: float
+    offcuts_used: int
+    offcuts_made: int
+    largest_offcut: str = Field(description="millimetres; empty if no offcut is worth keeping")
+    saw_minutes: int
+
+
+class TriedVariant(BaseModel):
+    """A variant with its plan, or the reason why there is none."""
+
+    variant: TrialVariant
+    figures: TrialFigures | None
+    problem: str | None
+
+
+class Trial(BaseModel):
+    """What was tried, in the order of the request."""
+
+    tried: list[TriedVariant]
+
+
 RESTING: Final = frozenset({"DONE", "HOLD", "FAILED"})
 
 
@@ -239,3 +307,13 @@ def job_body(service: OrderService, job: Job) -> OrderJob:
         ready_to_approve=service.is_ready_to_approve(job),
         advice=ADVICE.describe(job.error_code) if job.error_code else None,
     )
+
+
+def parse_json(body: bytes, kind: str) -> Any:
+    """Parse a body that must be JSON; raises OrderProblem."""
+    if kind != JSON:
+        raise FieldProblem((), f"must be sent as {JSON}, not as {kind or 'nothing'}").as_problem()
+    try:
+        return json.loads(body.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as problem:
+        raise FieldProblem((), f"is not JSON: {problem}").as_problem() from None
