@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from playwright.sync_api import Page
 
+from kesin.workloads.optiplan.labels.ids import order_code
 from tests.browser.sample_data import SITE, SampleData
 
 CONTROL = f"/dashboard/site/{SITE}/oci-control"
@@ -54,7 +55,17 @@ PAGES: dict[str, dict[str, Where]] = {
     "/dashboard/pdf/templates": {"versions": lambda _: "/dashboard/pdf/templates?name=card"},
     "/dashboard/optiplan": {"orders": lambda _: "/dashboard/optiplan"},
     "/dashboard/optiplan/new": {"new order": lambda _: "/dashboard/optiplan/new"},
+    "/dashboard/optiplan/scan": {"scan": lambda _: "/dashboard/optiplan/scan"},
+    "/dashboard/optiplan/scan/{label}": {
+        "scanned part": lambda data: (
+            f"/dashboard/optiplan/scan/{order_code(data.orders['planned'])}-1-1"
+        )
+    },
     "/dashboard/optiplan/customers": {"customers": lambda _: "/dashboard/optiplan/customers"},
+    "/dashboard/optiplan/rack": {
+        "rack": lambda data: f"/dashboard/optiplan/rack?scan={data.offcuts['free']}",
+        "empty rack": lambda _: "/dashboard/optiplan/rack?search=nothing+like+it",
+    },
     "/dashboard/optiplan/rules": {"rules": lambda _: "/dashboard/optiplan/rules"},
     "/dashboard/workers": {"workers": lambda _: "/dashboard/workers"},
     "/dashboard/audit": {"audit": lambda _: "/dashboard/audit"},

@@ -38,6 +38,7 @@ from kesin.workloads.pdf.templating.versions import write_package
 from tests.web.conftest import ROOT, World
 from tests.workloads.optiplan.order_bodies import order, part
 from tests.workloads.optiplan.orders_ready import order_service, planned_order
+from tests.workloads.optiplan.stock.racks import put_offcut
 from tests.workloads.pdf.batching import one_page
 
 SITE = "north"
@@ -67,6 +68,7 @@ class SampleData:
     pdf: dict[str, str]
     orders: dict[str, str]
     steps: dict[str, str]
+    offcuts: dict[str, str]
     key_id: str
 
 
@@ -78,6 +80,7 @@ def create_sample_data(world: World, probe: str = "") -> SampleData:
         pdfs(world, probe),
         orders(world, probe),
         steps(world, probe),
+        offcuts(world, probe),
         world.accounts.create_key(ROOT, f"producer{probe}", ["oci:ingest"], site=SITE)[1].id,
     )
 
@@ -193,6 +196,16 @@ def template_draft(world: World) -> None:
     files = {"template.html": page, "schema.json": b"{}", "sample.json": b'{"name": "Ali"}'}
     with changing(loader, ROOT, "upload_version", "card") as change:
         loader.templates.versions.add(change, write_package(files))
+
+
+def offcuts(world: World, probe: str = "") -> dict[str, str]:
+    """One that is free, and one in doubt, whose order is unknown."""
+    named = {"material": f"MDF{probe}", "color": f"White{probe}", "place": f"B3{probe}"}
+    queue, states = world.service.queues["optiplan"], {"free": "FREE", "doubt": "IN_DOUBT"}
+    return {
+        name: put_offcut(queue, key=f"{name}{probe}", **{**named, "state": state})
+        for name, state in states.items()
+    }
 
 
 def orders(world: World, probe: str = "", phone: str = "0532 000 00 01") -> dict[str, str]:

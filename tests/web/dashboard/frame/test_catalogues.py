@@ -2,6 +2,7 @@
 
 import ast
 import re
+import tomllib
 from collections import Counter
 from functools import cache
 
@@ -43,6 +44,9 @@ def wanted() -> dict[str, str]:
         ):
             for one in (message[0],) if isinstance(message, tuple) else (message,):
                 found[one] = f"{folder}/{name}:{line}"
+        for file in folder.glob("*_texts.toml"):  # titles, units and hints of a form
+            for texts in tomllib.loads(file.read_text("utf-8")).values():
+                found |= {text: file.name for text in texts if text}
     for where, node in nodes():
         match node:
             case ast.Call(func=func, args=[ast.Constant(value=str(text)), *_]) if (

@@ -46,6 +46,7 @@ NO_PAGE = (
     "store/sqlite/connections.py", "store/transfer/__init__.py", "store/transfer/copier",
     "workloads/oci/api/routes.py", "workloads/oci/api/control_routes.py",
     "workloads/oci/cli", "workloads/optiplan/api/routes.py",
+    "workloads/optiplan/api/schemas.py",
     "workloads/optiplan/cli", "workloads/pdf/api",
     "workloads/pdf/batches/rows.py", "workloads/pdf/cli", "workloads/pdf/doctor.py",
     "workloads/pdf/safe_fetch.py", "workloads/pdf/jobs/rq_",

@@ -118,7 +118,8 @@ def test_no_rule_that_nobody_chooses_is_in_the_form(shop):
     assert {"kerf_mm", "optiModeDefault", "retry_count_max", "timeouts"} <= fields
     for constant in ("cm_to_mm", "centimetre", "merge", "ackMode"):
         assert constant not in shown
-    assert set(form_schema(str)["properties"]) == fields | {"materials"}  # of which it has none
+    # Of these, the rules have none.
+    assert set(form_schema(str)["properties"]) == fields | {"materials", "boards"}
 
 
 def test_a_file_with_another_constant_keeps_it_and_the_page_warns(shop):

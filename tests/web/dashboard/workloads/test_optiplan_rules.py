@@ -50,9 +50,9 @@ def test_rules_are_typed_shown_and_then_written(shop):
         (one, re.sub("<.+?>", "", old), re.sub("<.+?>", "", new)) for one, old, new in rows
     ] == [
         ("Kerf", "4 mm", "3.5 mm"),
+        ("Maximum retries", "3", "2"),
         ("Trim for 18 mm boards", "10 mm", "12 mm"),
         ("Band 040", "0.4 mm", "not set"),
-        ("Maximum retries", "3", "2"),
     ]
     answer = saved(shop, shown)
     assert "the next time" in get(shop, answer.headers["location"].removeprefix(PAGE)).text
@@ -100,6 +100,61 @@ def test_what_is_wrong_with_a_rule_stands_at_its_field(shop):
     assert "0…20 aralığında olmalı; gelen: 99" in turkish
     assert "birden çok kez geçiyor" in turkish
     assert 'lang="en"' not in turkish.partition("<main")[2]
+
+
+def test_a_saw_its_boards_and_their_prices_are_edited(shop):
+    typed = hidden(get(shop, "/rules").text)
+    for do in ("saw_profiles", "boards", "rates/bands", "rack/except_materials"):
+        typed = hidden(post(shop, "/rules/form", data=typed | {"do": f"add:/{do}"}).text)
+    typed = hidden(post(shop, "/rules/form", data=typed | {"do": "add:/saw_profiles/2/trims"}).text)
+    board = {"code": "ML", "material": "18MM", "thickness_mm": "18", "length_mm": "2800"}
+    typed |= {f"v/boards/0/{key}": text for key, text in {**board, "width_mm": "2100"}.items()}
+    typed |= {f"v/saw_profiles/2/trims/{side}_mm": "25" for side in ("left", "right", "top")}
+    typed |= {
+        "v/saw_profiles/2/name": "old saw",
+        "v/saw_profiles/2/machine_files": "xml, csv",
+        "v/saw_profiles/2/trims/bottom_mm": "28,5",
+        "v/boards/0/price": "98.5",
+        "v/rates/bands/0/name": "1mm",
+        "v/rates/bands/0/price": "6",
+        "v/rack/except_materials/0/name": "8MM",
+    }
+    again = hidden(post(shop, "/rules/form", data=typed | {"do": "add:/backingThicknesses"}).text)
+    shown = post(shop, "/rules", data=typed | {"v/saw_profile": "old saw"})
+    assert "old saw · Trim at the bottom" in shown.text
+    assert again.items() >= (typed | {"v/saw_profiles/2/trims/bottom_mm": "28.5"}).items()
+    assert saved(shop, shown).status_code == 303
+    now = in_force(shop)
+    assert now["saw_profile"] == "old saw"
+    profile = now["saw_profiles"]["old saw"]
+    assert profile["trims"] == {"left_mm": 25, "right_mm": 25, "bottom_mm": 28.5, "top_mm": 25}
+    assert profile["machine_files"] == ["xml", "csv"]
+    assert (now["boards"][0]["price"], now["boards"][0]["supplier"]) == (98.5, None)
+    assert now["rates"]["bands"] == {"1mm": 6}
+    assert now["rack"] == {"use": True, "except_materials": ["8MM"]}
+
+
+def test_an_absurd_saw_is_refused_at_its_field(shop):
+    typed, new = hidden(get(shop, "/rules").text), f"v/boards/{len(in_force(shop)['boards'])}"
+    typed = hidden(post(shop, "/rules/form", data=typed | {"do": "add:/boards"}).text)
+    typed |= {
+        "v/saw_profiles/0/max_stages": "12",
+        "v/saw_profiles/1/head_cut": "true",
+        "v/saw_profiles/1/max_stages": "0",
+        f"{new}/length_mm": "99999",
+        "v/rates/cut_metre": "-1",
+        "v/labels/pitch_x_mm": "wide",
+    }
+    page = post(shop, "/rules", data=typed).text
+    errors = dict(re.findall(r'class="error-text" id="e-(v[^"]+)">(.*?)</p>', page))
+    assert errors.keys() >= {
+        *("v/saw_profiles/0/max_stages", "v/saw_profiles/1", f"{new}/length_mm"),
+        *(f"{new}/code", "v/rates/cut_metre", "v/labels/pitch_x_mm"),
+    }
+    assert "head_cut has no effect" in errors["v/saw_profiles/1"]
+    typed |= {"v/saw_profiles/0/max_stages": "3", "v/saw_profiles/1/name": "beam saw"}
+    page = post(shop, "/rules", data=typed).text
+    assert 'id="e-v/saw_profiles/1/name">is repeated' in page
 
 
 def test_rows_of_the_rules_come_and_go(shop):
@@ -211,15 +266,28 @@ def test_a_row_that_cannot_be_kept_is_an_error_at_its_cell(name, rows, pointer, 
         ("retry_backoff_minutes[1]", "/retry_backoff_minutes/1/minutes"),
         ("retry_backoff_minutes[9]", "/retry_backoff_minutes"),
         ("ackMode", ""),
+        ("saw_profiles.v1.5.trims.left_mm", "/saw_profiles/0/trims/left_mm"),
+        ("saw_profiles.v1.5.machine_files[0]", "/saw_profiles/0/machine_files"),
+        ("saw_profiles.v1.5", "/saw_profiles/0"),
+        ("boards[0].price", "/boards/0/price"),
+        ("boards[7].price", "/boards"),
+        ("rates.currency", "/rates/currency"),
+        ("rates.bands.ABS 2.0", "/rates/bands/0/price"),
     ],
 )
 def test_a_path_of_the_rules_has_a_field(path, pointer):
     rules = {"trimByThickness": {"18": 5, "18.5": 6}, "retry_backoff_minutes": [1, 2]}
+    rules |= {"saw_profiles": {"v1.5": {}}, "boards": [{}], "rates": {"bands": {"ABS 2.0": 1}}}
     assert read_typed_rules(form_value(rules), rules).pointer_of(path) == pointer
 
 
 def test_odd_files_of_rules_are_no_trouble_to_the_form():
-    for odd in ({}, {"trimByThickness": 1, "backingThicknesses": {}, "timeouts": []}, {"saw": 1}):
+    odds: tuple[dict[str, Any], ...] = (
+        {},
+        {"trimByThickness": 1, "backingThicknesses": {}, "timeouts": [], "rates": 1},
+        {"boards": {}},
+    )
+    for odd in odds:
         assert SchemaForm(form_schema(str)).draw(form_value(odd)).children
     typed = read_typed_rules(None, {})
     assert typed.values["edgeMapping"] == {"Bant Yok": None}

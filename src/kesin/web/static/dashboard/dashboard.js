@@ -144,6 +144,15 @@
     if (field) { event.preventDefault(); goTo(field); }
   });
 
+  // A field that narrows a table on the page to the rows with its text.
+  const narrow = () => {
+    for (const field of document.querySelectorAll("[data-find]")) {
+      const lang = document.documentElement.lang, text = field.value.trim().toLocaleLowerCase(lang);
+      for (const row of document.querySelectorAll(`${field.dataset.find} tbody tr`)) row.hidden = !row.textContent.toLocaleLowerCase(lang).includes(text);
+    }
+  };
+  for (const happens of ["htmx:afterSettle", "input"]) document.addEventListener(happens, narrow);
+
   // A new order: the totals of its parts, and cells of a spreadsheet that are pasted into its table.
   const addUp = () => {
     const place = document.querySelector("[data-totals]");

@@ -14,10 +14,12 @@ from kesin.web.failures import FailureGroup
 from kesin.web.health import HealthCheck
 from kesin.workloads.optiplan.errors import OrderProblem
 from kesin.workloads.optiplan.pages import orders as order_pages
+from kesin.workloads.optiplan.pages.plan_view import view_plan
 from kesin.workloads.optiplan.pipeline.waiting import blocked_orders, waiting_for
 from kesin.workloads.optiplan.workshop.config import Workshop
 
 MAX_DELIVERIES: Final = 20
+MAX_DRAWN: Final = 24  # patterns on the page
 
 
 def links(ctx: PageContext) -> list[Link]:
@@ -57,7 +59,8 @@ def job_panel(ctx: PageContext, history: JobDetails) -> Panel:
             # In clear: each time is a line in the audit log.
             "customer": orders.job(ctx.actor, job.id).payload["order"] if row.unknown else None,
             "waits": waiting_for(job),
-            "drawn": order_pages.is_drawn(orders, job),
+            "plan": view_plan(ctx, orders, job),
+            "max_drawn": MAX_DRAWN,
             "xml": progress.xml,
             "imports": progress.files,
             "deliveries": deliveries(ctx, job, progress.deliveries),
@@ -76,11 +79,14 @@ def deliveries(
         "withdrawn": ctx.say("withdrawn"),
         "refused": ctx.say("refused by the saw"),
     }
-    rows = []
-    for attempt in attempts[-MAX_DELIVERIES:]:
-        delivery = attempt["delivery"]
-        files = [file["name"] for file in delivery["files"]]
-        rows.append({"try": delivery["try"], "files": files, "state": results[attempt["state"]]})
+    rows = [
+        {
+            "try": attempt["delivery"]["try"],
+            "files": [file["name"] for file in attempt["delivery"]["files"]],
+            "state": results[attempt["state"]],
+        }
+        for attempt in attempts[-MAX_DELIVERIES:]
+    ]
     if rows and attempts[-1]["state"] == "open" and job.state in {"DELIVERED", "DONE"}:
         rows[-1]["state"] = ctx.say("taken by the saw")
     return rows[::-1]

@@ -7,14 +7,18 @@ from functools import partial
 from typing import Any, Final, Self
 
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from markupsafe import Markup
 
-from kesin.foundation.problems import Invalid
+from kesin.foundation.problems import Invalid, Problem, TooManyRequests
 from kesin.web.dashboard.forms.schema_form import parse_number, parse_row_number
 from kesin.web.dashboard.forms.uploads import Upload, Uploaded, WideForm
 from kesin.web.dashboard.frame.page import Context, PageContext, page_router
+from kesin.workloads.optiplan.api.schemas import MAX_VARIANTS, TrialVariant
+from kesin.workloads.optiplan.api.trial import Trying, trial_pool
 from kesin.workloads.optiplan.errors import OrderProblem
+from kesin.workloads.optiplan.optimizer.output.svg import draw_svg
 from kesin.workloads.optiplan.orders.order_list import ListDefaults
-from kesin.workloads.optiplan.orders.payload import FieldProblem, read_payload
+from kesin.workloads.optiplan.orders.payload import FieldProblem, read_payload, validate_model
 from kesin.workloads.optiplan.pages.orders import PATH, frame, order_service
 from kesin.workloads.optiplan.service import EnqueuedOrder, OrderService, read_order_list
 from kesin.workloads.optiplan.workshop.rules import NO_BAND
@@ -30,6 +34,9 @@ COLUMNS: Final = ("id", "part_type", *TEXTS, *NUMBERS, "grain", *EDGES, *TEXT_LI
 COPIED_COLUMNS: Final = ("part_type", *TEXTS, "thickness_mm", "grain")
 HEADS: Final = ("order_id", "customer_phone", "customer_snapshot_name", "opti_mode")
 PLATE: Final = ("width_mm", "height_mm")
+CHOICES: Final = ("saw_profile", "effort", "use_rack")  # of an order, and of each variant tried
+RACK: Final = {"yes": True, "no": False}
+MAX_DRAWN: Final = 12  # patterns of a variant
 _NO_ROW: Final = dict.fromkeys(COLUMNS, "")
 _FIRST_ROW: Final = _NO_ROW | {"id": "P1", "part_type": "GOVDE", "thickness_mm": "18", "grain": "0"}
 
@@ -52,23 +59,29 @@ class OrderForm:
                 if number is not None:
                     rows_by_number.setdefault(number, {})[steps[2]] = text
         rows = [_NO_ROW | row for _, row in sorted(rows_by_number.items())]
-        heads = {name: fields.get(name, "") for name in (*HEADS, *PLATE)}
+        heads = {name: fields.get(name, "") for name in (*HEADS, *PLATE, *CHOICES)}
         return cls(heads, tuple(rows[:MAX_ROWS]))
+
+    def with_variant(self, fields: Mapping[str, str], number: int) -> Self:
+        """The form with the saw, the effort and the rack of a variant that was tried."""
+        chosen = {name: text for name in CHOICES if (text := fields.get(f"try/{number}/{name}"))}
+        return replace(self, heads=self.heads | chosen)
 
     def with_row(self) -> Self:
         """The form with another row, of the same board as the last."""
-        if len(self.rows) >= MAX_ROWS:
-            return self
         last = self.rows[-1] if self.rows else _FIRST_ROW
         copied = {name: last[name] for name in COPIED_COLUMNS}
-        new = {**_NO_ROW, **copied, "id": f"P{len(self.rows) + 1}"}
-        return replace(self, rows=(*self.rows, new))
+        return self._with_inserted(len(self.rows), _NO_ROW | copied)
 
     def with_copy(self, number: int) -> Self:
-        if number >= len(self.rows) or len(self.rows) >= MAX_ROWS:
+        known = number < len(self.rows)
+        return self._with_inserted(number + 1, self.rows[number]) if known else self
+
+    def _with_inserted(self, at: int, row: dict[str, str]) -> Self:
+        if len(self.rows) >= MAX_ROWS:
             return self
-        copy = {**self.rows[number], "id": f"P{len(self.rows) + 1}"}
-        return replace(self, rows=(*self.rows[: number + 1], copy, *self.rows[number + 1 :]))
+        new = row | {"id": f"P{len(self.rows) + 1}"}
+        return replace(self, rows=(*self.rows[:at], new, *self.rows[at:]))
 
     def with_block(self, number: int, column: str, block: str) -> Self:
         """The form with lines of cells, as a spreadsheet copies them, from this cell on."""
@@ -89,13 +102,16 @@ class OrderForm:
     def body(self) -> dict[str, Any]:
         """The order as a body without empty fields; what is no number stays as typed."""
         heads = {name: self.heads.get(name, "").strip() for name in (*HEADS, *PLATE)}
-        order: dict[str, Any] = {name: heads[name] for name in ("order_id", "customer_phone")}
-        order["parts"] = [_part(row) for row in self.rows]
-        optional = ("customer_snapshot_name", "opti_mode")
-        order |= {name: heads[name] for name in optional if heads[name]}
+        order: dict[str, Any] = {name: heads[name] for name in HEADS if heads[name]}
+        order = {"order_id": "", "customer_phone": "", "parts": [*map(_part, self.rows)]} | order
         if any(heads[name] for name in PLATE):
             order["plate_size"] = {name: parse_number(heads[name]) for name in PLATE}
-        return order
+        return order | choices_of(self.heads)
+
+
+def choices_of(typed: Mapping[str, str]) -> dict[str, Any]:
+    """What was chosen of the saw, the effort and the rack."""
+    return {name: RACK.get(text, text) for name in CHOICES if (text := typed.get(name))}
 
 
 def _part(row: Mapping[str, str]) -> dict[str, Any]:
@@ -120,11 +136,13 @@ def _page(
     sent: dict[str, str] | None = None,
 ) -> HTMLResponse:
     customers, _ = orders.customer_page(ctx.actor, limit=MAX_CUSTOMERS)
+    rules = orders.workshop.rules()
     return ctx.page(
         "optiplan/new_order.html",
         form=typed,
         bands=_bands(orders),
         customers=customers,
+        own={"saw_profile": rules.saw_profiles, "board": [board.code for board in rules.boards]},
         problem=problem,
         wrong_rows=problem.details.get("rows", ()) if problem else (),
         sent=sent,
@@ -173,11 +191,65 @@ def submit_order(ctx: Context, fields: WideForm) -> Response:
     orders = order_service(ctx)
     orders.require_create(ctx.actor)
     typed = OrderForm.read(fields)
+    if (number := parse_row_number(fields.get("chosen", ""))) is not None:
+        typed = typed.with_variant(fields, number)
     try:
         created = orders.create_order(ctx.actor, read_payload(typed.body()))
     except OrderProblem as problem:
         return _page(ctx, orders, typed, problem=problem)
     return _redirect_to_orders(created)
+
+
+@router.post(f"{PATH}/new/try", response_class=HTMLResponse)
+def show_variants(ctx: Context, fields: WideForm) -> HTMLResponse:
+    """The ticked variants as rows that ask for their plans; an order that is invalid has none."""
+    numbers = [n for n in range(MAX_VARIANTS) if f"try/{n}/on" in fields]
+    refused: Problem | None = None
+    try:
+        _trying(ctx, fields)
+        if not numbers:
+            raise Invalid("choose at least one variant")  # noqa: TRY301
+    except (OrderProblem, Invalid) as problem:
+        refused = problem
+    return ctx.page("optiplan/part_trial.html", numbers=numbers, refused=refused, path=PATH)
+
+
+@router.post(f"{PATH}/new/try/{{number}}", response_class=HTMLResponse)
+async def try_variant(ctx: Context, number: int, fields: WideForm) -> HTMLResponse:
+    """The row of a variant with its plan; busy if too many others wait for theirs."""
+
+    def plan() -> HTMLResponse:
+        given = {name: fields.get(f"try/{number}/{name}", "") for name in (*CHOICES, "board")}
+        boards = {"boards": [given["board"]]} if given["board"] else {}
+        variant = validate_model(TrialVariant, choices_of(given) | boards)
+        tried, plans = _trying(ctx, fields).plan(variant)
+        drawn = [
+            Markup(draw_svg([trial_plan], ctx.language, only=n + 1))  # noqa: S704 - our own SVG
+            for trial_plan in plans
+            for n in range(len(trial_plan.layouts))
+        ]
+        return ctx.page(
+            "optiplan/part_tried.html",
+            busy=None,
+            tried=tried,
+            figures=tried.figures,
+            drawn=drawn[:MAX_DRAWN],
+            omitted=len(drawn) - MAX_DRAWN,
+            given=given,
+            **shown,
+        )
+
+    shown: dict[str, Any] = {"number": number, "path": PATH}
+    try:
+        return await trial_pool().run(plan)
+    except TooManyRequests as busy:
+        return ctx.page("optiplan/part_tried.html", busy=busy, **shown)
+
+
+def _trying(ctx: PageContext, fields: Mapping[str, str]) -> Trying:
+    orders = order_service(ctx)
+    orders.require_create(ctx.actor)
+    return Trying(orders, ctx.actor, read_payload(OrderForm.read(fields).body()), ctx.language)
 
 
 @router.post(f"{PATH}/import")

@@ -221,16 +221,14 @@ def _missing_customer(orders: OrderService, job: Job) -> Literal["", "unknown", 
 
 def _order_actions(lifecycle: Lifecycle, job: Job) -> tuple[OrderAction, ...]:
     """The actions to offer; the order service decides."""
-    actions: list[OrderAction] = []
-    if job.state == "HOLD":
-        actions.append("approve")
-    if job.state == "FAILED" and possible_moves(lifecycle, job, "retry", job.moved_at):
-        actions.append("retry")
-    if job.state in {"FAILED", "DONE"} and not job.flags & lifecycle.flag_bit(REISSUED):
-        actions.append("reissue")
-    if job.state in ON_THE_WAY and not job.flags & lifecycle.flag_bit(CANCEL_REQUESTED):
-        actions.append("cancel")
-    return tuple(actions)
+    state, flags, bit = job.state, job.flags, lifecycle.flag_bit
+    offered: dict[OrderAction, bool] = {
+        "approve": state == "HOLD",
+        "retry": state == "FAILED" and bool(possible_moves(lifecycle, job, "retry", job.moved_at)),
+        "reissue": state in {"FAILED", "DONE"} and not flags & bit(REISSUED),
+        "cancel": state in ON_THE_WAY and not flags & bit(CANCEL_REQUESTED),
+    }
+    return tuple(action for action, possible in offered.items() if possible)
 
 
 def job_actions(ctx: PageContext, history: JobDetails) -> list[JobAction]:

@@ -6,8 +6,10 @@ reads `mergePolicy`. A file keeps them as they are.
 """
 
 import re
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.resources import files
 from typing import Any, Final
 
 from kesin.foundation.messages import Message
@@ -17,111 +19,141 @@ from kesin.workloads.optiplan.workshop.rules import NO_BAND
 
 Say = Callable[[str], str]
 Rules = Mapping[str, Any]  # as in rules.json
-# The label of a rule and its unit; ``%(key)s`` is the rule's own key.
-LABELS: Final = {
-    "kerf_mm": ("Kerf", "mm"),
-    "defaultPlateSize.width_mm": ("Default board width", "mm"),
-    "defaultPlateSize.height_mm": ("Default board height", "mm"),
-    "trimByThickness": ("Trim for %(key)s mm boards", "mm"),
-    "backingThicknesses": ("Back thicknesses", "mm"),
-    "edgeMapping": ("Band %(key)s", "mm"),
-    "grainMapping": ("Grain %(key)s", ""),
-    "optiModeDefault": ("Default optimiser mode", ""),
-    "retry_count_max": ("Maximum retries", ""),
-    "retry_backoff_minutes": ("Pauses before retries", "min"),
-    "timeouts.optiXmlMinutes": ("Wait for the XML", "min"),
-    "timeouts.osiAckMinutes": ("Wait for the saw", "min"),
-    "materials": ("Materials", ""),
-    "language": ("Language of the drawings", ""),
-}
-
-SHOWN: Final = tuple(dict.fromkeys(label.partition(".")[0] for label in LABELS))
-# The columns of a table: one for a list; the key and the value for a mapping.
+# By path: the title, the unit and a hint; of an entry of a mapping, with its ``%(key)s``.
+TEXTS: Final[dict[str, list[str]]] = tomllib.loads(
+    files(__package__).joinpath("rule_texts.toml").read_text("utf-8")
+)
+SHOWN: Final = tuple(path for path in TEXTS if "." not in path)
+# The columns of a table, by its path: one for a list; the key and the value for a mapping.
 TABLES: Final = {
     "trimByThickness": ("thickness", "trim"),
     "backingThicknesses": ("thickness",),
     "edgeMapping": ("name", "thickness"),
     "materials": ("name",),
     "retry_backoff_minutes": ("minutes",),
+    "rates.bands": ("name", "price"),
+    "rack.except_materials": ("name",),
 }
-NUMBERED: Final = "trimByThickness"  # its keys are numbers, and each has a value
+NUMBERED: Final = "trimByThickness"  # its keys are numbers
+FILLED: Final = frozenset({NUMBERED, "rates.bands"})  # each key has a value
+PROFILES, BOARDS = "saw_profiles", "boards"  # lists of groups
+CHOICES: Final[dict[str, Sequence[Any]]] = {
+    "optiModeDefault": ("A", "B", "C"),
+    "saw_profiles.machine_files": (
+        *("xml", "ptx", "csv", "xml, ptx", "xml, csv", "ptx, csv", "xml, ptx, csv"),
+    ),
+}
 DUPLICATE: Final = "is repeated"
 EMPTY: Final = "must not be empty"
 MAX_SHOWN_KEY: Final = 40
+_NAME: Final = {"type": "string", "maxLength": 100}
 
 
-def form_schema(say: Say) -> Schema:
-    bounds = RULES["properties"]
-    minutes = bounds["retry_backoff_minutes"]["items"]
-    thickness = bounds["backingThicknesses"]["items"]
-    plate = bounds["defaultPlateSize"]["properties"]
+@dataclass(frozen=True, slots=True)
+class _FormSchema:
+    """Builds the form's schema from the schema of the rules and their texts."""
 
-    def rule(name: str, schema: Schema, hint: str = "") -> Schema:
-        title, unit = LABELS[name]
-        return {**number(say(title), schema, unit), "description": hint}
+    say: Say
+    choices: Mapping[str, Sequence[Any]]
 
-    def number(title: str, schema: Schema, unit: str) -> Schema:
-        return {**schema, "title": title, "unit": say(unit) if unit else ""}
+    def build(self, path: str, schema: Schema) -> Schema:
+        """The schema of the rules at a path, as it is shown."""
+        if path in TABLES:
+            return self._table(path, schema)
+        if path == PROFILES:
+            profile = schema["additionalProperties"]["properties"]
+            limits = {"minItems": schema["minProperties"], "maxItems": schema["maxProperties"]}
+            named = {"required": ["name"], "properties": {"name": _NAME, **profile}}
+            items = self._group(path, named) | self._text("saw_profile")
+            return {"type": "array", "items": items, **self._text(path), **limits}
+        if path == BOARDS:
+            items = self._group(path, schema["items"])
+            return {**schema, "items": items, **self._text(path)}
+        if path == "grainMapping":
+            grains = {key: {"enum": [0, 1, 2, 3]} for key in schema["propertyNames"]["enum"]}
+            return self._group(path, {"required": [*grains], "properties": grains})
+        if "properties" in schema:
+            return self._group(path, schema)
+        chosen = {"enum": list(self.choices[path])} if path in self.choices else schema
+        return {**chosen, **self._text(path)}
 
-    def group(
-        title: str, properties: Schema, hint: str = "", optional: Sequence[str] = ()
-    ) -> Schema:
-        required = [name for name in properties if name not in optional]
-        shown = {"type": "object", "title": title, "description": hint, "required": required}
-        return {**shown, "properties": properties}
+    def _text(self, path: str) -> Schema:
+        group, _, key = path.rpartition(".")
+        title, unit, hint = (*TEXTS[path if path in TEXTS else f"{group}.*"], "", "")[:3]
+        texts = {"title": self.say(title) % {"key": key}, "unit": unit and self.say(unit)}
+        return {**texts, "description": hint and self.say(hint)}
 
-    def table(name: str, title: str, *columns: Schema, hint: str = "") -> Schema:
-        optional = () if name == NUMBERED else TABLES[name][1:]
-        items = group("", dict(zip(TABLES[name], columns, strict=True)), optional=optional)
-        limits = {key: bounds[name][key] for key in ("minItems", "maxItems") if key in bounds[name]}
-        return {"type": "array", "title": title, "description": hint, "items": items, **limits}
+    def _group(self, path: str, schema: Schema) -> Schema:
+        shown = {
+            key: self.build(f"{path}.{key}", each) for key, each in schema["properties"].items()
+        }
+        needed = [*schema.get("required", ()), *(key for key in shown if f"{path}.{key}" in TABLES)]
+        group = {"type": "object", "required": needed, "properties": shown}
+        return {**group, **self._text(path)}
 
-    name = {"type": "string", "title": say("Name"), "maxLength": 100}
-    board = number(say("Board thickness"), thickness, "mm")
-    trim = number(say("Trim on every side"), thickness, "mm")
-    back = number(say("Back panel thickness"), thickness, "mm")
-    band = number(say("Band thickness"), thickness, "mm")
-    pause = number(say("Pause length"), minutes, "min")
-    sides = {side: rule(f"defaultPlateSize.{side}", bound) for side, bound in plate.items()}
-    grains = {
-        key: {"enum": [0, 1, 2, 3], "title": say("Grain %(key)s") % {"key": key}}
-        for key in bounds["grainMapping"]["propertyNames"]["enum"]
-    }
-    left_open = say("If not set: A with the built-in optimiser, otherwise C.")
-    at_start = say("These take effect the next time the service starts.")
-    waits = {key: rule(f"timeouts.{key}", minutes) for key in ("optiXmlMinutes", "osiAckMinutes")}
-    no_board = say("For orders that do not name a board. Without a default, such an order is held.")
-    other_board = say("An order with a board of any other thickness is held.")
-    no_band = say("Without a thickness, the name means that there is no band.")
-    other_material = say("If the list has entries, an order with any other material is refused.")
-    what_grain = say("OptiPlanning's number for each grain in an order.")
-    form = {
-        "kerf_mm": rule("kerf_mm", bounds["kerf_mm"]),
-        "optiModeDefault": rule("optiModeDefault", {"enum": ["A", "B", "C"]}, left_open),
-        "language": rule("language", bounds["language"]),
-        "retry_count_max": rule(
-            "retry_count_max",
-            bounds["retry_count_max"],
-            say("It takes effect the next time the service starts."),
-        ),
-        "defaultPlateSize": group(say("Default board"), sides, no_board),
-        "trimByThickness": table(NUMBERED, say("Trims"), board, trim, hint=other_board),
-        "backingThicknesses": table("backingThicknesses", say("Backs"), back),
-        "edgeMapping": table("edgeMapping", say("Bands"), name, band, hint=no_band),
-        "materials": table("materials", say("Materials"), name, hint=other_material),
-        "grainMapping": group(say("Grain"), grains, what_grain),
-        "timeouts": group(say("Deadlines"), waits, at_start),
-        "retry_backoff_minutes": table(
-            "retry_backoff_minutes", say("Pauses before retries"), pause, hint=at_start
-        ),
-    }
-    return group("", form, optional=("defaultPlateSize", "optiModeDefault"))
+    def _table(self, path: str, schema: Schema) -> Schema:
+        key, *value = TABLES[path]
+        bounds: Schema = schema.get("items") or schema["additionalProperties"]
+        number = RULES["properties"]["backingThicknesses"]["items"] if value else bounds
+        columns = {key: _NAME if key == "name" else number, **dict.fromkeys(value, bounds)}
+        items = {
+            "type": "object",
+            "title": "",
+            "required": [*columns] if path in FILLED or not value else [key],
+            "properties": {
+                name: {**each, **self._text(f"{path}.{name}")} for name, each in columns.items()
+            },
+        }
+        limits: Schema = {name: schema[name] for name in ("minItems", "maxItems") if name in schema}
+        return {"type": "array", "items": items, **self._text(path), **limits}
+
+
+def form_schema(say: Say, profiles: Sequence[str] = ()) -> Schema:
+    """The form; ``profiles`` are the names of the saws to choose from."""
+    choices = CHOICES | ({"saw_profile": profiles} if profiles else {})
+    form = _FormSchema(say, choices)
+    shown = {name: form.build(name, RULES["properties"][name]) for name in SHOWN}
+    optional = {"defaultPlateSize", "optiModeDefault"}
+    needed = [name for name in shown if name not in optional]
+    return {"type": "object", "title": "", "required": needed, "properties": shown}
+
+
+def profile_names(value: Any) -> list[str]:
+    """The names of the saw profiles in a form's value."""
+    rows = _cells(value.get(PROFILES) if isinstance(value, Mapping) else None)
+    return [name for row in rows if isinstance(name := row.get("name"), str) and name]
 
 
 def form_value(rules: Rules) -> dict[str, Any]:
     """The form's value for these rules; missing or odd ones are left for the user to correct."""
     shown = {name: rules[name] for name in SHOWN if rules.get(name) is not None}
-    return shown | {name: _rows(name, rules.get(name)) for name in TABLES}
+    for path in TABLES:
+        _put(shown, path, _rows(path, _get(rules, path)))
+    profiles, boards = rules.get(PROFILES), rules.get(BOARDS)
+    shown[PROFILES] = [
+        {"name": name, **_without_none(profile)}
+        | {"machine_files": ", ".join(profile.get("machine_files", ()))}
+        for name, profile in (profiles.items() if isinstance(profiles, Mapping) else ())
+    ]
+    shown[BOARDS] = list(map(_without_none, boards if isinstance(boards, list) else ()))
+    return shown
+
+
+def _without_none(values: Rules) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _get(rules: Rules, path: str) -> Any:
+    """The value at a path of one or two steps; None if there is none."""
+    group, _, key = path.partition(".")
+    value = rules.get(group)
+    return value if not key else value.get(key) if isinstance(value, Mapping) else None
+
+
+def _put(rules: dict[str, Any], path: str, value: Any) -> None:
+    group, _, key = path.partition(".")
+    before = rules.get(group)
+    rules[group] = {**(before if isinstance(before, Mapping) else {}), key: value} if key else value
 
 
 def _rows(name: str, stored: Any) -> list[dict[str, Any]]:
@@ -134,7 +166,7 @@ def _rows(name: str, stored: Any) -> list[dict[str, Any]]:
             **({} if item is None else {value_name[0]: item}),
         }
         for key, item in (stored.items() if isinstance(stored, Mapping) else ())
-        if key != NO_BAND
+        if key != NO_BAND or name != "edgeMapping"
     ]
 
 
@@ -145,13 +177,18 @@ class TypedRules:
     values: dict[str, Any]
     errors: dict[str, str] = field(default_factory=dict)  # by pointer
     cells: dict[str, str] = field(default_factory=dict)  # by path
+    groups: dict[str, str] = field(default_factory=dict)  # the pointer of a row, by its path
 
     def pointer_of(self, path: str) -> str:
         """The pointer of a path's field, or of its table; empty if the form has none."""
         name = re.split(r"[.\[]", path)[0]
         if path in self.cells or name not in SHOWN:
             return self.cells.get(path, "")
-        return f"/{name}" if name in TABLES else "/" + path.replace(".", "/")
+        for start, pointer in self.groups.items():
+            if path.startswith(f"{start}."):
+                return pointer + path.removeprefix(start).partition("[")[0].replace(".", "/")
+        inside = (table for table in (*TABLES, PROFILES, BOARDS) if path.startswith(table))
+        return "/" + next(inside, path).replace(".", "/")
 
 
 def read_typed_rules(value: Any, before: Rules) -> TypedRules:
@@ -159,21 +196,49 @@ def read_typed_rules(value: Any, before: Rules) -> TypedRules:
     values = value if isinstance(value, Mapping) else {}
     typed = TypedRules({name: kept for name, kept in before.items() if name not in SHOWN})
     typed.values |= {"optiModeDefault": None, **values}
-    for name in TABLES:
-        rows = values[name] if isinstance(values.get(name), list) else []
-        cells = [row if isinstance(row, Mapping) else {} for row in rows]
-        typed.values[name] = _read_table(typed, name, cells)
+    for path in TABLES:
+        _put(typed.values, path, _read_table(typed, path, _cells(_get(values, path))))
+    typed.values[PROFILES] = _read_profiles(typed, _cells(values.get(PROFILES)))
+    typed.values[BOARDS] = [
+        dict.fromkeys(("quantity", "supplier")) | board for board in _cells(values.get(BOARDS))
+    ]
+    typed.groups |= {f"{BOARDS}[{n}]": f"/{BOARDS}/{n}" for n in range(len(typed.values[BOARDS]))}
     return typed
 
 
+def _cells(rows: Any) -> list[dict[str, Any]]:
+    items = rows if isinstance(rows, list) else []
+    return [dict(row) if isinstance(row, Mapping) else {} for row in items]
+
+
+def _read_profiles(typed: TypedRules, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The profiles by name; an invalid or duplicate name is an error at its field."""
+    profiles: dict[str, Any] = {}
+    for n, row in enumerate(rows):
+        name, pointer = str(row.pop("name", "")).strip(), f"/{PROFILES}/{n}"
+        if not name or name in profiles:
+            typed.errors[f"{pointer}/name"] = DUPLICATE if name else EMPTY
+            continue
+        if files := row.get("machine_files"):
+            row["machine_files"] = str(files).split(", ")
+        profiles[name] = dict.fromkeys(("kerf_rip_mm", "kerf_cross_mm", "trims")) | row
+        typed.groups[f"{PROFILES}.{name}"] = pointer
+        typed.cells |= {
+            f"{PROFILES}.{name}": pointer,
+            f"{PROFILES}.{name}.[key]": f"{pointer}/name",
+        }
+    return profiles
+
+
 def _read_table(
-    typed: TypedRules, name: str, rows: list[Mapping[str, Any]]
+    typed: TypedRules, name: str, rows: list[dict[str, Any]]
 ) -> list[Any] | dict[str, Any]:
     """The rows as a list or a mapping; an invalid or duplicate key is an error at its cell."""
     key_name, *value_name = TABLES[name]
+    table = "/" + name.replace(".", "/")
     mapping: dict[str, Any] = {NO_BAND: None} if name == "edgeMapping" else {}
     for n, row in enumerate(rows):
-        key, pointer = row.get(key_name), f"/{name}/{n}/{key_name}"
+        key, pointer = row.get(key_name), f"{table}/{n}/{key_name}"
         text = "" if key is None else str(key).strip()
         text = text.removesuffix(".0") if name == NUMBERED else text
         if not text:
@@ -187,9 +252,9 @@ def _read_table(
             typed.errors[pointer] = DUPLICATE
         elif text:
             mapping[text] = row.get(value_name[0])
-            value_pointer = f"/{name}/{n}/{value_name[0]}"
+            value_pointer = f"{table}/{n}/{value_name[0]}"
             typed.cells |= {f"{name}.{text}": value_pointer, f"{name}.{text}.[key]": pointer}
-            if mapping[text] is None and name == NUMBERED:
+            if mapping[text] is None and name in FILLED:
                 typed.errors[value_pointer] = EMPTY
     return mapping if value_name else [row.get(key_name) for row in rows]
 
@@ -199,28 +264,35 @@ def list_changes(
 ) -> list[tuple[str, str | None, str | None, str]]:
     """Every rule that differs, in the order of the form: label, before, after (or None), unit."""
     old, new = _flatten(before), _flatten(after)
-    ranks = {name: rank for rank, name in enumerate(LABELS)}
+    ranks = {path.removesuffix(".*"): rank for rank, path in enumerate(TEXTS)}
     paths = old.keys() | new.keys()
     changes = []
-    for path in sorted(paths, key=lambda path: (ranks.get(path[0], len(LABELS)), path[1])):
-        before_text, after_text = old.get(path), new.get(path)
+    for path, own in sorted(paths, key=lambda path: (ranks.get(path[0], len(ranks)), path[1])):
+        before_text, after_text = old.get((path, own)), new.get((path, own))
         if before_text != after_text:
-            label, unit = LABELS.get(path[0], (path[0], ""))
-            title = say(label) % {"key": path[1]} if path[1] else say(label)
-            changes.append((title, before_text, after_text, say(unit) if unit else ""))
+            entry = TEXTS.get(f"{path}.*") if own else None
+            label, unit = (*(entry or TEXTS.get(path, [path])), "")[:2]
+            title = say(label) % {"key": own}
+            title = f"{own} · {title}" if own and entry is None else title
+            changes.append((title, before_text, after_text, unit and say(unit)))
     return changes
 
 
-def _flatten(rules: Rules) -> dict[tuple[str, str], str]:
+def _flatten(rules: Rules, group: str = "", own: str = "") -> dict[tuple[str, str], str]:
     """The formatted value of each rule, by its path and its own key."""
-    values = {}
-    for name, value in rules.items():
-        if not isinstance(value, Mapping):
-            values[name, ""] = _format_value(value)
-        elif name in LABELS:
-            values |= {(name, key): _format_value(item) for key, item in value.items()}
+    values: dict[tuple[str, str], str] = {}
+    for key, item in rules.items():
+        path = f"{group}.{key}" if group else key
+        if path in {PROFILES, BOARDS}:
+            rows = item.items() if path == PROFILES else ((row["code"], row) for row in item)
+            for name, row in rows:
+                values |= _flatten(row, path, name)
+        elif not isinstance(item, Mapping):
+            values[path, own] = _format_value(item)
+        elif f"{path}.*" in TEXTS:
+            values |= {(path, part): _format_value(each) for part, each in item.items()}
         else:
-            values |= {(f"{name}.{key}", ""): _format_value(item) for key, item in value.items()}
+            values |= _flatten(item, path, own)
     return values
 
 

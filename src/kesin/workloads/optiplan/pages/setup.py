@@ -96,8 +96,8 @@ def _render_rules(
     in_force = orders.workshop.rules()
     rules = rules_json(in_force)
     errors = _field_errors(problem, typed) if problem and typed else {}
-    names = [name for name in changed.split(",") if name in rules]
     shown = rules_form.form_value(rules) if value is None else value
+    names = [name for name in changed.split(",") if name in rules]
     form = SchemaForm(rules_form.form_schema(ctx.say), language=ctx.language)
     return ctx.page(
         "optiplan/rules.html",
@@ -119,7 +119,8 @@ def _form_values(
 ) -> dict[str, Any]:
     """The template's values: the form, filled in, and the digest of the rules being edited."""
     by_pointer = {name.removeprefix(ROOT): messages for name, messages in errors.items()}
-    root = SchemaForm(rules_form.form_schema(ctx.say), by_pointer).draw(value)
+    schema = rules_form.form_schema(ctx.say, rules_form.profile_names(value))
+    root = SchemaForm(schema, by_pointer).draw(value)
     seen = seen or rules_digest(orders.workshop.rules())
     return {"root": root, "seen": seen, "form_id": "rules-form"}
 
