@@ -11,11 +11,14 @@ import argparse
 import os
 import platform
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
+from bench import published
 from bench.beside import say
+from bench.optimizer_boards import boards_and_rack
 from bench.report import Report
 from kesin.workloads.optiplan.optimizer.model import CuttingPlan, Demand
 from kesin.workloads.optiplan.optimizer.optimise import Effort, optimise
@@ -27,6 +30,8 @@ ROOT = Path(__file__).parent.parent
 TIMED = (50, 100, 500)
 SEEDS = (1, 2, 3)
 REPEATS = 3
+STAGES, TURNS = 3, 2
+OFFCUTS_BEFORE = 12.24
 
 
 def run(report: Report) -> None:
@@ -34,16 +39,18 @@ def run(report: Report) -> None:
     when = datetime.now(tz=UTC).strftime("%Y-%m-%d")
     report.say(
         f"Measured with `make bench ARGS='optiplan --write'` on {when}: {os.cpu_count()} cores,"
-        f" Python {platform.python_version()}, rectpack {version('rectpack')}, HiGHS"
-        f" {version('highspy')}. The kerf is 4 mm and the trims are 10 mm on every side, except in"
-        " the published orders (`beng`, `gcut`), which have neither. For rectpack, pieces and"
+        f" Python {platform.python_version()}, rectpack {version('rectpack')}. The kerf is 4 mm and"
+        " the trims are 10 mm on every side, except in the published orders (`beng`, `gcut`), which"
+        " have neither, nor a limit of stages: the others have three. For rectpack, pieces and"
         " boards are enlarged by the kerf. rectpack rotates either all pieces or none, so it"
         " rotates none in orders with grain. The checker verifies every Kesin plan. rectpack's"
         " plans contain no cuts and are not checked."
     )
     quality(report)
+    stages(report)
     times(report)
-    strategies(report)
+    repeated(report)
+    boards_and_rack(report)
 
 
 def quality(report: Report) -> None:
@@ -122,35 +129,72 @@ def times(report: Report) -> None:
             )
             say(" ".join(rows[-1]))
             if pieces == 100:
-                report.aim(f"100 pieces, order {seed}: CPU seconds", cpu, most=2)
+                report.aim(f"100 pieces, order {seed}: CPU seconds", cpu, most=1)
     report.say("## Time per plan")
     report.table(("pieces", "order", "seconds", "CPU seconds", "boards", "area bound"), rows)
 
 
-def strategies(report: Report) -> None:
-    """What column generation adds where kinds repeat."""
+def repeated(report: Report) -> None:
+    """Orders in which kinds repeat, with two efforts."""
     rows = []
     for seed in range(1, 5):
         one = workshop(f"repeated-{seed}", KITCHEN, 10, seed, (0,))
-        parts = tuple(
-            type(part)(part.name, part.length, part.width, 30 * part.quantity, part.grain)
-            for part in one.parts
-        )
-        demand = Demand(one.name, one.board, parts, one.kerf)
-        for solver in (True, False):
-            plan = optimise(demand, Effort(solver=solver))
-            rows.append(
-                (
-                    f"{one.name}, {'with' if solver else 'without'} HiGHS",
-                    str(demand.pieces),
-                    str(area_bound(demand)),
-                    str(plan.boards),
-                    str(len(plan.layouts)),
-                )
-            )
-            say(" ".join(rows[-1]))
+        parts = tuple(replace(part, quantity=30 * part.quantity) for part in one.parts)
+        demand = replace(one, parts=parts)
+        row = [one.name, str(demand.pieces), str(area_bound(demand))]
+        for effort in ("quick", "normal"):
+            plan = optimise(demand, Effort.named(effort))
+            row += [str(plan.boards), str(len(plan.layouts))]
+        rows.append(tuple(row))
+        say(" ".join(rows[-1]))
     report.say("## Few kinds, many pieces")
-    report.table(("order", "pieces", "area bound", "boards", "patterns"), rows)
+    head = ("order", "pieces", "area bound", "quick: boards", "patterns")
+    report.table((*head, "normal: boards", "patterns"), rows)
+
+
+def stages(report: Report) -> None:
+    """What a limit of stages costs, on all orders."""
+    rows = []
+    for limit in (2, 3, 4, 0):
+        plans, seconds = [], []
+        for demand in instances().values():
+            saw = replace(demand.saw, max_stages=limit)
+            started = time.process_time()
+            plans.append(optimise(replace(demand, saw=saw)))
+            seconds.append(time.process_time() - started)
+        cuts = [cut for plan in plans for each in plan.layouts for cut in each.cuts * each.times]
+        boards, offcuts = sum(plan.boards for plan in plans), sum(map(largest_offcut, plans))
+        rows.append(
+            (
+                str(limit or "none"),
+                str(boards),
+                str(max(cut.stage for cut in cuts)),
+                str(len(cuts)),
+                str(sum(cut.stage > TURNS for cut in cuts)),
+                f"{offcuts:.1f}",
+                f"{sum(seconds):.0f}",
+                f"{max(seconds):.2f}",
+            )
+        )
+        say(" ".join(rows[-1]))
+        if limit == STAGES:
+            report.aim("boards of all orders at 3 stages", boards, most=208)
+            report.aim("their largest offcuts, in boards", offcuts, least=OFFCUTS_BEFORE)
+            report.aim("CPU seconds of the slowest", max(seconds), most=1)
+    report.say("## Stages")
+    report.say(
+        f"All {len(plans)} orders with the same limit. Each stage beyond the second turns the parts"
+        " of a strip once more. The largest offcut of each order is added up, in boards; the"
+        f" planner before this one, whose plans had up to nine stages, left {OFFCUTS_BEFORE}."
+    )
+    head = ("stages at most", "boards", "stages used", "cuts", "beyond stage 2", "largest offcuts")
+    report.table((*head, "CPU seconds", "slowest"), rows)
+
+
+def largest_offcut(plan: CuttingPlan) -> float:
+    """In boards."""
+    offcuts = (rest.area for layout in plan.layouts for rest in layout.offcuts)
+    return max(offcuts, default=0) / plan.demand.board.area
 
 
 def area_bound(demand: Demand) -> int:
@@ -167,10 +211,12 @@ def _timed(demand: Demand) -> tuple[CuttingPlan, float, float]:
     return plan, min(walls), min(cpus)
 
 
-def main(*, write: bool) -> None:
+def main(*, write: bool, published_in: Path | None = None) -> None:
     """Measure, print, and write docs/contributing/optiplan-benchmarks.md if asked."""
     report = Report("Optimiser benchmarks")
     run(report)
+    if published_in:
+        published.run(report, published_in)
     text = report.text()
     print(text)
     if write:
@@ -182,4 +228,11 @@ if __name__ == "__main__":
     parser.add_argument(
         "--write", action="store_true", help="write docs/contributing/optiplan-benchmarks.md"
     )
-    main(write=parser.parse_args().write)
+    parser.add_argument(
+        "--published",
+        type=Path,
+        metavar="FOLDER",
+        help="see published.py",
+    )
+    options = parser.parse_args()
+    main(write=options.write, published_in=options.published)
