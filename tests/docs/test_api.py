@@ -15,7 +15,7 @@ OF_API = (
     "/api/queues", "/api/jobs", "/api/session", "/api/sites", "/api/cron", "/health", "/metrics",
     "/api/oci",
 )  # fmt: skip
-OF_OPTIPLAN = ("/jobs", "/orders", "/customers", "/config")
+OF_OPTIPLAN = ("/jobs", "/orders", "/customers", "/config", "/rack", "/plans")
 WITHOUT_EXAMPLE = ("/api/oci/", "/api/cron/oci/")  # the pages about conversions have them
 SITES = "oci-sites.md"  # its paths are on the page about sites
 # The generated reference has every path; test_reference.py compares it with the app.

@@ -57,7 +57,10 @@ ALERTS = {
     "pdf-operations.md#alerts": ["test page", "1 alive", "OLDEST DUE", "no job matches"],
 }
 FILES = {
-    "optiplan.md": {"plan.pdf", "board.svg", "solutions.zip", "import.zip"},
+    "optiplan.md": {
+        *("plan.pdf", "board.svg", "solutions.zip", "import.zip"),
+        *("labels.pdf", "kitchen.ptx"),
+    },
     "tr/is-kollari.md#kesim-siparişleri": {"plan.pdf"},
     "pdf.md": {"invoice.pdf", "letter.pdf"},
     "pdf-api.md": {*OF_E_INVOICE, "invoice.pdf", "report.pdf", "whole.pdf", "note.zip"},
@@ -66,7 +69,7 @@ FILES = {
 }
 # The standards that a validator finds in the files of a page.
 CONFORMING = {E_INVOICE: {"bill.pdf": ("pdf/a-3a", "pdf/ua-1"), "given.pdf": ("pdf/a-3b",)}}
-MAGIC = {".pdf": b"%PDF-", ".svg": b"<svg", ".zip": b"PK"}
+MAGIC = {".pdf": b"%PDF-", ".svg": b"<svg", ".zip": b"PK", ".ptx": b"HEADER"}
 
 
 @pytest.fixture
