@@ -198,8 +198,6 @@ def take_all(browser: Browser, service: Service, address: str, token: str, out: 
     page.locator("img.plan").last.wait_for()
     page.wait_for_load_state("networkidle")
     take(page, out, "optiplan-order")
-    _try_plans(page)
-    take(page, out, "optiplan-try")
     page.goto("/dashboard/queues/oci?state=FAILED")
     page.locator("input[data-pick-all]").check()
     page.locator("[data-bar] [data-from]:visible").first.click()
@@ -212,22 +210,6 @@ def take_all(browser: Browser, service: Service, address: str, token: str, out: 
     page = signed_in(browser, address, token, phone=False, dark=True, turkish=True)
     page.goto(control)
     take(page, out, "oci-control-dark-tr")
-
-
-def _try_plans(page: Page) -> None:
-    """Compare two plans of a new order."""
-    page.goto("/dashboard/optiplan/new")
-    typed = {"order_id": "A-1003", "customer_phone": PHONES[0], "parts/0/id": "shelf"}
-    typed |= {"parts/0/material_code": "18MM 210*280", "parts/0/color": "Açık Meşe"}
-    typed |= {"parts/0/length_cm": "86,4", "parts/0/width_cm": "55,5", "parts/0/quantity": "24"}
-    for name, text in typed.items():
-        page.locator(f'#order-form [name="{name}"]').fill(text)
-    page.locator("#try summary").first.click()
-    page.locator('[name="try/1/saw_profile"]').select_option("sliding saw")
-    page.locator('[name="try/1/effort"]').select_option("quick")
-    page.locator("#try button.button").first.click()
-    page.locator("button[name=chosen]").nth(1).wait_for(timeout=120_000)
-    page.locator("#try").evaluate("it => it.scrollIntoView()")
 
 
 def main() -> None:

@@ -32,7 +32,6 @@ from kesin.workloads.optiplan.api.file_responses import (
     order_head,
     sends,
 )
-from kesin.workloads.optiplan.api.trial import add_trial_routes
 from kesin.workloads.optiplan.history import audit_events
 from kesin.workloads.optiplan.optimizer.output.pdf import print_plans
 from kesin.workloads.optiplan.orders import payload as payloads
@@ -95,7 +94,6 @@ def optiplan_router(context: WorkloadContext) -> APIRouter:
     _add_file_routes(router, service)
     shop_files.add_shop_file_routes(router, service)
     _add_config_routes(router, service)
-    add_trial_routes(router, service)
     return router
 
 

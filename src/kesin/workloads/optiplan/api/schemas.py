@@ -2,7 +2,7 @@
 
 import json
 from contextlib import suppress
-from typing import Annotated, Any, Final, Literal, cast
+from typing import Any, Final, Literal, cast
 
 from pydantic import BaseModel, Field
 
@@ -14,9 +14,7 @@ from kesin.workloads.optiplan.errors import ADVICE, OrderProblem
 from kesin.workloads.optiplan.lifecycle import APPROVED
 from kesin.workloads.optiplan.orders.payload import (
     CuttingOrder,
-    EffortName,
     FieldProblem,
-    Name,
     OptiMode,
     Payload,
     StrictModel,
@@ -40,7 +38,6 @@ State = Literal[
     "FAILED",
 ]
 
-MAX_VARIANTS: Final = 4  # of a trial
 
 Schema = dict[str, Any]
 _FILE: Final[Schema] = {"schema": {"type": "string", "format": "binary"}}
@@ -219,65 +216,6 @@ class PathsTold(BaseModel):
     """The paths of OptiPlanning, its folders and the saw's folder, on this service's machine."""
 
     paths: dict[str, str]
-
-
-class TrialVariant(StrictModel):
-    """What is tried; the order or the rules supply what is left out."""
-
-    saw_profile: Name | None = None
-    effort: EffortName | None = None
-    boards: Annotated[tuple[Name, ...], Field(min_length=1, max_length=20, strict=False)] | None = (
-        None  # the codes of boards in the rules; all of them if left out
-    )
-    use_rack: bool | None = None
-
-
-class TrialVariants(StrictModel):
-    """The variants beside an order."""
-
-    variants: Annotated[  # counted when they are read
-        tuple[TrialVariant, ...],
-        Field(strict=False, json_schema_extra={"minItems": 1, "maxItems": MAX_VARIANTS}),
-    ]
-
-
-_VARIANTS: Final = _schema_of(TrialVariants)
-_TRIAL: Final[Schema] = {
-    **_ORDER,
-    "properties": {**_ORDER["properties"], **_VARIANTS["properties"]},
-    "required": [*_ORDER["required"], "variants"],
-}
-TRIAL_BODY: Final = _body({"application/json": {"schema": _TRIAL}})
-
-
-class TrialFigures(BaseModel):
-    """A plan in figures."""
-
-    boards: int
-    cost: float | None = Field(description="null if neither boards nor work have a price")
-    currency: str
-    stages: int
-    cuts: int
-    cut_metres: float
-    yield_percent: float
-    offcuts_used: int
-    offcuts_made: int
-    largest_offcut: str = Field(description="millimetres; empty if no offcut is worth keeping")
-    saw_minutes: int
-
-
-class TriedVariant(BaseModel):
-    """A variant with its plan, or the reason why there is none."""
-
-    variant: TrialVariant
-    figures: TrialFigures | None
-    problem: str | None
-
-
-class Trial(BaseModel):
-    """What was tried, in the order of the request."""
-
-    tried: list[TriedVariant]
 
 
 RESTING: Final = frozenset({"DONE", "HOLD", "FAILED"})

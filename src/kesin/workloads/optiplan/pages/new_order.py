@@ -7,18 +7,14 @@ from functools import partial
 from typing import Any, Final, Self
 
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
-from markupsafe import Markup
 
-from kesin.foundation.problems import Invalid, Problem, TooManyRequests
+from kesin.foundation.problems import Invalid
 from kesin.web.dashboard.forms.schema_form import parse_number, parse_row_number
 from kesin.web.dashboard.forms.uploads import Upload, Uploaded, WideForm
 from kesin.web.dashboard.frame.page import Context, PageContext, page_router
-from kesin.workloads.optiplan.api.schemas import MAX_VARIANTS, TrialVariant
-from kesin.workloads.optiplan.api.trial import Trying, trial_pool
 from kesin.workloads.optiplan.errors import OrderProblem
-from kesin.workloads.optiplan.optimizer.output.svg import draw_svg
 from kesin.workloads.optiplan.orders.order_list import ListDefaults
-from kesin.workloads.optiplan.orders.payload import FieldProblem, read_payload, validate_model
+from kesin.workloads.optiplan.orders.payload import FieldProblem, read_payload
 from kesin.workloads.optiplan.pages.orders import PATH, frame, order_service
 from kesin.workloads.optiplan.service import EnqueuedOrder, OrderService, read_order_list
 from kesin.workloads.optiplan.workshop.rules import NO_BAND
@@ -34,9 +30,8 @@ COLUMNS: Final = ("id", "part_type", *TEXTS, *NUMBERS, "grain", *EDGES, *TEXT_LI
 COPIED_COLUMNS: Final = ("part_type", *TEXTS, "thickness_mm", "grain")
 HEADS: Final = ("order_id", "customer_phone", "customer_snapshot_name", "opti_mode")
 PLATE: Final = ("width_mm", "height_mm")
-CHOICES: Final = ("saw_profile", "effort", "use_rack")  # of an order, and of each variant tried
+CHOICES: Final = ("saw_profile", "effort", "use_rack")  # how the order is planned
 RACK: Final = {"yes": True, "no": False}
-MAX_DRAWN: Final = 12  # patterns of a variant
 _NO_ROW: Final = dict.fromkeys(COLUMNS, "")
 _FIRST_ROW: Final = _NO_ROW | {"id": "P1", "part_type": "GOVDE", "thickness_mm": "18", "grain": "0"}
 
@@ -61,11 +56,6 @@ class OrderForm:
         rows = [_NO_ROW | row for _, row in sorted(rows_by_number.items())]
         heads = {name: fields.get(name, "") for name in (*HEADS, *PLATE, *CHOICES)}
         return cls(heads, tuple(rows[:MAX_ROWS]))
-
-    def with_variant(self, fields: Mapping[str, str], number: int) -> Self:
-        """The form with the saw, the effort and the rack of a variant that was tried."""
-        chosen = {name: text for name in CHOICES if (text := fields.get(f"try/{number}/{name}"))}
-        return replace(self, heads=self.heads | chosen)
 
     def with_row(self) -> Self:
         """The form with another row, of the same board as the last."""
@@ -106,12 +96,8 @@ class OrderForm:
         order = {"order_id": "", "customer_phone": "", "parts": [*map(_part, self.rows)]} | order
         if any(heads[name] for name in PLATE):
             order["plate_size"] = {name: parse_number(heads[name]) for name in PLATE}
-        return order | choices_of(self.heads)
-
-
-def choices_of(typed: Mapping[str, str]) -> dict[str, Any]:
-    """What was chosen of the saw, the effort and the rack."""
-    return {name: RACK.get(text, text) for name in CHOICES if (text := typed.get(name))}
+        typed = {name: self.heads.get(name) for name in CHOICES}
+        return order | {name: RACK.get(text, text) for name, text in typed.items() if text}
 
 
 def _part(row: Mapping[str, str]) -> dict[str, Any]:
@@ -142,7 +128,7 @@ def _page(
         form=typed,
         bands=_bands(orders),
         customers=customers,
-        own={"saw_profile": rules.saw_profiles, "board": [board.code for board in rules.boards]},
+        own={"saw_profile": rules.saw_profiles},
         problem=problem,
         wrong_rows=problem.details.get("rows", ()) if problem else (),
         sent=sent,
@@ -191,65 +177,11 @@ def submit_order(ctx: Context, fields: WideForm) -> Response:
     orders = order_service(ctx)
     orders.require_create(ctx.actor)
     typed = OrderForm.read(fields)
-    if (number := parse_row_number(fields.get("chosen", ""))) is not None:
-        typed = typed.with_variant(fields, number)
     try:
         created = orders.create_order(ctx.actor, read_payload(typed.body()))
     except OrderProblem as problem:
         return _page(ctx, orders, typed, problem=problem)
     return _redirect_to_orders(created)
-
-
-@router.post(f"{PATH}/new/try", response_class=HTMLResponse)
-def show_variants(ctx: Context, fields: WideForm) -> HTMLResponse:
-    """The ticked variants as rows that ask for their plans; an order that is invalid has none."""
-    numbers = [n for n in range(MAX_VARIANTS) if f"try/{n}/on" in fields]
-    refused: Problem | None = None
-    try:
-        _trying(ctx, fields)
-        if not numbers:
-            raise Invalid("choose at least one variant")  # noqa: TRY301
-    except (OrderProblem, Invalid) as problem:
-        refused = problem
-    return ctx.page("optiplan/part_trial.html", numbers=numbers, refused=refused, path=PATH)
-
-
-@router.post(f"{PATH}/new/try/{{number}}", response_class=HTMLResponse)
-async def try_variant(ctx: Context, number: int, fields: WideForm) -> HTMLResponse:
-    """The row of a variant with its plan; busy if too many others wait for theirs."""
-
-    def plan() -> HTMLResponse:
-        given = {name: fields.get(f"try/{number}/{name}", "") for name in (*CHOICES, "board")}
-        boards = {"boards": [given["board"]]} if given["board"] else {}
-        variant = validate_model(TrialVariant, choices_of(given) | boards)
-        tried, plans = _trying(ctx, fields).plan(variant)
-        drawn = [
-            Markup(draw_svg([trial_plan], ctx.language, only=n + 1))  # noqa: S704 - our own SVG
-            for trial_plan in plans
-            for n in range(len(trial_plan.layouts))
-        ]
-        return ctx.page(
-            "optiplan/part_tried.html",
-            busy=None,
-            tried=tried,
-            figures=tried.figures,
-            drawn=drawn[:MAX_DRAWN],
-            omitted=len(drawn) - MAX_DRAWN,
-            given=given,
-            **shown,
-        )
-
-    shown: dict[str, Any] = {"number": number, "path": PATH}
-    try:
-        return await trial_pool().run(plan)
-    except TooManyRequests as busy:
-        return ctx.page("optiplan/part_tried.html", busy=busy, **shown)
-
-
-def _trying(ctx: PageContext, fields: Mapping[str, str]) -> Trying:
-    orders = order_service(ctx)
-    orders.require_create(ctx.actor)
-    return Trying(orders, ctx.actor, read_payload(OrderForm.read(fields).body()), ctx.language)
 
 
 @router.post(f"{PATH}/import")
