@@ -6,25 +6,13 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from kesin.engine import validation
 from kesin.engine.aio import AioQueue
 from kesin.engine.bulk import BulkResult, id_batches
 from kesin.engine.new_job import NewJob, unknown_parent
 from kesin.engine.proof_cache import proof_of
 from kesin.engine.queue_reader import QueueReader
 from kesin.engine.turns import Turns
-from kesin.engine.validation import (
-    BadInput,
-    bad_field,
-    bounded_json,
-    checked_attempts,
-    checked_category,
-    checked_name,
-    checked_priority,
-    delay_us,
-    lease_us,
-    require_fits,
-    require_positive_limit,
-)
 from kesin.foundation.clock import Clock, Duration, SystemClock, Time
 from kesin.foundation.ids import IdMaker
 from kesin.foundation.text import canonical_json, storable, storable_names
@@ -143,23 +131,23 @@ class Queue(QueueReader):
 
     def enqueue_many(
         self, news: Iterable[NewJob], *, actor: str = "producer", within: Any = None
-    ) -> list[Outcome | BadInput]:
+    ) -> list[Outcome | validation.BadInput]:
         """Enqueue a batch in one transaction; the outcome for an invalid job is a BadInput.
 
         If a job names a parent that does not exist, the whole batch is refused.
         """
-        waiting, rows = iter(news), list[NewJobRow | BadInput]()
+        waiting, rows = iter(news), list[NewJobRow | validation.BadInput]()
         while batch := list(islice(waiting, MAX_BATCH)):  # a generator holds few at once
             for new, job_id in zip(batch, self._ids.make(len(batch)), strict=True):
                 try:
                     rows.append(new.row(self, job_id))
-                except BadInput as problem:
+                except validation.BadInput as problem:
                     rows.append(problem)
         jobs = [row for row in rows if isinstance(row, NewJobRow)]
         alone = nullcontext() if len(jobs) <= 1 else self.store.transaction()  # as it is already
         with alone if within is None else self.store.joining(within):
             outcomes = iter(self._insert(jobs, actor))
-        return [row if isinstance(row, BadInput) else next(outcomes) for row in rows]
+        return [row if isinstance(row, validation.BadInput) else next(outcomes) for row in rows]
 
     def _insert(self, jobs: list[NewJobRow], actor: str) -> list[Outcome]:
         now, outcomes = self.clock.now(), []
@@ -178,7 +166,7 @@ class Queue(QueueReader):
     def payload_text(self, payload: Any) -> str:
         """The payload as it is stored; raises BadInput if it is not JSON or is too large."""
         plain = self._payloads.plain(payload) if self._payloads else payload
-        return bounded_json(plain, "payload", self.max_payload_bytes)
+        return validation.bounded_json(plain, "payload", self.max_payload_bytes)
 
     # Workers
 
@@ -195,9 +183,13 @@ class Queue(QueueReader):
 
         The worker holds the claimed jobs until the lease ends.
         """
-        require_positive_limit(limit)
+        validation.require_positive_limit(limit)
         lease = self.lifecycle.lease_seconds if lease_seconds is None else lease_seconds
-        how: dict[str, Any] = {"worker": storable(worker), "lease_us": lease_us(lease), "ids": ids}
+        how: dict[str, Any] = {
+            "worker": storable(worker),
+            "lease_us": validation.lease_us(lease),
+            "ids": ids,
+        }
         claim = partial(self._claim, how | {"tenants": storable_names(tenants)})
         jobs = claim(limit)
         if len(jobs) < limit and self.lifecycle.waiting_states and self.settle():
@@ -214,7 +206,7 @@ class Queue(QueueReader):
 
     def peek(self, *, limit: int = 1, tenants: Sequence[str] | None = None) -> list[Job]:
         """The jobs that ``claim`` would return now; nothing is claimed."""
-        require_positive_limit(limit)
+        validation.require_positive_limit(limit)
         names, after = storable_names(tenants), self._turns.after()
         now = self.clock.now()
         jobs = self.store.peek(self.name, limit=limit, tenants=names, after=after, now=now)
@@ -234,7 +226,7 @@ class Queue(QueueReader):
         """Extend the leases of these jobs; return the ids of the jobs that are still held."""
         lease = self.lifecycle.lease_seconds if lease_seconds is None else lease_seconds
         claims, now = [(job.id, job.claim_seq) for job in jobs], self.clock.now()
-        return self.store.renew(self.name, claims, lease_us=lease_us(lease), now=now)
+        return self.store.renew(self.name, claims, lease_us=validation.lease_us(lease), now=now)
 
     def move(
         self,
@@ -254,9 +246,11 @@ class Queue(QueueReader):
         change = Change(
             job.id,
             job.claim_seq,
-            result=None if result is None else bounded_json(result, "result", limit),
+            result=None if result is None else validation.bounded_json(result, "result", limit),
             note=None if note is None else canonical_json(note),
-            run_at=None if run_in_s is None else self.now() + delay_us(run_in_s, "run_in_s"),
+            run_at=None
+            if run_in_s is None
+            else self.now() + validation.delay_us(run_in_s, "run_in_s"),
         )
         [outcome] = apply_changes(self, action, [change], actor=actor or job.worker or "worker")
         if outcome.reason == "stale" or outcome.result == "unknown":
@@ -296,7 +290,9 @@ class Queue(QueueReader):
         ``in_transaction`` runs in each batch's transaction: both take effect, or neither does.
         """
         if (ids is None) == (where is None):
-            raise BadInput("bad_selection", "ids", "specify the jobs by id or by filter, not both")
+            raise validation.BadInput(
+                "bad_selection", "ids", "specify the jobs by id or by filter, not both"
+            )
         if not self.lifecycle.allows(action, role):
             why = (
                 "%(call)s is not an action that the %(role)s can take on %(queue)s:"
@@ -304,21 +300,25 @@ class Queue(QueueReader):
             )
             may = ", ".join(self.lifecycle.actions_of(role)) or "none"
             named = {"call": repr(action), "role": role, "queue": self.name}
-            raise BadInput("unknown_call", "call", why, **named, may=may)
+            raise validation.BadInput("unknown_call", "call", why, **named, may=may)
         sets_priority = self.lifecycle.sets_priority(action)
         if priority is not None and not sets_priority:
-            raise bad_field("priority", "%(call)s cannot set priority", call=action)
+            raise validation.bad_field("priority", "%(call)s cannot set priority", call=action)
         default_error = self.lifecycle.default_error(action)
         if default_error is not None:
             code, category = code or default_error.code, category or default_error.category
         message = reason or (default_error.message if default_error else None)
         template = Change(
             "",
-            error_code=None if code is None else checked_name(code, "code", MAX_CODE),
-            error_category=None if category is None else checked_category(category).value,
+            error_code=None if code is None else validation.checked_name(code, "code", MAX_CODE),
+            error_category=None
+            if category is None
+            else validation.checked_category(category).value,
             error_message=None if message is None else storable(message)[:MAX_MESSAGE],
-            max_attempts=None if max_attempts is None else checked_attempts(max_attempts),
-            priority=checked_priority(priority) if sets_priority else None,
+            max_attempts=None
+            if max_attempts is None
+            else validation.checked_attempts(max_attempts),
+            priority=validation.checked_priority(priority) if sets_priority else None,
             note=None if reason is None else canonical_json({"reason": reason}),
         )
         outcomes: list[Outcome] = []
@@ -356,7 +356,9 @@ class Queue(QueueReader):
         """Retire an empty ``retiring`` state: the next version of the rules may omit it."""
         declared = self.lifecycle.state.get(state)
         if declared is None or not declared.retiring:
-            raise BadInput("not_retiring", "state", f"{state} is not declared with retiring=True")
+            raise validation.BadInput(
+                "not_retiring", "state", f"{state} is not declared with retiring=True"
+            )
         self.store.retire(self.name, state, now=self.clock.now())
 
     # The clock
@@ -391,7 +393,7 @@ def apply_changes(
     """Ask for an action on many jobs; return one outcome for each, in order."""
     for change in changes:
         if change.result is not None:
-            require_fits(change.result, "result", queue.max_payload_bytes)
+            validation.require_fits(change.result, "result", queue.max_payload_bytes)
     how: dict[str, Any] = {"role": role, "options": options, "tenants": storable_names(tenants)}
     who, now = storable(actor), queue.clock.now()
     return queue.store.apply(queue.name, action, changes, actor=who, now=now, **how)

@@ -21,21 +21,10 @@ from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.failures import failure_states, ready_states
 from kesin.lifecycle.model import STAMP_COLUMNS, Change, Job
 from kesin.lifecycle.vocabulary import Role
+from kesin.store import limits
 from kesin.store.counters import FailureKey, count_failure
 from kesin.store.declarations import check_compatible, declared_moves
 from kesin.store.errors import StoreUnreachable, UnknownParents, UnknownQueue
-from kesin.store.limits import (
-    FIRST_ID,
-    LAST_ID,
-    MAX_BATCH,
-    MAX_FAILURES_READ,
-    MAX_PAGE,
-    check_batch_size,
-    check_queue_name,
-    moves_for,
-    prepare_changes,
-    valid_ids,
-)
 from kesin.store.notify import Notifier
 from kesin.store.records import (
     Definition,
@@ -122,7 +111,7 @@ class RedisStore(RedisReader):
 
     def open(self, queue: str, lifecycle: Lifecycle, *, virtual_time: bool = False) -> None:
         """Declare the queue, or at its first use: a service can start while Redis is down."""
-        check_queue_name(queue, reserved=("kesin", "rq"))
+        limits.check_queue_name(queue, reserved=("kesin", "rq"))
         self._virtual_time[queue] = virtual_time
         try:
             self._declare(queue, lifecycle)
@@ -211,7 +200,7 @@ class RedisStore(RedisReader):
         self, queue: str, jobs: Sequence[NewJobRow], *, actor: str, now: int | None = None
     ) -> list[Outcome]:
         program = self.program(queue)
-        check_batch_size(jobs)
+        limits.check_batch_size(jobs)
         if not jobs:
             return []
         params = {"queue": queue, "actor": actor, "now": now}
@@ -237,7 +226,7 @@ class RedisStore(RedisReader):
         self, queue: str, claims: Sequence[HeldClaim], *, lease_us: int, now: int | None = None
     ) -> set[str]:
         program = self.program(queue)
-        check_batch_size(claims)
+        limits.check_batch_size(claims)
         items = [{"id": job_id, "token": token} for job_id, token in claims if is_id(job_id)]
         params = {"queue": queue, "lease_us": lease_us, "now": now}
         return set(self._execute("renew", params, program, items=items))
@@ -257,8 +246,8 @@ class RedisStore(RedisReader):
         now: int | None = None,
     ) -> list[Outcome]:
         program = self.program(queue)
-        moves = moves_for(program.lifecycle, action, role, queue)
-        unique_changes = prepare_changes(action, moves, changes)
+        moves = limits.moves_for(program.lifecycle, action, role, queue)
+        unique_changes = limits.prepare_changes(action, moves, changes)
         params: dict[str, Any] = {"queue": queue, "actor": actor, "call": action, "now": now}
         params["options"] = program.options(moves, options)
         params["tenants"] = None if tenants is None else dict.fromkeys(tenants, True)
@@ -291,7 +280,7 @@ class RedisStore(RedisReader):
         program = self.program(queue)
         if not program.lifecycle.waiting_states:
             return 0
-        moves = program.alternatives(moves_for(program.lifecycle, "settle", "clock", queue))
+        moves = program.alternatives(limits.moves_for(program.lifecycle, "settle", "clock", queue))
         moved, looked = 0, 1
         while moved < limit and looked:  # one that fails is news for those that come after it
             params = {"queue": queue, "actor": "clock", "limit": limit - moved, "now": now}
@@ -302,7 +291,7 @@ class RedisStore(RedisReader):
     # Beside a job, and counts
 
     def meters(self, queue: str) -> dict[str, int]:
-        rows = self._execute("meters", {"queue": queue, "limit": MAX_BATCH})
+        rows = self._execute("meters", {"queue": queue, "limit": limits.MAX_BATCH})
         return {tenant: int(free_at) for tenant, free_at in rows}
 
     def _related(self, queue: str, what: str, params: dict[str, Any]) -> list[Job]:
@@ -319,7 +308,7 @@ class RedisStore(RedisReader):
     def progress(self, queue: str, ids: Sequence[str]) -> dict[str, Progress]:
         self.program(queue)
         found: dict[str, Progress] = {}
-        answers = self._execute("progress", {"queue": queue}, items=valid_ids(ids))
+        answers = self._execute("progress", {"queue": queue}, items=limits.valid_ids(ids))
         for job_id, text, token in answers:
             said, _, at = (text or "").partition(SEPARATOR)
             claim, fraction, message = json.loads(said) if said else (None, None, None)
@@ -352,7 +341,7 @@ class RedisStore(RedisReader):
         found: dict[FailureKey, FailureCount] = {}
         pairs, read = self.pairs(queue, where) if chosen else [], 0
         next_cursor: str | None = ""
-        while next_cursor is not None and read < MAX_FAILURES_READ:
+        while next_cursor is not None and read < limits.MAX_FAILURES_READ:
             rows, next_cursor = self._execute("jobs", params, items=pairs)
             params["cursor"], read = next_cursor, read + len(rows)
             for job in map(parse_job, rows):
@@ -360,11 +349,17 @@ class RedisStore(RedisReader):
         return sorted(found.values())
 
     def count_matching(
-        self, queue: str, where: Filter, *, limit: int, above: str = FIRST_ID, below: str = LAST_ID
+        self,
+        queue: str,
+        where: Filter,
+        *,
+        limit: int,
+        above: str = limits.FIRST_ID,
+        below: str = limits.LAST_ID,
     ) -> JobCount:
         if where.text or where.search is not None:  # compared in Python: the jobs are read
             where = replace(where, oldest_first=False)
-            page = self.jobs(queue, where, limit=min(limit, MAX_PAGE), cursor=below)
+            page = self.jobs(queue, where, limit=min(limit, limits.MAX_PAGE), cursor=below)
             jobs = [job for job in page.jobs if job.id > above]
             return JobCount(len(jobs), page.cursor is None or len(jobs) < len(page.jobs))
         pairs, fitting, examined, cursor = self.pairs(queue, where), 0, 0, below

@@ -91,11 +91,6 @@ def batch_names(job_id: str, order: Payload, language: Language) -> dict[str, st
     return dict(zip(file_stems(job_id, batches), names, strict=True))
 
 
-def read_batch_plans(batch: Path, xml: bytes, name: str) -> list[CuttingPlan]:
-    """Read the plans of an import file from its XML; raises OrderProblem."""
-    return _parse_plans(batch, _parse_xml(batch.name, xml), name)
-
-
 def _read_file(folder: Path, name: str) -> bytes:
     path = folder / Path(name).name
     with shared_folder.translate_os_errors(path):

@@ -58,7 +58,7 @@ def test_the_labels_come_in_the_order_of_the_cuts(labels: list[PartLabel]):
 
 
 def test_the_cut_of_a_label_frees_its_part(floor: Floor, job_id: str, labels: list[PartLabel]):
-    from kesin.workloads.optiplan.api.file_responses import order_artifacts
+    from kesin.workloads.optiplan.api.responses import order_artifacts
 
     plans = order_artifacts(floor.orders, OWNER, job_id).read_plans()
     layouts = [(plan, layout) for plan in plans for layout in plan.layouts]

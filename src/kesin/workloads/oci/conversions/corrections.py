@@ -12,17 +12,7 @@ from kesin.store.records import Filter
 from kesin.workloads.common.advice import Language
 from kesin.workloads.common.stores import job_pages
 from kesin.workloads.oci import adjustments
-from kesin.workloads.oci.conversions import ingest
-from kesin.workloads.oci.conversions.conversion import (
-    CONVERSION_FIELDS,
-    DENIED,
-    MAX_REVISION,
-    RETRACTED,
-    SEAL_PREFIX,
-    Conversion,
-    ParsedRow,
-    Unsendable,
-)
+from kesin.workloads.oci.conversions import conversion, ingest
 from kesin.workloads.oci.conversions.identifiers import checked_row
 from kesin.workloads.oci.conversions.ingest import Correction, IngestResult
 from kesin.workloads.oci.conversions.refusals import external_id_of, find_refused, latest_revisions
@@ -36,7 +26,7 @@ _NOT_ITS_DATA: Final = "it did not fail because of its data: retry it instead (R
 def fix_rows(
     site: SiteContext,
     actor: Actor,
-    rows: Sequence[ParsedRow],
+    rows: Sequence[conversion.ParsedRow],
     *,
     reason: str | None = None,
     again: bool = False,
@@ -72,14 +62,16 @@ class _FixBatch:
     taken: bool
     results: dict[int, IngestResult] = field(default_factory=dict)
     corrections: dict[str, Correction] = field(default_factory=dict)
-    revisions: dict[str, tuple[int, Conversion]] = field(default_factory=dict)  # by job replaced
+    revisions: dict[str, tuple[int, conversion.Conversion]] = field(
+        default_factory=dict
+    )  # by job replaced
 
-    def run(self, rows: Mapping[int, ParsedRow]) -> dict[int, IngestResult]:
+    def run(self, rows: Mapping[int, conversion.ParsedRow]) -> dict[int, IngestResult]:
         latest_jobs = latest_revisions(self.site, [external_id_of(row) for row in rows.values()])
         for index, row in rows.items():
             try:
                 self._plan(index, row, latest_jobs.get(external_id_of(row)))
-            except Unsendable as problem:
+            except conversion.Unsendable as problem:
                 self.results[index] = ingest.build_rejection(index, row, problem)
         for outcome in ingest.correct_rows(
             self.site, self.corrections, "operator", self.actor, {"reason": self.reason}
@@ -96,13 +88,15 @@ class _FixBatch:
         }  # a duplicate, if another operator created this revision first
         return self.results | ingest.enqueue_rows(self.site, jobs.items(), self.actor.name)
 
-    def _plan(self, index: int, row: ParsedRow, job: Job | None) -> None:
+    def _plan(self, index: int, row: conversion.ParsedRow, job: Job | None) -> None:
         defaults = self.site.defaults
         given = checked_row(row, defaults)
         if job is None or not isinstance(job.payload, dict):
-            raise Unsendable("UNKNOWN_ROW", "externalId", "there is no such conversion here")
+            raise conversion.Unsendable(
+                "UNKNOWN_ROW", "externalId", "there is no such conversion here"
+            )
         if ingest.is_retracted(job):
-            raise Unsendable("RETRACTED", "externalId", RETRACTED)
+            raise conversion.Unsendable("RETRACTED", "externalId", conversion.RETRACTED)
         self.results[index] = IngestResult(index, external_id_of(row), "duplicate", job.id)
         if job.id in self.corrections or job.id in self.revisions:
             return  # named twice: the first counts
@@ -114,8 +108,8 @@ class _FixBatch:
         merged = {**old, **filled, "revision": old.get("revision")}
         says = str(filled.get("adUserData", "")).strip().lower()
         if says != "granted" and find_refused(self.site, [job]):
-            raise Unsendable("CONSENT_DENIED", "adUserData", DENIED)
-        new = Conversion.parse(merged, replace(rules, consent=""), **at)
+            raise conversion.Unsendable("CONSENT_DENIED", "adUserData", conversion.DENIED)
+        new = conversion.Conversion.parse(merged, replace(rules, consent=""), **at)
         new = ingest.keep_unsaid(new, job.payload, merged)
         changed = ingest.changed_fields(old, new)
         if job.state == "FAILED" and (changed or ingest.ends_later(job, new)):
@@ -128,14 +122,16 @@ class _FixBatch:
                 self.results[index] = replace(result, index=index)
                 return
             adjustments.check_unadjusted(self.site, job)
-            if new.revision >= MAX_REVISION:
-                raise Unsendable("INVALID_REVISION", "revision", "it has been sent too many times")
+            if new.revision >= conversion.MAX_REVISION:
+                raise conversion.Unsendable(
+                    "INVALID_REVISION", "revision", "it has been sent too many times"
+                )
             next_revision = {**new.payload(), "revision": new.revision + 1}
-            self.revisions[job.id] = (index, Conversion.parse(next_revision, defaults))
+            self.revisions[job.id] = (index, conversion.Conversion.parse(next_revision, defaults))
 
 
 DEAD_LETTER_COLUMNS: Final = (
-    *("id", *CONVERSION_FIELDS, "orderId"),
+    *("id", *conversion.CONVERSION_FIELDS, "orderId"),
     *("errorCode", "errorCategory", "lastError", "whatToDo", "attempts", "failedAt"),
 )
 BYTE_ORDER_MARK: Final = "\ufeff"  # it tells spreadsheets that a CSV is UTF-8
@@ -165,7 +161,7 @@ def _dead_letter_cells(job: Job, columns: Sequence[str], language: Language) -> 
         value = f"{value}0"
     cells: dict[str, Any] = {
         **payload,
-        "id": f"{SEAL_PREFIX}{job.id}",
+        "id": f"{conversion.SEAL_PREFIX}{job.id}",
         "conversionValue": value,
         "revision": payload.get("revision", 1),
         "errorCode": job.error_code,

@@ -19,17 +19,8 @@ from kesin.foundation.messages import Message
 from kesin.foundation.problems import Invalid, Problem, TooLarge
 from kesin.foundation.text import storable, unescape_cell
 from kesin.workloads.common import columns
+from kesin.workloads.oci.conversions import conversion
 from kesin.workloads.oci.conversions.amounts import LOOSE_BLANK
-from kesin.workloads.oci.conversions.conversion import (
-    CLICK_KINDS,
-    CONVERSION_FIELDS,
-    HASH_FIELDS,
-    PLAIN_FIELDS,
-    ParsedRow,
-    RowDefaults,
-    Unsendable,
-    parse_time,
-)
 from kesin.workloads.oci.conversions.identifiers import EXPORTED_FIELDS, MAX_SHOWN_NAME
 
 MAX_ROWS: Final = 10_000
@@ -50,13 +41,17 @@ _BLANK_CHARACTERS: Final = ',;\t"'
 # Above the header of Google's template; the zone is that of times without one.
 _PREAMBLE: Final = re.compile(r'(?i)"?(?:###|# |Parameters:(?:.*?\bTimeZone *= *([^;,"\s]+))?)')
 _HASH: Final = re.compile(r"\s*[0-9a-fA-F]{64}\s*")
-_KNOWN_BY: Final = (*CLICK_KINDS, *PLAIN_FIELDS, *HASH_FIELDS)  # a row without an id
+_KNOWN_BY: Final = (
+    *conversion.CLICK_KINDS,
+    *conversion.PLAIN_FIELDS,
+    *conversion.HASH_FIELDS,
+)  # a row without an id
 _END: Final = "\udfff"  # after the last line: no encoding has this character
 
 
 def parse_body(
     body: bytes, content_type: str, ignored: frozenset[str] = frozenset()
-) -> tuple[str | None, list[ParsedRow]]:
+) -> tuple[str | None, list[conversion.ParsedRow]]:
     """Parse a body: the site it names, if any, and its rows; ``ignored``: unknown columns."""
     content_kind = content_type.partition(";")[0].strip().lower()
     file_format = _FORMAT_BY_TYPE.get(content_kind)
@@ -83,7 +78,7 @@ def _limited(rows: Iterable[Any]) -> list[Any]:
 
 def _parse(
     file_format: FileFormat, text: TextIO, not_json: Problem
-) -> tuple[str | None, Iterator[ParsedRow]]:
+) -> tuple[str | None, Iterator[conversion.ParsedRow]]:
     """The site that the text names, if any, and its rows; only JSON is read as a whole."""
     if file_format == "ndjson":
         return None, _ndjson_rows(text)
@@ -127,20 +122,20 @@ def parse_json(text: str) -> Any:
     return json.loads(text, parse_constant=float, parse_int=parse_int)
 
 
-def _ndjson_rows(lines: Iterable[str]) -> Iterator[ParsedRow]:
+def _ndjson_rows(lines: Iterable[str]) -> Iterator[conversion.ParsedRow]:
     for line in lines:
         if not line.strip():
             continue
         try:
             yield _check_row(parse_json(line))
         except (ValueError, RecursionError):
-            yield Unsendable("NOT_JSON", "", "this line is not JSON")
+            yield conversion.Unsendable("NOT_JSON", "", "this line is not JSON")
 
 
-def _check_row(value: Any) -> ParsedRow:
+def _check_row(value: Any) -> conversion.ParsedRow:
     if isinstance(value, dict):
         return value
-    return Unsendable("NOT_AN_OBJECT", "", "a conversion must be an object with fields")
+    return conversion.Unsendable("NOT_AN_OBJECT", "", "a conversion must be an object with fields")
 
 
 # Whether the day is first, and the decimal sign.
@@ -218,16 +213,16 @@ def _decimal_sign(text: str) -> str:
     return sign if text.count(sign) == 1 else ",."[sign == ","]
 
 
-def _ambiguous(code: str, field: str, text: str) -> Unsendable:
+def _ambiguous(code: str, field: str, text: str) -> conversion.Unsendable:
     why = "%(text)s is ambiguous: set the site's locale, or write 2026-11-30 14:05 or 1500.75"
-    return Unsendable(code, field, why, text=repr(text))
+    return conversion.Unsendable(code, field, why, text=repr(text))
 
 
 class CsvFile:
     """A CSV of conversions: how it is written, and its rows; with ``defaults``, a person's file."""
 
     def __init__(
-        self, raw: BinaryIO, ignored: frozenset[str], defaults: RowDefaults | None = None
+        self, raw: BinaryIO, ignored: frozenset[str], defaults: conversion.RowDefaults | None = None
     ) -> None:
         self._ignored, self._defaults = ignored, defaults
         self.encoding, codec = columns.detect_encoding(raw)
@@ -247,24 +242,24 @@ class CsvFile:
         forms = " · ".join(sorted(self.forms.found))
         return {**how, "columns": ", ".join(pairs), "forms": forms, "timezone": self.zone}
 
-    def read(self) -> list[ParsedRow]:
+    def read(self) -> list[conversion.ParsedRow]:
         """The rows of one call, whose lines are remembered; raises TooLarge."""
         numbered = _limited(self.rows())
         self.lines = [line for line, _ in numbered]
         return [row for _, row in numbered]
 
-    def rows(self) -> Iterator[tuple[int, ParsedRow]]:
+    def rows(self) -> Iterator[tuple[int, conversion.ParsedRow]]:
         """Yield each row with the line it begins on; raises Problem where the file is no CSV."""
         for line, cells in self._records():
             if len(cells) > len(self._fields):
                 why = "this line has more cells than the header"
-                yield line, Unsendable("NOT_AN_OBJECT", "", why)
+                yield line, conversion.Unsendable("NOT_AN_OBJECT", "", why)
                 continue
             row = self._cells(cells)
             try:
                 self._normalise(row)
                 yield line, row
-            except Unsendable as problem:
+            except conversion.Unsendable as problem:
                 problem.row = row
                 yield line, problem
 
@@ -318,7 +313,7 @@ class CsvFile:
         named = zip((cell.strip() for cell in cells), fields, strict=True)
         # A site without enhanced conversions does not take who bought.
         takes_all = self._defaults is None or self._defaults.enhanced
-        dropped = () if takes_all else (*PLAIN_FIELDS, *HASH_FIELDS)
+        dropped = () if takes_all else (*conversion.PLAIN_FIELDS, *conversion.HASH_FIELDS)
         self.columns = {cell: "" if name in dropped else name or "" for cell, name in named}
 
     def _cells(self, cells: list[str]) -> dict[str, str]:
@@ -326,7 +321,7 @@ class CsvFile:
         return {name: unescape_cell(cell) for name, cell in named if name}
 
     def _normalise(self, row: dict[str, str]) -> None:
-        for plain, hashed in zip(PLAIN_FIELDS, HASH_FIELDS, strict=True):
+        for plain, hashed in zip(conversion.PLAIN_FIELDS, conversion.HASH_FIELDS, strict=True):
             if plain in row and hashed not in row and _HASH.fullmatch(row[plain]):
                 row[hashed] = row.pop(plain)  # as Google's template wants it
         if row.get("conversionValue", "").strip():
@@ -334,7 +329,7 @@ class CsvFile:
         if row.get("conversionTime", "").strip():
             row["conversionTime"] = self.forms.time(row["conversionTime"])
             if self.zone:
-                at = parse_time(row["conversionTime"], _parse_zone(self.zone))
+                at = conversion.parse_time(row["conversionTime"], _parse_zone(self.zone))
                 row["conversionTime"] = at.isoformat()
         if self._defaults and "externalId" not in self._fields:
             row["externalId"] = _derive_id(row, self._defaults)
@@ -347,13 +342,17 @@ def _parse_zone(text: str) -> tzinfo | None:
         raise Problem("%(zone)s is not a time zone", zone=repr(text[:80])) from None
 
 
-def _derive_id(row: dict[str, str], defaults: RowDefaults) -> str:
+def _derive_id(row: dict[str, str], defaults: conversion.RowDefaults) -> str:
     """The id of a row that has none; it is the same however the time is written."""
-    who, at = [row.get(name, "").strip() for name in CLICK_KINDS], ""
+    who, at = [row.get(name, "").strip() for name in conversion.CLICK_KINDS], ""
     if not any(who):
         who = [row.get(name, "").strip().lower() for name in _KNOWN_BY]
-    with suppress(Unsendable):  # then the row is rejected
-        at = parse_time(row.get("conversionTime"), defaults.zone).astimezone(UTC).isoformat()
+    with suppress(conversion.Unsendable):  # then the row is rejected
+        at = (
+            conversion.parse_time(row.get("conversionTime"), defaults.zone)
+            .astimezone(UTC)
+            .isoformat()
+        )
     name = row.get("conversionName", "").strip() or defaults.name
     return f"file-{sha256(chr(31).join((*who, name, at)).encode()).hexdigest()[:32]}"
 
@@ -365,7 +364,10 @@ def _normalise_header(header: str) -> str:
 # The field of a column, "" if it is ignored; other tools call it "Google Click ID".
 _COLUMNS: Final = {
     **dict.fromkeys(map(_normalise_header, EXPORTED_FIELDS), ""),
-    **{_normalise_header(name): name for name in (*CONVERSION_FIELDS, *PLAIN_FIELDS)},
+    **{
+        _normalise_header(name): name
+        for name in (*conversion.CONVERSION_FIELDS, *conversion.PLAIN_FIELDS)
+    },
     "googleclickid": "gclid",
     "phonenumber": "phone",
     "hashedphonenumber": "hashedPhone",
@@ -393,8 +395,8 @@ class RowSource:
         self,
         rows: int = MAX_ROWS,
         ignored: frozenset[str] = frozenset(),
-        defaults: RowDefaults | None = None,
-    ) -> Iterator[list[tuple[int, ParsedRow]]]:
+        defaults: conversion.RowDefaults | None = None,
+    ) -> Iterator[list[tuple[int, conversion.ParsedRow]]]:
         """Yield batches of rows, each with its line; raises Problem where reading ends early."""
         try:
             if self.text is None:

@@ -19,6 +19,7 @@ from kesin.lifecycle.errors import Category
 from kesin.store.limits import MAX_MESSAGE
 from kesin.workloads.oci.conversions.conversion import Conversion
 from kesin.workloads.oci.google import classify as table
+from kesin.workloads.oci.google import client
 from kesin.workloads.oci.google.channel import (
     BAD_STATES,
     Channel,
@@ -34,17 +35,6 @@ from kesin.workloads.oci.google.channel import (
 )
 from kesin.workloads.oci.google.circuit_breaker import WORKER_ACTOR, open_credentials
 from kesin.workloads.oci.google.classify import TROUBLES, GoogleError, look_up
-from kesin.workloads.oci.google.client import (
-    TRIAL_CONVERSION,
-    GoogleChannel,
-    Positions,
-    RequestReply,
-    build_findings,
-    chunk_positions,
-    deliver,
-    event_note,
-    failure_of,
-)
 from kesin.workloads.oci.google.credentials import GoogleCredentials
 from kesin.workloads.oci.google.google_ads import classify_row
 from kesin.workloads.oci.google.http import (
@@ -73,17 +63,17 @@ _STATES: Final[Mapping[str, RequestState]] = {state: state for state in _WORST_F
 }
 
 
-class DataManager(GoogleChannel):
+class DataManager(client.GoogleChannel):
     """Ingests events. Accepted means received: Google processes them later."""
 
     def upload(self, credentials: GoogleCredentials, rows: Sequence[UploadRow]) -> UploadResult:
         """Send these conversions; always returns one outcome per row."""
-        return deliver(rows, _split_by_action(rows), partial(self._ingest, credentials))
+        return client.deliver(rows, _split_by_action(rows), partial(self._ingest, credentials))
 
     def check(self, credentials: GoogleCredentials, **_kind: bool) -> list[Finding]:
         """Check token, account and action with an event; an adjustment is one too."""
-        trial = [UploadRow("", TRIAL_CONVERSION)]
-        return build_findings(self._ingest(credentials, trial, validate_only=True))
+        trial = [UploadRow("", client.TRIAL_CONVERSION)]
+        return client.build_findings(self._ingest(credentials, trial, validate_only=True))
 
     def status(self, credentials: GoogleCredentials, request_id: str) -> RequestStatus:
         """The state of an accepted request; UNKNOWN while Google does not say."""
@@ -91,7 +81,7 @@ class DataManager(GoogleChannel):
         response = self._send(credentials, "GET", path, params=params)
         if isinstance(response, GoogleResponse) and response.status == OK:
             return _parse_status(response.body)
-        failure = response if isinstance(response, RequestFailure) else failure_of(response)
+        failure = response if isinstance(response, RequestFailure) else client.failure_of(response)
         refused = failure.refused
         return RequestStatus("UNKNOWN", {"code": refused.code, "message": refused.message})
 
@@ -101,7 +91,7 @@ class DataManager(GoogleChannel):
         rows: Sequence[UploadRow],
         *,
         validate_only: bool = False,
-    ) -> RequestReply | RequestFailure:
+    ) -> client.RequestReply | RequestFailure:
         conversions = [row.conversion for row in rows]
         ids = [conversion.action_id for conversion in conversions]
         body = {
@@ -116,17 +106,19 @@ class DataManager(GoogleChannel):
         if response.status != OK:
             return _read_refusal(response, len(rows), ids)
         if validate_only and isinstance(response.body, dict):
-            return RequestReply([])
+            return client.RequestReply([])
         return _read_acceptance(response, len(rows))
 
 
-def _split_by_action(rows: Sequence[UploadRow]) -> list[Positions]:
+def _split_by_action(rows: Sequence[UploadRow]) -> list[client.Positions]:
     """Split the rows so that no request has more actions than Google takes destinations."""
-    ids, parts = [row.conversion.action_id for row in rows], list[Positions]()
+    ids, parts = [row.conversion.action_id for row in rows], list[client.Positions]()
     known = list(dict.fromkeys(ids))
     for start in range(0, len(known), MAX_DESTINATIONS):
         own = {*known[start : start + MAX_DESTINATIONS]}
-        parts += chunk_positions([at for at, action_id in enumerate(ids) if action_id in own])
+        parts += client.chunk_positions(
+            [at for at, action_id in enumerate(ids) if action_id in own]
+        )
     return parts
 
 
@@ -164,24 +156,24 @@ def _account(account_id: str) -> dict[str, str]:
     return {"accountType": "GOOGLE_ADS", "accountId": account_id}
 
 
-def _read_acceptance(response: GoogleResponse, count: int) -> RequestReply:
+def _read_acceptance(response: GoogleResponse, count: int) -> client.RequestReply:
     """Only a request id proves that Google has the events."""
     if not (request_id := text_at(response.body, "requestId")[:200]):
-        why, note = Message("the response has no requestId"), event_note(response.request_id)
+        why, note = Message("the response has no requestId"), client.event_note(response.request_id)
         refused = RowRefused(table.UNREADABLE_RESPONSE, why, Category.TRANSIENT, note)
         trouble = ConnectionTrouble("TRANSIENT", refused.code, refused.message)
-        return RequestReply([refused] * count, trouble)
+        return client.RequestReply([refused] * count, trouble)
     warnings = dig(response.body, "fieldWarnings")
     extra = {"warnings": warnings[:MAX_WARNINGS]} if isinstance(warnings, list) and warnings else {}
-    accepted = RowAccepted(note=event_note(request_id, **extra))
-    return RequestReply([accepted] * count, request_id=request_id)
+    accepted = RowAccepted(note=client.event_note(request_id, **extra))
+    return client.RequestReply([accepted] * count, request_id=request_id)
 
 
 def _read_refusal(
     response: GoogleResponse, count: int, ids: Sequence[str] = ()
-) -> RequestReply | RequestFailure:
+) -> client.RequestReply | RequestFailure:
     """Refuse the events Google names, or those of an action; the others are sent again."""
-    failure, sent_to = failure_of(response), list(dict.fromkeys(ids))
+    failure, sent_to = client.failure_of(response), list(dict.fromkeys(ids))
     if response.status != BAD_REQUEST or failure.trouble is not None:
         return failure
     named: dict[int, list[GoogleError]] = {}  # by event
@@ -198,11 +190,11 @@ def _read_refusal(
             if number >= len(sent_to) or (len(sent_to) == 1 and wrong.trouble):
                 return wrong
             bad = sent_to[number]
-            return RequestReply([wrong.refused if each == bad else None for each in ids])
+            return client.RequestReply([wrong.refused if each == bad else None for each in ids])
     if not named or not all(position < count for position in named):
         return failure
     classified = {at: classify_row(errors, response.request_id) for at, errors in named.items()}
-    return RequestReply([classified.get(position) for position in range(count)])
+    return client.RequestReply([classified.get(position) for position in range(count)])
 
 
 def _wrong_destination(error: GoogleError, response: GoogleResponse) -> RequestFailure:
@@ -210,7 +202,7 @@ def _wrong_destination(error: GoogleError, response: GoogleResponse) -> RequestF
     if meaning.category not in TROUBLES:
         code, meaning = "INVALID_DESTINATION", table.ACCOUNT
     message = (error.message or code)[:MAX_MESSAGE]
-    refused = RowRefused(code, message, meaning.category, event_note(response.request_id))
+    refused = RowRefused(code, message, meaning.category, client.event_note(response.request_id))
     if meaning == table.TOO_RECENT:  # the rows of this action wait, the site is in order
         return RequestFailure(refused)
     return RequestFailure(refused, ConnectionTrouble(TROUBLES[meaning.category], code, message))

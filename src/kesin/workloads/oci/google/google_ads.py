@@ -12,6 +12,7 @@ from kesin.lifecycle.errors import Category
 from kesin.workloads.oci.conversions.actions import ListedAction
 from kesin.workloads.oci.conversions.conversion import CLICK_KINDS, Conversion, format_google_time
 from kesin.workloads.oci.google import classify as table
+from kesin.workloads.oci.google import client
 from kesin.workloads.oci.google.channel import (
     ConnectionTrouble,
     Finding,
@@ -22,16 +23,6 @@ from kesin.workloads.oci.google.channel import (
     UploadRow,
 )
 from kesin.workloads.oci.google.classify import GoogleError, classify_errors, get_either, read_error
-from kesin.workloads.oci.google.client import (
-    TRIAL_CONVERSION,
-    GoogleChannel,
-    RequestReply,
-    build_findings,
-    deliver,
-    event_note,
-    failure_of,
-    separate_twins,
-)
 from kesin.workloads.oci.google.credentials import GoogleCredentials
 from kesin.workloads.oci.google.http import (
     BAD_REQUEST,
@@ -80,7 +71,7 @@ def read_upload(body: Any, rows: Sequence[UploadRow], request_id: str = "") -> O
         results = _results(body, rows)
     except UnreadableResponse as problem:
         return [_refused(table.PARTIAL_FAILURE_UNREADABLE, str(problem), request_id)] * count
-    accepted = RowAccepted(note=event_note(request_id))
+    accepted = RowAccepted(note=client.event_note(request_id))
     neither = Message("Google shows neither a result nor an error for this row")
     no_result = _refused(table.PARTIAL_FAILURE_UNREADABLE, neither, request_id)
     outcomes: Outcomes = [accepted if result else no_result for result in results]
@@ -92,7 +83,7 @@ def read_upload(body: Any, rows: Sequence[UploadRow], request_id: str = "") -> O
 def classify_row(errors: Sequence[GoogleError], request_id: str) -> RowAccepted | RowRefused:
     """Classify all errors of a row; its note holds the errors."""
     noted = [_note_error(error) for error in errors[:MAX_NOTED_ERRORS]]
-    return replace(classify_errors(errors), note=event_note(request_id, errors=noted))
+    return replace(classify_errors(errors), note=client.event_note(request_id, errors=noted))
 
 
 def partial_errors(body: Mapping[str, Any]) -> list[Any]:
@@ -168,7 +159,7 @@ def _results(body: Mapping[str, Any], rows: Sequence[UploadRow]) -> list[Any]:
 
 
 def _refused(code: str, message: str, request_id: str = "") -> RowRefused:
-    return RowRefused(code, message, Category.TRANSIENT, event_note(request_id))
+    return RowRefused(code, message, Category.TRANSIENT, client.event_note(request_id))
 
 
 def _note_error(error: GoogleError) -> Any:
@@ -186,18 +177,18 @@ _SITE_WIDE_CODES: Final = {  # reported per row, but about Google as a whole
 } | {table.UNREADABLE_RESPONSE, table.PARTIAL_FAILURE_UNREADABLE}
 
 
-class GoogleAds(GoogleChannel):
+class GoogleAds(client.GoogleChannel):
     """Uploads with partial failure: each row has its own outcome."""
 
     def upload(self, credentials: GoogleCredentials, rows: Sequence[UploadRow]) -> UploadResult:
         """Send these rows, all of one kind; always returns one outcome per row."""
-        return deliver(rows, separate_twins(rows), partial(self._upload, credentials))
+        return client.deliver(rows, client.separate_twins(rows), partial(self._upload, credentials))
 
     def check(self, credentials: GoogleCredentials, *, adjusts: bool = False) -> list[Finding]:
         """Check token, account and action with a row that is only validated."""
-        adjusted = ("RESTATE", TRIAL_CONVERSION.at) if adjusts else None
-        trial = [UploadRow("", TRIAL_CONVERSION, adjusted)]
-        return build_findings(self._upload(credentials, trial, validate_only=True))
+        adjusted = ("RESTATE", client.TRIAL_CONVERSION.at) if adjusts else None
+        trial = [UploadRow("", client.TRIAL_CONVERSION, adjusted)]
+        return client.build_findings(self._upload(credentials, trial, validate_only=True))
 
     def _upload(
         self,
@@ -205,7 +196,7 @@ class GoogleAds(GoogleChannel):
         rows: Sequence[UploadRow],
         *,
         validate_only: bool = False,
-    ) -> RequestReply | RequestFailure:
+    ) -> client.RequestReply | RequestFailure:
         method, field = _kind(rows)
         body = {
             _FIELDS[field]: [_row_of(row, credentials) for row in rows],
@@ -218,9 +209,9 @@ class GoogleAds(GoogleChannel):
         if response.status != OK:
             return _read_refusal(response, len(rows), field)
         if validate_only:
-            return RequestReply(_validation_result(response))
+            return client.RequestReply(_validation_result(response))
         outcomes = read_upload(response.body, rows, response.request_id)
-        return RequestReply(outcomes, _common_trouble(outcomes), response.request_id)
+        return client.RequestReply(outcomes, _common_trouble(outcomes), response.request_id)
 
     def list_actions(self, credentials: GoogleCredentials) -> list[ListedAction] | RequestFailure:
         """The conversion actions of the account that take uploads of clicks, by name."""
@@ -235,7 +226,11 @@ class GoogleAds(GoogleChannel):
         for _ in range(MAX_PAGES):
             response = self._post(credentials, "/googleAds:search", body)
             if isinstance(response, RequestFailure) or response.status != OK:
-                return response if isinstance(response, RequestFailure) else failure_of(response)
+                return (
+                    response
+                    if isinstance(response, RequestFailure)
+                    else client.failure_of(response)
+                )
             if not isinstance(response.body, dict):
                 return RequestFailure(_refused(table.UNREADABLE_RESPONSE, NO_OBJECT))
             rows += objects(response.body.get("results"))
@@ -302,20 +297,20 @@ def adjustment_of(row: UploadRow, action: str) -> dict[str, Any]:
 
 def _read_refusal(
     response: GoogleResponse, count: int, field: str
-) -> RequestReply | RequestFailure:
+) -> client.RequestReply | RequestFailure:
     """Read a refused request; if an error names no row, it failed as a whole."""
     try:
         grouped = errors_by_row(failure_errors(dig(response.body, "error")), count, field)
     except UnreadableResponse:
         grouped = {}
     if not grouped or response.status != BAD_REQUEST:
-        return failure_of(response)
+        return client.failure_of(response)
     request_id = response.request_id
     classified = {row: classify_row(errors, request_id) for row, errors in grouped.items()}
     with_others = Message("refused along with the other rows in its request, and not recorded")
     other = _refused(table.REQUEST_REFUSED, with_others, request_id)
     rows = [classified.get(position, other) for position in range(count)]
-    return RequestReply(rows, _common_trouble(list(classified.values())), request_id)
+    return client.RequestReply(rows, _common_trouble(list(classified.values())), request_id)
 
 
 def _common_trouble(outcomes: Sequence[RowAccepted | RowRefused]) -> ConnectionTrouble | None:

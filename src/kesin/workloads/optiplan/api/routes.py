@@ -18,20 +18,7 @@ from kesin.web.auth import GuardedRouter, service_of
 from kesin.web.dependencies import JSON, UNCACHED, MediaType, RawBody, SignedInActor, run_with_body
 from kesin.web.schemas import Cursor
 from kesin.workloads.optiplan import artifacts
-from kesin.workloads.optiplan.api import schemas, shop_files
-from kesin.workloads.optiplan.api.file_responses import (
-    PDF,
-    PRIVATE_HEADERS,
-    SVG,
-    XML,
-    ZIP,
-    InLanguage,
-    file_response,
-    files_response,
-    order_artifacts,
-    order_head,
-    sends,
-)
+from kesin.workloads.optiplan.api import responses, schemas, shop_files
 from kesin.workloads.optiplan.history import audit_events
 from kesin.workloads.optiplan.optimizer.output.pdf import print_plans
 from kesin.workloads.optiplan.orders import payload as payloads
@@ -273,41 +260,54 @@ def _add_customer_routes(router: APIRouter, service: OrderService) -> None:
 
 
 def _add_file_routes(router: APIRouter, service: OrderService) -> None:
-    artifacts_of = partial(order_artifacts, service)
+    artifacts_of = partial(responses.order_artifacts, service)
 
-    @router.get("/jobs/{job_id}/xml", **sends("The XML, or an archive of XML files", XML, ZIP))
+    @router.get(
+        "/jobs/{job_id}/xml",
+        **responses.sends("The XML, or an archive of XML files", responses.XML, responses.ZIP),
+    )
     def job_xml(actor: SignedInActor, job_id: str) -> Response:
         """The solution XML as sent to the saw; an archive if there are several files."""
         files = artifacts_of(actor, job_id).read_xml_files()
-        return files_response(files, f"{job_id}-xml.zip", XML)
+        return responses.files_response(files, f"{job_id}-xml.zip", responses.XML)
 
-    @router.get("/jobs/{job_id}/import-files", **sends("An archive with one XLSX per batch", ZIP))
+    @router.get(
+        "/jobs/{job_id}/import-files",
+        **responses.sends("An archive with one XLSX per batch", responses.ZIP),
+    )
     def job_import_files(actor: SignedInActor, job_id: str) -> Response:
         """The optimiser's import files: one XLSX per batch of one type, colour and thickness."""
         files = artifacts_of(actor, job_id).read_import_files()
-        return file_response(pack_zip(files), f"{job_id}-import.zip", ZIP)
+        return responses.file_response(pack_zip(files), f"{job_id}-import.zip", responses.ZIP)
 
-    @router.get("/jobs/{job_id}/plan.svg", **sends("The drawing", SVG))
+    @router.get("/jobs/{job_id}/plan.svg", **responses.sends("The drawing", responses.SVG))
     def job_plan_svg(
         actor: SignedInActor,
         job_id: str,
         board: Annotated[int | None, Query(ge=1, le=MAX_BOARD_NUMBER)] = None,
-        language: InLanguage = "en",
+        language: responses.InLanguage = "en",
     ) -> Response:
         """The cutting plan with all boards, or with only one board."""
         files = artifacts_of(actor, job_id)
-        plans, head = files.read_plans(language), order_head(service, actor, files.job, language)
+        plans, head = (
+            files.read_plans(language),
+            responses.order_head(service, actor, files.job, language),
+        )
         drawing = artifacts.draw_plans(plans, board, language, head)
-        return Response(drawing, headers=dict(PRIVATE_HEADERS), media_type=SVG)
+        return Response(drawing, headers=dict(responses.PRIVATE_HEADERS), media_type=responses.SVG)
 
-    @router.get("/jobs/{job_id}/plan.pdf", **sends("The plan as a PDF", PDF))
-    def job_plan_pdf(actor: SignedInActor, job_id: str, language: InLanguage = "en") -> Response:
+    @router.get("/jobs/{job_id}/plan.pdf", **responses.sends("The plan as a PDF", responses.PDF))
+    def job_plan_pdf(
+        actor: SignedInActor, job_id: str, language: responses.InLanguage = "en"
+    ) -> Response:
         """The cutting plan for printing: a summary, the boards, and the cut list."""
         files = artifacts_of(actor, job_id)
         plans = files.read_plans(language)
         artifacts.check_board_count(plans)
-        data = print_plans(plans, language, order_head(service, actor, files.job, language))
-        return file_response(data, f"{job_id}-plan.pdf", PDF)
+        data = print_plans(
+            plans, language, responses.order_head(service, actor, files.job, language)
+        )
+        return responses.file_response(data, f"{job_id}-plan.pdf", responses.PDF)
 
 
 def _add_config_routes(router: APIRouter, service: OrderService) -> None:

@@ -12,18 +12,7 @@ from kesin.foundation.permissions import Actor
 from kesin.store.search import field_of
 from kesin.web.dependencies import SignedInActor
 from kesin.workloads.common.advice import Language
-from kesin.workloads.optiplan.api.file_responses import (
-    CSV,
-    PDF,
-    PTX,
-    ZIP,
-    InLanguage,
-    file_response,
-    files_response,
-    order_artifacts,
-    order_head,
-    sends,
-)
+from kesin.workloads.optiplan.api import responses
 from kesin.workloads.optiplan.artifacts import JobArtifacts, date_text
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.labels import printing
@@ -56,7 +45,7 @@ def add_shop_file_routes(router: APIRouter, service: OrderService) -> None:
         request: Request,
         layout: LabelLayout | None = None,
         first: Annotated[int, Query(ge=1, le=printing.ON_SHEET)] = 1,
-        language: InLanguage = "en",
+        language: responses.InLanguage = "en",
     ) -> LabelPrint:
         """Read how to print labels: as asked for, else by the rules."""
         rules = service.workshop.rules().labels
@@ -72,7 +61,10 @@ def add_shop_file_routes(router: APIRouter, service: OrderService) -> None:
 
 
 def _add_order_routes(router: APIRouter, service: OrderService, how_to_print: Any) -> None:
-    @router.get("/jobs/{job_id}/labels.pdf", **sends("The labels as a PDF", PDF))
+    @router.get(
+        "/jobs/{job_id}/labels.pdf",
+        **responses.sends("The labels as a PDF", responses.PDF),
+    )
     def job_labels(
         actor: SignedInActor, job_id: str, start: Start = None, how: LabelPrint = how_to_print
     ) -> Response:
@@ -84,42 +76,45 @@ def _add_order_routes(router: APIRouter, service: OrderService, how_to_print: An
         """
         labels = _labels_from(read_labels(service, actor, job_id, how.language), start)
         data = print_labels((printing.part_label(label, how.language) for label in labels), how)
-        return file_response(data, f"{job_id}-labels.pdf", PDF)
+        return responses.file_response(data, f"{job_id}-labels.pdf", responses.PDF)
 
-    @router.get("/jobs/{job_id}/ptx", **sends("The PTX, or an archive of PTX files", PTX, ZIP))
+    @router.get(
+        "/jobs/{job_id}/ptx",
+        **responses.sends("The PTX, or an archive of PTX files", responses.PTX, responses.ZIP),
+    )
     def job_ptx(actor: SignedInActor, job_id: str) -> Response:
         """The plan as pattern exchange files for saws, one per batch; at most 4 stages."""
-        artifacts = order_artifacts(service, actor, job_id)
+        artifacts = responses.order_artifacts(service, actor, job_id)
         by_batch = groupby(artifacts.read_plans(), lambda plan: plan.demand.name)
         with _refused():
             written = [write_ptx(list(plans)) for _, plans in by_batch]
         names = (f"{stem}.ptx" for stem in artifacts.progress.stems)
         files = dict(zip(names, written, strict=True))
-        return files_response(files, f"{job_id}-ptx.zip", PTX)
+        return responses.files_response(files, f"{job_id}-ptx.zip", responses.PTX)
 
-    @router.get("/jobs/{job_id}/cut-list.csv", **sends("The cut list", CSV))
+    @router.get("/jobs/{job_id}/cut-list.csv", **responses.sends("The cut list", responses.CSV))
     def job_cut_list(actor: SignedInActor, job_id: str) -> Response:
         """The boards, parts and cuts, a row each: N name, M material, K kerf, S board, P part."""
-        plans = order_artifacts(service, actor, job_id).read_plans()
-        return file_response(cut_list_csv(plans), f"{job_id}-cut-list.csv", CSV)
+        plans = responses.order_artifacts(service, actor, job_id).read_plans()
+        return responses.file_response(cut_list_csv(plans), f"{job_id}-cut-list.csv", responses.CSV)
 
-    @router.get("/jobs/{job_id}/parts.csv", **sends("The parts list", CSV))
+    @router.get("/jobs/{job_id}/parts.csv", **responses.sends("The parts list", responses.CSV))
     def job_parts(actor: SignedInActor, job_id: str) -> Response:
         """The parts in finished sizes, with their bands."""
-        plans = read_plans_or_parts(order_artifacts(service, actor, job_id))
-        return file_response(parts_csv(plans), f"{job_id}-parts.csv", CSV)
+        plans = read_plans_or_parts(responses.order_artifacts(service, actor, job_id))
+        return responses.file_response(parts_csv(plans), f"{job_id}-parts.csv", responses.CSV)
 
 
 def _add_rack_routes(router: APIRouter, service: OrderService, how_to_print: Any) -> None:
     rack = RackService(service.context)
 
-    @router.get("/rack/labels.pdf", **sends("The labels as a PDF", PDF))
+    @router.get("/rack/labels.pdf", **responses.sends("The labels as a PDF", responses.PDF))
     def rack_labels(
         actor: SignedInActor, offcut_ids: OffcutIds, how: LabelPrint = how_to_print
     ) -> Response:
         """The labels of offcuts: `?id=…&id=…`."""
         labels = [_offcut_label(service, rack.get(actor, each), how) for each in offcut_ids]
-        return file_response(print_labels(labels, how), "offcuts.pdf", PDF)
+        return responses.file_response(print_labels(labels, how), "offcuts.pdf", responses.PDF)
 
 
 def _offcut_label(service: OrderService, offcut: Offcut, how: LabelPrint) -> Label:
@@ -144,8 +139,8 @@ def read_labels(
     service: OrderService, actor: Actor, job_id: str, language: Language
 ) -> Iterable[PartLabel]:
     """Yield the labels of an order as the actor may see it; raises OrderProblem."""
-    artifacts = order_artifacts(service, actor, job_id)
-    head = order_head(service, actor, artifacts.job, language)
+    artifacts = responses.order_artifacts(service, actor, job_id)
+    head = responses.order_head(service, actor, artifacts.job, language)
     return part_labels(artifacts.job, head, read_plans_or_parts(artifacts))
 
 
