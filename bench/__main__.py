@@ -40,10 +40,7 @@ from tests.servers import PostgresServer
 
 ROOT = Path(__file__).parent.parent
 ENQUEUE = "enqueue, 1 process"
-BENCHES = (
-    *("engine", "growth", "oci", "pdf", "redis", "optiplan", "dashboard", "pickup", "features"),
-    "instructions",
-)
+BENCHES = (*("engine", "growth", "oci", "pdf", "redis", "optiplan", "dashboard", "pickup", "features"), "instructions")
 ALONE = ("growth", "instructions")  # a part of growth is in engine; instructions needs Valgrind
 STORES = ["sqlite", "postgres"]  # of concepts Redis is measured too
 ROUNDS = 7
@@ -160,12 +157,7 @@ def _arguments() -> argparse.Namespace:
         description=__doc__,
         epilog="`make load` measures `kesin serve` under 200 clients, and how fast it starts.",
     )
-    parser.add_argument(
-        "what",
-        nargs="?",
-        choices=["all", *BENCHES],
-        default="all",
-    )
+    parser.add_argument("what", nargs="?", choices=["all", *BENCHES], default="all")
     parser.add_argument("--jobs", type=int, default=40_000, help="jobs a drain (default 40 000)")
     parser.add_argument(
         "--rounds",
@@ -182,8 +174,7 @@ def _arguments() -> argparse.Namespace:
         "--against",
         default=features.BEFORE,
         metavar="REVISION",
-        help="features, instructions: the plain queue beside that of this revision"
-        f" (default {features.BEFORE})",
+        help=f"features, instructions: the plain queue beside that of this revision (default {features.BEFORE})",
     )
     parser.add_argument("--write", action="store_true", help="write the page in docs")
     return parser.parse_args()
@@ -277,9 +268,7 @@ class Speeds(dict[str, list[float]]):
         return median(mine / its for mine, its in zip(self[one], self[other], strict=True))
 
 
-def _ours(
-    asked: argparse.Namespace, processes: int, address: Address, speeds: Speeds
-) -> dict[str, Contestant]:
+def _ours(asked: argparse.Namespace, processes: int, address: Address, speeds: Speeds) -> dict[str, Contestant]:
     def drain(way: str) -> Contestant:
         def run(number: int) -> Raced:
             place = address(f"{way.lower()}_{processes}_{number}")
@@ -306,9 +295,7 @@ def _named(way: str, processes: int) -> str:
     return f"{way}, {processes} process{'es' if processes > 1 else ''}"
 
 
-def _floors(
-    report: Report, store: str, asked: argparse.Namespace, address: Address, speeds: Speeds
-) -> None:
+def _floors(report: Report, store: str, asked: argparse.Namespace, address: Address, speeds: Speeds) -> None:
     ratio = lanes.in_step(address("step_f0"), address("step_f1"), asked.jobs)
     report.aim(f"{store}: F1 / F0, median of pairs", ratio, least=0.70)
     ratio = speeds.ratio(_named("engine", 1), _named("F1", 1))
@@ -388,9 +375,7 @@ def _postgres(report: Report, asked: argparse.Namespace, server: PostgresServer)
 
     def run(peer: Peer, processes: int) -> Contestant:
         tuned = "_".join(peer.options).replace("-", "")
-        return _theirs(
-            peer.module, peer.jobs, processes, lambda name: [*url(f"{name}{tuned}"), *peer.options]
-        )
+        return _theirs(peer.module, peer.jobs, processes, lambda name: [*url(f"{name}{tuned}"), *peer.options])
 
     report.say("## PostgreSQL")
     speeds = Speeds()

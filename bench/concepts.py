@@ -254,9 +254,7 @@ class Concept:
 
 PLAIN = Concept("plain")
 SQL_STORES = ALL_STORES - {"Redis"}
-WITHIN = Concept(
-    "caller's transaction, 1,000 jobs each: `within`", fills=_within(AT_ONCE), stores=SQL_STORES
-)
+WITHIN = Concept("caller's transaction, 1,000 jobs each: `within`", fills=_within(AT_ONCE), stores=SQL_STORES)
 ONE_BY_ONE = Concept("one by one", fills=_one_by_one)
 SQL_FUNCTION = Concept(
     "the SQL function, one job each, compared with one-job calls",
@@ -299,10 +297,7 @@ CONCEPTS = (
     Concept("a key that persists: `once`", fills=_many(_once)),
     SCHEDULES,
     PRIORITY,
-    Concept(
-        "for comparison: plain, 100 jobs per claim",
-        drains=_handler(_noop, batch=100),
-    ),
+    Concept("for comparison: plain, 100 jobs per claim", drains=_handler(_noop, batch=100)),
     SLOTTED,
     Concept(
         f"slots for {TENANTS} tenants: `concurrency={SLOTS // TENANTS}, per='tenant'`",

@@ -140,15 +140,12 @@ def run(report: Report, folder: Path) -> None:
     report.say("## Milliseconds to load, median")
     report.table(("page", *(f"{size:,} jobs" for size in SIZES), "ratio"), rows)
     report.say(
-        f"The page that lists {SITES:,} sites in one table, with {SIZES[-1]:,} jobs, loads in"
-        f" {sites_ms:.0f} ms."
+        f"The page that lists {SITES:,} sites in one table, with {SIZES[-1]:,} jobs, loads in {sites_ms:.0f} ms."
     )
     report.aim("all sites, ms", sites_ms, most=SITES_MOST_MS)
 
 
-def _row(
-    report: Report, name: str, visit: Visit, places: dict[int, Place]
-) -> tuple[str, str, str, str]:
+def _row(report: Report, name: str, visit: Visit, places: dict[int, Place]) -> tuple[str, str, str, str]:
     took: dict[int, list[float]] = {size: [] for size in places}
     for number in range(REPEATS + 1):
         for size, place in places.items():
@@ -174,9 +171,7 @@ def _all_sites(place: Place) -> float:
 
 
 @contextlib.contextmanager
-def _placed(
-    browser: Browser, folder: Path, size: int, sites: int = crowd.TENANTS
-) -> Iterator[Place]:
+def _placed(browser: Browser, folder: Path, size: int, sites: int = crowd.TENANTS) -> Iterator[Place]:
     home = folder / f"{size}-{sites}"
     home.mkdir()
     started = time.perf_counter()

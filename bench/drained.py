@@ -57,9 +57,7 @@ def threads_for(address: str) -> int:
     return THREADS if is_postgres(address) else 1
 
 
-def fill_by_the_thousand(
-    queue: kesin.Queue, numbers: range, new: Callable[[int], kesin.NewJob]
-) -> None:
+def fill_by_the_thousand(queue: kesin.Queue, numbers: range, new: Callable[[int], kesin.NewJob]) -> None:
     for first in range(0, len(numbers), AT_ONCE):
         queue.enqueue_many([new(number) for number in numbers[first : first + AT_ONCE]])
 

@@ -185,8 +185,7 @@ def compare(concept: Concept, address: Address, jobs: int, rounds: int) -> Compa
     other = concept.beside or PLAIN
     with ExitStack() as stack:
         without, with_it = (
-            stack.enter_context(one.opened(stack.enter_context(_store(address))))
-            for one in (other, concept)
+            stack.enter_context(one.opened(stack.enter_context(_store(address)))) for one in (other, concept)
         )
         for _ in range(rounds):
             found.without.append(without(jobs))
@@ -225,9 +224,7 @@ def checked_out(revision: str) -> Iterator[Path]:
     git = ["git", "-C", str(ROOT), "worktree"]
     with tempfile.TemporaryDirectory(prefix="kesin-bench-") as name:
         tree = Path(name) / "tree"
-        subprocess.run(
-            [*git, "add", "--quiet", "--detach", tree, revision], check=True, capture_output=True
-        )
+        subprocess.run([*git, "add", "--quiet", "--detach", tree, revision], check=True, capture_output=True)
         try:
             yield tree
         finally:
@@ -303,10 +300,7 @@ class Cheapest(NamedTuple):
 
 
 def _cheapest(one: Compared, step: Callable[[Run], Spent]) -> Cheapest:
-    pairs = [
-        (step(a).cpu / a.jobs, step(b).cpu / b.jobs)
-        for a, b in zip(one.with_it, one.without, strict=True)
-    ]
+    pairs = [(step(a).cpu / a.jobs, step(b).cpu / b.jobs) for a, b in zip(one.with_it, one.without, strict=True)]
     rng = random.Random(0)  # the same rounds give the same range
     tries = sorted(_more_of_quarter(rng.choices(pairs, k=len(pairs))) for _ in range(RESAMPLES))
     cut = RESAMPLES // 40

@@ -96,32 +96,25 @@ def _fill_postgres(url: str, job: Job, rows: int) -> None:
     # As the engine makes it: 48 bits of milliseconds, the version, and what is random, here n.
     milliseconds = f"({job.created_at} - {SPAN_US} + n.shift) / 1000"
     words = {
-        "id": f"(lpad(to_hex({milliseconds}), 12, '0') || '70008000' ||"
-        " lpad(to_hex(n.n), 12, '0'))::uuid",
+        "id": f"(lpad(to_hex({milliseconds}), 12, '0') || '70008000' || lpad(to_hex(n.n), 12, '0'))::uuid",
         "salt": "(n.n & 2147483647)::integer",
         "shift": "n.shift",
         "order": "'A' || lpad(n.n::text, 7, '0')",
     }
-    numbers = (
-        f"(SELECT n, n * {SPAN_US // rows} AS shift"
-        " FROM generate_series(%s::bigint, %s::bigint) n) n"
-    )
+    numbers = f"(SELECT n, n * {SPAN_US // rows} AS shift FROM generate_series(%s::bigint, %s::bigint) n) n"
 
     def copy(table: str, key: str) -> None:
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("SET session_replication_role = replica")  # past the triggers
             connection.execute("SET synchronous_commit = off")
             connection.execute("SET maintenance_work_mem = '256MB'")
-            connection.execute(
-                f"CREATE TEMP TABLE one AS SELECT * FROM kesin.{table} WHERE {key} = '{job.id}'"
-            )
+            connection.execute(f"CREATE TEMP TABLE one AS SELECT * FROM kesin.{table} WHERE {key} = '{job.id}'")
             columns = _columns_of(connection, "one")
             values = _expressions(columns, key, words)
             rebuild = _drop_indexes(connection, table)
             for first, last in _chunks(rows):
                 connection.execute(
-                    f"INSERT INTO kesin.{table} ({', '.join(columns)}) SELECT {values}"
-                    f" FROM {numbers} CROSS JOIN one t",
+                    f"INSERT INTO kesin.{table} ({', '.join(columns)}) SELECT {values} FROM {numbers} CROSS JOIN one t",
                     (first, last),
                 )
             for statement in rebuild:
@@ -140,8 +133,7 @@ def _fill_postgres(url: str, job: Job, rows: int) -> None:
 def _drop_indexes(connection: psycopg.Connection[Any], table: str) -> list[str]:
     """Drop a table's indexes; what builds them again, at the end and many times as fast."""
     keys = connection.execute(
-        "SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint"
-        " WHERE conrelid = %s::regclass AND contype = 'p'",
+        "SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = %s::regclass AND contype = 'p'",
         (f"kesin.{table}",),
     ).fetchall()
     indexes = connection.execute(
@@ -185,9 +177,7 @@ def _fill_sqlite(path: str, job: Job, rows: int) -> None:
             "ignore_check_constraints = ON",
         ):
             connection.execute(f"PRAGMA {pragma}").fetchall()
-        triggers = connection.execute(
-            "SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"
-        ).fetchall()
+        triggers = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
         for name, _ in triggers:
             connection.execute(f"DROP TRIGGER {name}")
         for first, last in _chunks(rows):

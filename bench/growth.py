@@ -112,8 +112,7 @@ class Grown:
         if not isinstance(self.queue.store, PostgresStore):
             return []
         rows = self.queue.store._rows(
-            "SELECT pid FROM pg_stat_activity"
-            " WHERE datname = current_database() AND backend_type = 'client backend'",
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'",
             {},
         )
         return [row[0] for row in rows]
@@ -200,11 +199,7 @@ def opened(address: str, rows: int) -> Grown:
     for first in range(0, FAILED + READY, 1_000):
         queue.enqueue_many([kesin.NewJob({"order": f"B{first + n}"}) for n in range(1_000)])
         if first < FAILED:
-            broken = {
-                "error_code": "BROKEN",
-                "error_category": "PERMANENT",
-                "error_message": "it is",
-            }
+            broken = {"error_code": "BROKEN", "error_category": "PERMANENT", "error_message": "it is"}
             claimed = queue.claim("w", limit=FAILED)
             changes = [Change(job.id, job.claim_seq, **broken) for job in claimed]
             apply_changes(queue, "fail", changes, actor="w")

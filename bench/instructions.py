@@ -79,10 +79,7 @@ def main(*, against: str, write: bool) -> None:
 
 def _counted(found: dict[tuple[Path, int, str], int], tree: Path) -> Counted:
     few, many = SIZES
-    enqueue, both = (
-        (found[tree, many, step] - found[tree, few, step]) / (many - few)
-        for step in ("enqueue", "drain")
-    )
+    enqueue, both = ((found[tree, many, step] - found[tree, few, step]) / (many - few) for step in ("enqueue", "drain"))
     return Counted(enqueue, both - enqueue)
 
 
@@ -90,22 +87,10 @@ def _instructions(tree: Path, jobs: int, step: str) -> int:
     from bench.beside import own_environment
 
     with tempfile.TemporaryDirectory(prefix="kesin-bench-") as folder:
-        counted = [
-            sys.executable,
-            "-P",
-            "-m",
-            "bench.instructions",
-            f"{folder}/kesin.db",
-            str(jobs),
-            step,
-        ]
+        counted = [sys.executable, "-P", "-m", "bench.instructions", f"{folder}/kesin.db", str(jobs), step]
         ended = subprocess.run(
             [*CACHEGRIND, *counted],
-            env={
-                **own_environment(),
-                "PYTHONPATH": f"{tree / 'src'}:{ROOT}",
-                "PYTHONHASHSEED": "0",
-            },
+            env={**own_environment(), "PYTHONPATH": f"{tree / 'src'}:{ROOT}", "PYTHONHASHSEED": "0"},
             check=False,
             capture_output=True,
             text=True,

@@ -76,22 +76,15 @@ def floor_batches(queue: kesin.Queue, address: str, worker: str) -> Iterator[int
     return floors.postgres_batches(address, QUEUE, worker, BATCH)
 
 
-def _drainer(
-    way: str, queue: kesin.Queue, address: str, worker: str, threads: int
-) -> Callable[[], int]:
+def _drainer(way: str, queue: kesin.Queue, address: str, worker: str, threads: int) -> Callable[[], int]:
     """Everything made and imported, ready to begin."""
     if way == "engine":  # the real thing: a worker with a handler that does nothing
         return kesin.Worker(queue, lambda _job: None, name=worker, threads=threads).drain
-    if way == "F1":
-        batches = statement_batches(queue, worker)
-    else:
-        batches = floor_batches(queue, address, worker)
+    batches = statement_batches(queue, worker) if way == "F1" else floor_batches(queue, address, worker)
     return lambda: sum(batches)
 
 
-def _drain(
-    way: str, address: str, number: int, threads: int, start: Barrier, done: Results
-) -> None:
+def _drain(way: str, address: str, number: int, threads: int, start: Barrier, done: Results) -> None:
     worker = f"w{number}"
     queue = open_queue(address)
     drain = _drainer(way, queue, address, worker, threads)
@@ -118,8 +111,7 @@ def measure(way: str, address: str, jobs: int, processes: int) -> Drained:
     start = context.Barrier(processes + 1)
     done = context.Queue()
     lanes = [
-        context.Process(target=_drain, args=(way, address, number, threads, start, done))
-        for number in range(processes)
+        context.Process(target=_drain, args=(way, address, number, threads, start, done)) for number in range(processes)
     ]
     for lane in lanes:
         lane.start()

@@ -79,8 +79,7 @@ def main() -> int:
             more = " --folder DIR" if asked.folder else ""
             more += " --old SRC'" if asked.old else "'"
             other = (
-                f" (SRC is the `src` folder of commit {_commit(asked.old)}, with the libraries it"
-                " required)"
+                f" (SRC is the `src` folder of commit {_commit(asked.old)}, with the libraries it required)"
                 if asked.old
                 else ""
             )
@@ -135,9 +134,7 @@ def _commit(folder: str) -> str:
 
 
 @contextmanager
-def serving(
-    folder: Path, *, workers: bool = True, source: str = ""
-) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+def serving(folder: Path, *, workers: bool = True, source: str = "") -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """`kesin serve` on a free port, its log in the folder; ended with SIGTERM."""
     env = own_environment() | {"KESIN_DATA_DIR": str(folder / "data"), "KESIN_LOG": "json"}
     env["KESIN_RATE_PER_S"] = "1000000"  # few clients ask more often than one key may
@@ -239,16 +236,12 @@ def _check(folder: Path, figures: Figures) -> None:
         store.close()
 
 
-async def _all_clients(
-    address: str, keys: list[str], until: float, figures: Figures, mix: Mix = MIX
-) -> None:
+async def _all_clients(address: str, keys: list[str], until: float, figures: Figures, mix: Mix = MIX) -> None:
     clients = (_client(address, key, n, until, figures, mix) for n, key in enumerate(keys))
     await asyncio.gather(*clients)
 
 
-async def _client(
-    address: str, key: str, number: int, until: float, figures: Figures, mix: Mix
-) -> None:
+async def _client(address: str, key: str, number: int, until: float, figures: Figures, mix: Mix) -> None:
     dice = random.Random(f"{number} {until}")  # each run has keys of its own
     run = dice.getrandbits(32)
     kinds, weights = zip(*mix, strict=True)
@@ -259,9 +252,7 @@ async def _client(
         count += 1
         began = time.monotonic()
         try:
-            status, body = await asyncio.wait_for(
-                connection.ask(*_request(kind, f"{number}-{run}", count)), PATIENCE_S
-            )
+            status, body = await asyncio.wait_for(connection.ask(*_request(kind, f"{number}-{run}", count)), PATIENCE_S)
         except (OSError, EOFError, TimeoutError, ValueError) as problem:
             figures.errors[f"{kind}: {type(problem).__name__}"] += 1
             connection.close()
@@ -354,9 +345,7 @@ def _tell(report: Report, figures: Figures) -> None:
         )
         for kind, taken in figures.taken.items()
     ]
-    rows.append(
-        ("all", f"{figures.answers:,}", f"{figures.answers / figures.seconds:,.0f}", "", "", "")
-    )
+    rows.append(("all", f"{figures.answers:,}", f"{figures.answers / figures.seconds:,.0f}", "", "", ""))
     report.table(("request", "answers", "per second", "p50 ms", "p99 ms", "longest ms"), rows)
     report.say(
         f"Server: {figures.peak_mb:.0f} MB at most, {figures.cpu_s:.1f} s of processor in"

@@ -48,13 +48,7 @@ def run(report: Report, store: str, address) -> None:
     figures = _at_sizes({size: address(f"oci_{size}") for size in (10_000, 1_000_000)})
     report.say(f"## {store}")
     report.table(
-        (
-            "rows already stored",
-            "ingest 10,000 (s)",
-            "export 1,000 (ms)",
-            "ack 1,000 (ms)",
-            "stats (ms)",
-        ),
+        ("rows already stored", "ingest 10,000 (s)", "export 1,000 (ms)", "ack 1,000 (ms)", "stats (ms)"),
         [
             (
                 f"{one['rows']:,}",
@@ -83,9 +77,7 @@ def mapping(report: Report) -> None:
         for count in MAPPED:
             rows = [UploadRow(str(n), _conversion(n), adjusted) for n in range(count)]
             body = _all_failed(count, what, *error)
-            costs[count] = 1_000 * min(
-                timed(partial(read_upload, body, rows))[1] for _ in range(REPEATS)
-            )
+            costs[count] = 1_000 * min(timed(partial(read_upload, body, rows))[1] for _ in range(REPEATS))
         report.table(
             (f"{what} = errors", "mapped in (ms)", "µs per row"),
             [(f"{n:,}", f"{ms:.1f}", f"{1_000 * ms / n:.1f}") for n, ms in costs.items()],
@@ -199,22 +191,9 @@ def _all_failed(count: int, field: str, group: str, value: str) -> dict[str, Any
         {
             "errorCode": {group: value},
             "message": "The imported gclid could not be decoded.",
-            "location": {
-                "fieldPathElements": [
-                    {"fieldName": field, "index": n},
-                    {"fieldName": "gclid"},
-                ]
-            },
+            "location": {"fieldPathElements": [{"fieldName": field, "index": n}, {"fieldName": "gclid"}]},
         }
         for n in range(count)
     ]
-    details = [
-        {
-            "@type": "type.googleapis.com/google.ads.googleads.v26.errors.GoogleAdsFailure",
-            "errors": errors,
-        }
-    ]
-    return {
-        "results": [{}] * count,
-        "partialFailureError": {"code": 3, "message": "several", "details": details},
-    }
+    details = [{"@type": "type.googleapis.com/google.ads.googleads.v26.errors.GoogleAdsFailure", "errors": errors}]
+    return {"results": [{}] * count, "partialFailureError": {"code": 3, "message": "several", "details": details}}

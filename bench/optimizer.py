@@ -118,14 +118,7 @@ def times(report: Report) -> None:
             demand = workshop(f"{pieces}-{seed}", KITCHEN, pieces, seed, (0, 1))
             plan, wall, cpu = _timed(demand)
             rows.append(
-                (
-                    str(pieces),
-                    str(seed),
-                    f"{wall:.2f}",
-                    f"{cpu:.2f}",
-                    str(plan.boards),
-                    str(area_bound(demand)),
-                )
+                (str(pieces), str(seed), f"{wall:.2f}", f"{cpu:.2f}", str(plan.boards), str(area_bound(demand)))
             )
             say(" ".join(rows[-1]))
             if pieces == 100:
@@ -225,14 +218,7 @@ def main(*, write: bool, published_in: Path | None = None) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--write", action="store_true", help="write docs/contributing/optiplan-benchmarks.md"
-    )
-    parser.add_argument(
-        "--published",
-        type=Path,
-        metavar="FOLDER",
-        help="see published.py",
-    )
+    parser.add_argument("--write", action="store_true", help="write docs/contributing/optiplan-benchmarks.md")
+    parser.add_argument("--published", type=Path, metavar="FOLDER", help="see published.py")
     options = parser.parse_args()
     main(write=options.write, published_in=options.published)

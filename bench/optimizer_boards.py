@@ -23,8 +23,7 @@ def boards_and_rack(report: Report) -> None:
     for pieces, seed in KITCHENS:
         demand = workshop(f"kitchen {pieces}-{seed}", KITCHEN, pieces, seed, (0,))
         sizes = [
-            replace(Board.of(length, width), code=f"{length}", price=100 * price)
-            for length, width, price in SIZES
+            replace(Board.of(length, width), code=f"{length}", price=100 * price) for length, width, price in SIZES
         ]
         rack = tuple(
             replace(Board.of(length, width, trim_mm=0), quantity=1, offcut=f"K{number}")

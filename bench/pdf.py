@@ -100,10 +100,7 @@ class Bench:
 
     def enqueue(self, count: int) -> list[str]:
         """So many jobs, no two alike; their ids."""
-        return [
-            self.jobs.create_job(TEMPLATE, {"variables": variables}).job_id
-            for variables in self.variables(count)
-        ]
+        return [self.jobs.create_job(TEMPLATE, {"variables": variables}).job_id for variables in self.variables(count)]
 
     def variables(self, count: int) -> Iterator[dict[str, Any]]:
         """The sample with a new number, so many times."""
@@ -165,8 +162,7 @@ def _speed(report: Report, bench: Bench) -> None:
         for per_second in [f"{1 / min(each):.1f}"]
     ]
     report.say(
-        "## Speed\n\n`make bench ARGS='pdf --rows speed'`: the same document, rendered in three"
-        " ways in rotation."
+        "## Speed\n\n`make bench ARGS='pdf --rows speed'`: the same document, rendered in three ways in rotation."
     )
     report.table(("method", "best round, ms", "median, ms", "per second, best"), rows)
     report.aim("worker / bare loop, documents per second", min(bare) / min(worker), least=0.90)
@@ -230,10 +226,7 @@ def _over_http(report: Report) -> None:
     sample, options = TemplateLibrary.load().get(TEMPLATE).sample, print_options(Paper())
     html = TemplateLibrary.load().render_html(TEMPLATE, sample)
     bare, served = [], []
-    with (
-        tempfile.TemporaryDirectory(prefix="kesin-bench-") as name,
-        sync_playwright() as playwright,
-    ):
+    with tempfile.TemporaryDirectory(prefix="kesin-bench-") as name, sync_playwright() as playwright:
         key = load._make_keys(Path(name), 1)[0]
         page = playwright.chromium.launch(executable_path=find_chromium()).new_page()
         with (

@@ -70,10 +70,7 @@ def steps(report: Report, bench: Bench) -> None:
         "`encrypt`": {"then": [{"encrypt": {"mac": "bench"}}]},
         "`pdf/a-3b`": {"conformance": ["pdf/a-3b"]},
         "`pdf/ua-1`": {"conformance": ["pdf/ua-1"], "paper": {"tagged": True}},
-        "`pdf/a-3a` and `pdf/ua-1`": {
-            "conformance": ["pdf/a-3a", "pdf/ua-1"],
-            "paper": {"tagged": True},
-        },
+        "`pdf/a-3a` and `pdf/ua-1`": {"conformance": ["pdf/a-3a", "pdf/ua-1"], "paper": {"tagged": True}},
     }
     bare, spent = list[float](), {kind: list[float]() for kind in kinds}
     sizes: dict[str, int] = {}
@@ -163,8 +160,7 @@ def merges(report: Report, bench: Bench) -> None:
         ("the same, in a process with resource limits", len(alike), child_s),
     ]
     report.table(
-        ("file", "kB", "ms"),
-        [(what, f"{size / 1_000:.0f}", f"{1_000 * s:.0f}" if s else "") for what, size, s in rows],
+        ("file", "kB", "ms"), [(what, f"{size / 1_000:.0f}", f"{1_000 * s:.0f}" if s else "") for what, size, s in rows]
     )
     report.aim("merged file / the same with all fonts", len(whole) / len(plain), most=0.6)
 

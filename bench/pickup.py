@@ -20,13 +20,7 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import (
-    AbstractContextManager,
-    ExitStack,
-    asynccontextmanager,
-    closing,
-    contextmanager,
-)
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -200,9 +194,7 @@ CONTESTANTS = (
     *(Contestant("Kesin", store, kesin_sends, kesin_works) for store in STORES),
     Contestant("Huey", "SQLite", huey_sends, huey_works, "huey"),
     Contestant("PgQueuer", "PostgreSQL", pgqueuer_sends, pgqueuer_works, "pgqueuer"),
-    Contestant(
-        "Procrastinate", "PostgreSQL", procrastinate_sends, procrastinate_works, "procrastinate"
-    ),
+    Contestant("Procrastinate", "PostgreSQL", procrastinate_sends, procrastinate_works, "procrastinate"),
     Contestant("RQ", "Redis", rq_sends, rq_works, "rq"),
 )
 
@@ -381,9 +373,7 @@ def _tell_memory(report: Report, peaks: dict[str, waiting.Peak]) -> None:
         f" of them wait for {waiting.HELD_S:g} s while their leases are renewed. The table shows"
         " the peak resident set size (`VmHWM`) and the size before the first job."
     )
-    rows = [
-        (store, f"{peak.idle_mb:.0f}", f"{peak.waiting_mb:.0f}") for store, peak in peaks.items()
-    ]
+    rows = [(store, f"{peak.idle_mb:.0f}", f"{peak.waiting_mb:.0f}") for store, peak in peaks.items()]
     report.table(("store", "before the first job, MB", "all waiting, MB"), rows)
     for store, peak in peaks.items():
         what = f"{store}: {waiting.HANDLERS:,} waiting handlers, MB"

@@ -116,11 +116,7 @@ def rectpack_fits(demand: model.Demand, boards: int, *, turns: bool) -> bool:
     """Whether one of rectpack's guillotine packers needs no more boards."""
     for packer, order, choice in product(PACKERS.values(), SORTS.values(), BINS.values()):
         pack = rectpack.newPacker(
-            mode=rectpack.PackingMode.Offline,
-            bin_algo=choice,
-            pack_algo=packer,
-            sort_algo=order,
-            rotation=turns,
+            mode=rectpack.PackingMode.Offline, bin_algo=choice, pack_algo=packer, sort_algo=order, rotation=turns
         )
         pack.add_bin(demand.board.length, demand.board.width, count=boards)
         for part in demand.parts:
@@ -136,11 +132,7 @@ def load_opcut(folder: Path) -> Any:
     hat = ModuleType("hat")
     empty = lambda *_: None  # noqa: E731
     hat.json = SimpleNamespace(  # type: ignore[attr-defined]
-        SchemaRepository=None,
-        json_schema_repo=None,
-        Data=None,
-        merge_schema_repositories=empty,
-        decode_file=empty,
+        SchemaRepository=None, json_schema_repo=None, Data=None, merge_schema_repositories=empty, decode_file=empty
     )
     sys.modules["hat"] = hat
     sys.path.append(str(folder))

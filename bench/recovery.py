@@ -262,10 +262,7 @@ def service_killed(world: World, queue: Queue) -> int:
 
 @contextmanager
 def _service(world: World, plugged: Path) -> Iterator[subprocess.Popen[bytes]]:
-    env = own_environment() | {
-        "KESIN_DATA_DIR": str(world.folder),
-        "KESIN_DATABASE_URL": world.address.url,
-    }
+    env = own_environment() | {"KESIN_DATA_DIR": str(world.folder), "KESIN_DATABASE_URL": world.address.url}
     env |= {"KESIN_SWEEP_S": "1", "KESIN_PDF_PROCESSES": "0", "PYTHONPATH": str(plugged)}
     env["KESIN_LOG"] = "json"
     with (world.folder / "log").open("ab") as log:

@@ -40,10 +40,7 @@ PDFS = 60
 WARM = 6  # documents a worker renders before the clock runs
 WORKERS = (1, 2, 3)
 PATIENCE_S = 120.0
-WAYS = {
-    "Kesin, engine": (JOBS, {"threads": lanes.LANES}),
-    "Kesin, one job per claim": (ONE_BY_ONE, {"batch": 1}),
-}
+WAYS = {"Kesin, engine": (JOBS, {"threads": lanes.LANES}), "Kesin, one job per claim": (ONE_BY_ONE, {"batch": 1})}
 
 
 def run(report: Report) -> None:
@@ -64,9 +61,7 @@ def _drains(report: Report, *, durable: bool) -> None:
         for _ in range(ROUNDS):
             for way, (jobs, how) in WAYS.items():
                 _keep(best, way, _drained(server.url(1), jobs, how))
-            line = peers_run.run(
-                "rq_redis", jobs=OF_RQ, processes=1, where=["--url", server.url(2)]
-            )
+            line = peers_run.run("rq_redis", jobs=OF_RQ, processes=1, where=["--url", server.url(2)])
             _keep(best, f"RQ {line['version']}, SimpleWorker", line["drain_per_second"])
     report.table(("drain, 1 process", "jobs/s"), [(way, f"{n:,.0f}") for way, n in best.items()])
     engine, one, rq = best.values()

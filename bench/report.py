@@ -47,9 +47,7 @@ class Report:
         """Add a paragraph."""
         self.lines += [text, ""]
 
-    def aim(
-        self, what: str, value: float, *, least: float | None = None, most: float | None = None
-    ) -> None:
+    def aim(self, what: str, value: float, *, least: float | None = None, most: float | None = None) -> None:
         """Add a ratio and its target."""
         self.aims.append(Aim(what, value, least, most))
 

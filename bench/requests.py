@@ -85,10 +85,7 @@ def run(report: Report, clients: int, seconds: float, folder: str | None, old: s
         for number in range(ROUNDS):
             for which in sorted(servers, reverse=number % 2 == 1):
                 turns.setdefault(which, []).append(turn(*servers[which], seconds / ROUNDS))
-    per_s = {
-        which: median(figures.answers / figures.seconds for figures, _ in taken)
-        for which, taken in turns.items()
-    }
+    per_s = {which: median(figures.answers / figures.seconds for figures, _ in taken) for which, taken in turns.items()}
     report.say(
         f"## Single enqueues\n\n{clients} clients send requests for {seconds:g} s. Figures are"
         f" medians of {ROUNDS} interleaved rounds on {os.cpu_count()} cores, shared by servers and"

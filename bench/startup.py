@@ -76,9 +76,7 @@ def work(env: dict[str, str]) -> tuple[float, float]:
     subprocess.run(enqueue, check=True, stdout=subprocess.DEVNULL, env=env)
     began = time.perf_counter()
     command = [KESIN, "worker", "emails", "--handler", "work:handle", "--lifecycle", "task"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=env
-    ) as program:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=env) as program:
         assert program.stdout is not None
         assert program.stdout.readline() == "claimed\n"
         lasted, spent = time.perf_counter() - began, processor_s(program)
@@ -100,8 +98,7 @@ def measure(runs: int) -> dict[str, list[float]]:
                 taken[SERVE].append(serve(env))
                 taken[WORKER].append(work(env))
     return {  # the first run of each compiles and fills the disk's cache
-        name: [median(column) * 1_000 for column in zip(*times[1:], strict=True)]
-        for name, times in taken.items()
+        name: [median(column) * 1_000 for column in zip(*times[1:], strict=True)] for name, times in taken.items()
     }
 
 
@@ -110,12 +107,10 @@ def tell(report: Report, runs: int) -> None:
     taken = measure(runs)
     wall, processor = taken[NOTHING]
     report.say(
-        f"## Start\n\nFigures are medians of {runs} runs, or of {runs // 2} runs for `kesin serve`"
-        " and `kesin worker`."
+        f"## Start\n\nFigures are medians of {runs} runs, or of {runs // 2} runs for `kesin serve` and `kesin worker`."
     )
     rows = [
-        (name, f"{a:,.0f}", f"{b:,.0f}", f"{a / wall:.1f}", f"{b / processor:.1f}")
-        for name, (a, b) in taken.items()
+        (name, f"{a:,.0f}", f"{b:,.0f}", f"{a / wall:.1f}", f"{b / processor:.1f}") for name, (a, b) in taken.items()
     ]
     beside = "/ Python itself"
     report.table(("command", "ms", "CPU ms", beside, f"{beside}, CPU"), rows)

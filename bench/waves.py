@@ -69,9 +69,7 @@ class Waves:
         """Let so many jobs through, in so many waves."""
         queue = kesin.Queue(QUEUE, kesin.task_lifecycle(keep_days=0), self.store)
         threads = 1 if isinstance(self.store, SqliteStore) else 2
-        worker = kesin.Worker(
-            queue, lambda _job: None, name="w", threads=threads, batch=min(self.at_once, CLAIMED)
-        )
+        worker = kesin.Worker(queue, lambda _job: None, name="w", threads=threads, batch=min(self.at_once, CLAIMED))
         [prune] = (move for move in queue.lifecycle.scheduled_moves if move.stage == "prune")
         wave = jobs // waves
         for number in range(1, waves + 1):
@@ -176,9 +174,7 @@ def table(kind: str, through: Waves, waves: int) -> str:
         ]
         cells = " | ".join(f"{size / 1e6:.1f}" for size in sizes)
         lines.append(f"| {name} | {cells} | {ratio:.2f} |")
-    head = (
-        "| a job, microseconds | client | database | wall | WAL bytes |\n|---|---:|---:|---:|---:|"
-    )
+    head = "| a job, microseconds | client | database | wall | WAL bytes |\n|---|---:|---:|---:|---:|"
     lines += ["", head]
     total = NOTHING
     for phase in PHASES:
@@ -203,9 +199,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.waves", description=__doc__)
     parser.add_argument("--jobs", type=int, default=1_000_000)
     parser.add_argument("--waves", type=int, default=10)
-    parser.add_argument(
-        "--at-once", type=int, default=BATCH, help="jobs in one call (default 1000)"
-    )
+    parser.add_argument("--at-once", type=int, default=BATCH, help="jobs in one call (default 1000)")
     parser.add_argument("--stores", nargs="+", default=["sqlite", "postgres"])
     asked = parser.parse_args()
     if asked.waves <= SECOND or asked.jobs % (asked.waves * BATCH) or BATCH % asked.at_once:

@@ -48,10 +48,7 @@ def build_release(folder: Path) -> None:
     stem = sdist.name.removesuffix(".tar.gz")
     materials = folder / f"{stem}.cdx.json"
     materials.write_text(bill_of_materials(stem.rpartition("-")[2], wheel), "utf-8")
-    lines = [
-        f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n"
-        for file in (*built, materials)
-    ]
+    lines = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in (*built, materials)]
     (folder / "SHA256SUMS").write_text("".join(lines), "utf-8")
     print("".join(lines), end="")
 

@@ -32,9 +32,7 @@ HEADINGS = (
     "Description 1",
 )
 
-TEMPLATE = (
-    Path(__file__).parents[1] / "src/kesin/workloads/optiplan/templates" / "Excel_sablon.xlsx"
-)
+TEMPLATE = Path(__file__).parents[1] / "src/kesin/workloads/optiplan/templates" / "Excel_sablon.xlsx"
 
 
 def main() -> None:

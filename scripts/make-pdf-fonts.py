@@ -25,10 +25,7 @@ FACES = {  # of Inter, and what Kesin Sans calls them
     "SemiBold": ("sans-semibold.woff2", "SemiBold"),
     "SemiBoldItalic": ("sans-semibold-italic.woff2", "SemiBold Italic"),
 }
-BEHIND = {
-    "DejaVuSans.ttf": "symbols-regular.part.woff2",
-    "DejaVuSans-Bold.ttf": "symbols-semibold.part.woff2",
-}
+BEHIND = {"DejaVuSans.ttf": "symbols-regular.part.woff2", "DejaVuSans-Bold.ttf": "symbols-semibold.part.woff2"}
 ABOUT = """\
 symbols-regular.part.woff2 and symbols-semibold.part.woff2 are DejaVu Sans and DejaVu Sans Bold, cut
 by scripts/make-pdf-fonts.py to the characters of our documents that Kesin Sans lacks. (Kesin Sans,
@@ -88,8 +85,7 @@ def use_truetype_outlines(font: TTFont) -> None:
     for glyph in drawn.values():
         glyph.recalcBounds(font["glyf"])
     font["hmtx"].metrics = {
-        name: (width, getattr(drawn[name], "xMin", 0))
-        for name, (width, _) in font["hmtx"].metrics.items()
+        name: (width, getattr(drawn[name], "xMin", 0)) for name, (width, _) in font["hmtx"].metrics.items()
     }
     limits = font["maxp"]
     limits.tableVersion = 0x00010000

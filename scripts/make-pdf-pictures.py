@@ -30,9 +30,7 @@ def first_page(pdf: bytes) -> Image.Image:
         page = document[0]
         drawn = page.render(scale=3).to_pil().convert("RGB")
     width = WIDTH - 2
-    small = drawn.resize(
-        (width, round(drawn.height * width / drawn.width)), Image.Resampling.LANCZOS
-    )
+    small = drawn.resize((width, round(drawn.height * width / drawn.width)), Image.Resampling.LANCZOS)
     return ImageOps.expand(small, 1, EDGE).quantize(
         method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE
     )  # it keeps the few strong colours, at a fifth of the bytes

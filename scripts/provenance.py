@@ -160,9 +160,7 @@ def bill_of_materials(version: str, wheel: Path) -> str:
                 Component(name=n, type=ComponentType.FILE, bom_ref=n, hashes=[_sha256(value)])
                 for n, value in copy.digests.items()
             ]
-            bom.components.add(
-                _part("npm", copy.package, copy.version, copy.licence, components=files)
-            )
+            bom.components.add(_part("npm", copy.package, copy.version, copy.licence, components=files))
     bom.register_dependency(itself, bom.components)
     return str(JsonV1Dot6(bom).output_as_string(indent=2)) + "\n"
 

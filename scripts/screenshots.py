@@ -106,9 +106,7 @@ def _cut(service: Service, clock: ManualClock) -> None:
             "parts": PARTS,
         }
         job_id = desk.create_order(ROOT, read_payload(body)).job.id
-        worker = Worker(
-            desk.queue, Runner(desk.workshop, desk.queue).__call__, name="workshop-1", batch=1
-        )
+        worker = Worker(desk.queue, Runner(desk.workshop, desk.queue).__call__, name="workshop-1", batch=1)
         worker.drain()
         paths, dossier = desk.workshop.paths(), desk.progress(desk.job(ROOT, job_id))
         for stem in dossier.stems:
@@ -153,9 +151,7 @@ def served(service: Service) -> Iterator[str]:
         thread.join()
 
 
-def signed_in(
-    browser: Browser, address: str, token: str, *, phone: bool, dark: bool, turkish: bool
-) -> Page:
+def signed_in(browser: Browser, address: str, token: str, *, phone: bool, dark: bool, turkish: bool) -> Page:
     """A page of somebody who likes it so."""
     context = browser.new_context(
         base_url=address,
@@ -221,9 +217,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder, clock = Path(name), ManualClock(NOON_US)
         settings = Settings.model_construct(data_dir=folder)
-        service = Service(
-            settings, open_store(folder / "kesin.db"), workloads(), work=False, clock=clock
-        )
+        service = Service(settings, open_store(folder / "kesin.db"), workloads(), work=False, clock=clock)
         furnish(service, clock)
         service.accounts.add_user(ROOT, "ayse", "a long enough password", role="admin")
         token, _ = service.accounts.sign_in("ayse", "a long enough password", "127.0.0.1")

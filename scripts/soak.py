@@ -49,20 +49,11 @@ PARTS = {
 FUZZED_ROUTES = [f"tests/web/test_{what}.py" for what in ("schema", "fuzz", "matrix")]
 TESTS = {
     "model": ["tests/store", "tests/engine", "tests/lifecycle", "tests/foundation"],
-    "pooler": [
-        *("--pooler", "-kpostgres"),
-        *sorted(str(path) for path in (ROOT / "tests/store").glob("test_*.py")),
-    ],
+    "pooler": [*("--pooler", "-kpostgres"), *sorted(str(path) for path in (ROOT / "tests/store").glob("test_*.py"))],
     "faults": ["tests/faults", "--ignore-glob=*/test_parsers_*"],
-    "fuzzing": [
-        *FUZZED_ROUTES,
-        *sorted(str(path) for path in (ROOT / "tests/faults").glob("test_parsers_*.py")),
-    ],
+    "fuzzing": [*FUZZED_ROUTES, *sorted(str(path) for path in (ROOT / "tests/faults").glob("test_parsers_*.py"))],
     "attacks": ["tests/attacks"],
-    "surface": [
-        *("tests/web", "tests/browser", "tests/cli"),
-        *(f"--ignore={path}" for path in FUZZED_ROUTES),
-    ],
+    "surface": [*("tests/web", "tests/browser", "tests/cli"), *(f"--ignore={path}" for path in FUZZED_ROUTES)],
     "workloads": ["tests/workloads"],
     "packaging": ["tests/examples", "tests/packaging", "tests/docs", "tests/test_bench.py"],
 }

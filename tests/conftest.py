@@ -79,18 +79,14 @@ def pytest_collection(session: pytest.Session) -> None:
     first = len(paths) * number // workers
     for path in paths[first:] + paths[:first]:
         with suppress(Exception, pytest.skip.Exception):  # the collection reports them
-            importlib.import_module(
-                ".".join(path.relative_to(config.rootpath).with_suffix("").parts)
-            )
+            importlib.import_module(".".join(path.relative_to(config.rootpath).with_suffix("").parts))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what says nothing new, but for the long form, and with ``--fast`` what starts."""
     long, fast = config.getoption("--long"), config.getoption("--fast")
     left_out = {
-        item
-        for item in items
-        if (not long and item.get_closest_marker("long")) or (fast and not is_fast(item))
+        item for item in items if (not long and item.get_closest_marker("long")) or (fast and not is_fast(item))
     }
     if not long:
         left_out |= repetitions([item for item in items if item not in left_out])

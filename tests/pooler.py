@@ -41,9 +41,7 @@ def pooler(server: PostgresServer, *, size: int, probe: str) -> Iterator[None]:
     config = server.folder / "pgbouncer.ini"
     config.write_text(CONFIG.format(folder=server.folder, port=POOLER_PORT, size=size))
     config.chmod(0o644)
-    running = subprocess.Popen(
-        [program, "-q", config], stderr=subprocess.DEVNULL, **server.somebody
-    )
+    running = subprocess.Popen([program, "-q", config], stderr=subprocess.DEVNULL, **server.somebody)
     try:
         _await_pooler(through_pooler(probe), running)
         yield

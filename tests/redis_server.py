@@ -17,9 +17,7 @@ class RedisServer(OneProcess):
     With ``fsync="everysec"`` it is written before, and flushed within a second.
     """
 
-    def __init__(
-        self, *, durable: bool = False, fsync: Literal["always", "everysec"] = "always"
-    ) -> None:
+    def __init__(self, *, durable: bool = False, fsync: Literal["always", "everysec"] = "always") -> None:
         self._durable = durable
         self._fsync = fsync
         self._databases = itertools.cycle(range(1, SHARED))

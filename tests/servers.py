@@ -27,18 +27,10 @@ class PostgresServer(PrivateServer):
     """
 
     def __init__(
-        self,
-        *,
-        fsync: bool = True,
-        settings: Mapping[str, str | int] | None = None,
-        like: Path | None = None,
+        self, *, fsync: bool = True, settings: Mapping[str, str | int] | None = None, like: Path | None = None
     ) -> None:
         self._like = like
-        self._settings: dict[str, str | int] = {
-            "listen_addresses": "",
-            "max_connections": 100,
-            "port": PORT,
-        }
+        self._settings: dict[str, str | int] = {"listen_addresses": "", "max_connections": 100, "port": PORT}
         if not fsync:
             self._settings |= {"fsync": "off", "full_page_writes": "off"}
             self._settings |= {"synchronous_commit": "off"}
@@ -150,11 +142,7 @@ def _postgres_programs() -> Path:
     """Return the folder of the newest installed server."""
     if found := shutil.which("initdb"):
         return Path(found).resolve().parent
-    installed = [
-        path.parent
-        for path in Path("/usr/lib/postgresql").glob("*/bin/initdb")
-        if path.parts[-3].isdigit()
-    ]
+    installed = [path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/initdb") if path.parts[-3].isdigit()]
     if not installed:
         raise RuntimeError("PostgreSQL's server programs are missing; run: make install")
     return max(installed, key=lambda folder: int(folder.parts[-2]))

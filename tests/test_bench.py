@@ -10,15 +10,7 @@ from pathlib import Path
 import pytest
 
 from bench import drained, filling, instructions
-from bench.concepts import (
-    CONCEPTS,
-    IN_TRANSACTION,
-    ONE_A_TENANT,
-    PRIORITY,
-    SQL_FUNCTION,
-    WITHIN,
-    Concept,
-)
+from bench.concepts import CONCEPTS, IN_TRANSACTION, ONE_A_TENANT, PRIORITY, SQL_FUNCTION, WITHIN, Concept
 from bench.features import ROOT, compare, revision_runs
 from bench.lanes import QUEUE, open_queue
 from bench.loaded import load
@@ -35,9 +27,7 @@ KINDS = {"SQLite": CONCEPTS, "PostgreSQL": ON_POSTGRES, "Redis": ON_REDIS}
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_loaded_rows_are_counted_and_the_guard_is_on_again(
-    kind: str, tmp_path: Path, request: pytest.FixtureRequest
-):
+def test_loaded_rows_are_counted_and_the_guard_is_on_again(kind: str, tmp_path: Path, request: pytest.FixtureRequest):
     if kind == "sqlite":
         queue = open_queue(str(tmp_path / "grow.db"))
     else:
@@ -52,9 +42,7 @@ def test_loaded_rows_are_counted_and_the_guard_is_on_again(
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_copies_of_a_job_are_as_the_engine_writes_them(
-    kind: str, tmp_path: Path, request: pytest.FixtureRequest
-):
+def test_copies_of_a_job_are_as_the_engine_writes_them(kind: str, tmp_path: Path, request: pytest.FixtureRequest):
     address = str(tmp_path / "grown.db")
     if kind == "postgres":
         address = request.getfixturevalue("postgres_server").create_database("bench_copies")
@@ -84,11 +72,7 @@ def test_copies_of_a_job_are_as_the_engine_writes_them(
     ],
 )
 def test_every_job_of_a_concept_is_done(
-    concept: Concept,
-    kind: str,
-    tmp_path: Path,
-    request: pytest.FixtureRequest,
-    monkeypatch: pytest.MonkeyPatch,
+    concept: Concept, kind: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(drained, "WARM", 20)
     names = iter(f"bench_concept_{number}" for number in count())
@@ -115,10 +99,7 @@ def test_the_plain_queue_of_a_checked_out_tree_is_drained(tmp_path: Path):
 def test_the_jobs_whose_instructions_are_counted_are_drained(tmp_path: Path):
     instructions.run(f"{tmp_path}/counted.db", 20, "drain")
     with closing(open_store(tmp_path / "counted.db")) as store:
-        assert (
-            Queue(drained.QUEUE, task_lifecycle(), store).stats().states["done"]
-            == 20 + drained.WARM
-        )
+        assert Queue(drained.QUEUE, task_lifecycle(), store).stats().states["done"] == 20 + drained.WARM
 
 
 def assert_refused(queue: Queue, change: str) -> None:

@@ -26,9 +26,7 @@ MAY_NAME_WORKLOADS = {
     "kesin/foundation/permissions.py",
     "kesin/foundation/extras.py",
 }
-WORKLOAD_NAMES = frozenset(
-    {"oci", "oci_adjustments", "pdf", "pdf_batches", "pdf_webhooks", "optiplan"}
-)
+WORKLOAD_NAMES = frozenset({"oci", "oci_adjustments", "pdf", "pdf_batches", "pdf_webhooks", "optiplan"})
 
 
 def test_imports_run_downwards_only():
@@ -63,9 +61,7 @@ def test_no_folder_is_too_full_to_survey():
 
 def test_a_class_name_means_one_thing():
     names = Counter(
-        name
-        for path in SOURCE.rglob("*.py")
-        for name in re.findall(r"(?m)^\s*class (\w+)", path.read_text("utf-8"))
+        name for path in SOURCE.rglob("*.py") for name in re.findall(r"(?m)^\s*class (\w+)", path.read_text("utf-8"))
     )
     assert names["Lifecycle"] == 1
     assert [name for name, count in names.items() if count > 1] == []
@@ -89,11 +85,7 @@ def test_nothing_outside_a_workload_names_it():
 
 def test_tests_named_for_every_database_exist():
     paths = list((ROOT / "tests").rglob("test_*.py"))
-    functions = {
-        name
-        for path in paths
-        for name in re.findall(r"^ *def (test_\w+)", path.read_text(), re.MULTILINE)
-    }
+    functions = {name for path in paths for name in re.findall(r"^ *def (test_\w+)", path.read_text(), re.MULTILINE)}
     assert {path.stem for path in paths} | functions >= ON_EACH | EVERY_CASE
 
 
@@ -104,8 +96,5 @@ def test_the_pinned_libraries_install_on_the_oldest_python_we_promise():
     names = {canonicalize_name(name) for name in pinned}
     installed = [package for package in distributions() if canonicalize_name(package.name) in names]
     assert len(installed) > len(names) / 2
-    allowed = {
-        package.name: SpecifierSet(package.metadata["Requires-Python"] or "")
-        for package in installed
-    }
+    allowed = {package.name: SpecifierSet(package.metadata["Requires-Python"] or "") for package in installed}
     assert [name for name, pythons in allowed.items() if oldest not in pythons] == []

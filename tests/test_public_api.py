@@ -83,9 +83,7 @@ def test_an_unknown_name_is_an_attribute_error():
 
 
 def test_the_help_imports_none_of_them():
-    done = subprocess.run(
-        [sys.executable, "-c", HELP], capture_output=True, encoding="utf-8", check=True
-    )
+    done = subprocess.run([sys.executable, "-c", HELP], capture_output=True, encoding="utf-8", check=True)
     *_, last = done.stdout.splitlines()
     imported = last.split()
     assert "kesin.cli" in imported

@@ -107,9 +107,7 @@ def test_a_simulation_goes_on_where_it_was_stopped(soak, monkeypatch, tmp_path):
     interrupted_at = 0
     result = soak.simulated(1, 40, workers=2)
     assert [asked.count(seed) for seed in (1, 2, 3)] == [1, 1, 2]
-    assert result.detail.startswith(
-        "40 steps, 4 jobs, 8 moves, 4 faults; seeds 1 to 4, trace hash "
-    )
+    assert result.detail.startswith("40 steps, 4 jobs, 8 moves, 4 faults; seeds 1 to 4, trace hash ")
     asked.clear()
     assert soak.simulated(1, 40, workers=2) == result
     assert asked == []
@@ -139,11 +137,7 @@ def test_who_is_ended_is_ended_with_all_that_it_started(soak, monkeypatch):
     monkeypatch.setattr(soak, "GRACE_S", 0.2)
     ours, theirs = os.pipe()  # which is read to its end when nobody holds it any more
     process = subprocess.Popen(
-        [sys.executable, "-c", DEAF],
-        stdout=subprocess.PIPE,
-        stderr=theirs,
-        text=True,
-        start_new_session=True,
+        [sys.executable, "-c", DEAF], stdout=subprocess.PIPE, stderr=theirs, text=True, start_new_session=True
     )
     os.close(theirs)
     assert process.stdout is not None

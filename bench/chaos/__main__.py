@@ -163,9 +163,7 @@ def _report(rows: list[Row], load: float) -> str:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make chaos ARGS=", description=__doc__)
     parser.add_argument("--faults", nargs="+", choices=list(FAULTS), default=list(FAULTS))
-    parser.add_argument(
-        "--queues", nargs="+", default=[], metavar="WORD", help="only those with it in their name"
-    )
+    parser.add_argument("--queues", nargs="+", default=[], metavar="WORD", help="only those with it in their name")
     parser.add_argument("--json", action="store_true", help="JSON instead of the table")
     parser.add_argument("--write", action="store_true", help="write the page in docs")
     return parser.parse_args()

@@ -100,19 +100,14 @@ def outage(scene: Scene, server: Server | None) -> float:
 def stopped(scene: Scene, _server: Server | None) -> float:
     """SIGSTOP a worker until somebody else is in the middle of one of its jobs, then SIGCONT."""
     story, crew = scene.story, scene.crew
-    scene.until(
-        lambda: any(len(story.open(pid)) >= AT_ONCE for pid in crew.pids),
-        PATIENCE_S,
-    )
+    scene.until(lambda: any(len(story.open(pid)) >= AT_ONCE for pid in crew.pids), PATIENCE_S)
     victim = max(crew.pids, key=lambda pid: len(story.open(pid)))
     crew.stop(victim)
     fault = time.time()
     story.read()
     held = story.open(victim)
     scene.until(
-        lambda: any(
-            run.pid != victim and run.began > fault for job in held for run in story.runs[job]
-        ),
+        lambda: any(run.pid != victim and run.began > fault for job in held for run in story.runs[job]),
         LEASE_S + 2 * LOOK_S + 2 * LONG_JOB_S,
     )
     crew.go_on(victim)

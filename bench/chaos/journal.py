@@ -58,8 +58,4 @@ class Story:
 
     def open(self, pid: int) -> list[str]:
         """The jobs this process has begun and not ended."""
-        return [
-            job
-            for job, runs in self.runs.items()
-            if any(run.pid == pid and run.ended is None for run in runs)
-        ]
+        return [job for job, runs in self.runs.items() if any(run.pid == pid and run.ended is None for run in runs)]

@@ -48,10 +48,7 @@ def judge(story: Story, fates: Mapping[str, Fate], fault: float, gone: int) -> V
         jobs=len(each),
         lost=lost,
         recorded_twice=sum(len(fate.successes) > 1 for fate, _ in each),
-        wrong_hands=sum(
-            len(fate.successes) == 1 and in_wrong_hands(fate.successes[0], runs)
-            for fate, runs in each
-        ),
+        wrong_hands=sum(len(fate.successes) == 1 and in_wrong_hands(fate.successes[0], runs) for fate, runs in each),
         stuck=stuck,
         failed=sum(fate.state == "failed" for fate, _ in each),
         ran_again=sum(len(runs) > 1 for _, runs in each),

@@ -33,9 +33,7 @@ class TimedQueries(Queries):
 
     completed_at = 0.0
 
-    async def log_jobs(
-        self, job_status: list[tuple[Job, JOB_STATUS, TracebackRecord | None]]
-    ) -> None:
+    async def log_jobs(self, job_status: list[tuple[Job, JOB_STATUS, TracebackRecord | None]]) -> None:
         await super().log_jobs(job_status)
         self.completed_at = time.monotonic()
 
@@ -89,9 +87,7 @@ async def connected(url: str, connections: int) -> AsyncIterator[TimedQueries]:
             yield TimedQueries(AsyncpgPoolDriver(pool))
 
 
-async def drain(
-    ready: Callable[[], object], url: str, batch: int, connections: int, feature: str
-) -> common.Finished:
+async def drain(ready: Callable[[], object], url: str, batch: int, connections: int, feature: str) -> common.Finished:
     async with connected(url, connections) as queries:
         manager = QueueManager(queries)
         jobs = 0
@@ -112,9 +108,7 @@ async def drain(
         return common.Finished(queries.completed_at, jobs)
 
 
-def work(
-    ready: Callable[[], object], *, url: str, batch: int, connections: int, feature: str
-) -> common.Finished:
+def work(ready: Callable[[], object], *, url: str, batch: int, connections: int, feature: str) -> common.Finished:
     # as its own command line does
     return uvloop.run(drain(ready, url, batch, connections, feature))
 
@@ -122,9 +116,7 @@ def work(
 async def completed(url: str) -> int:
     connection = await asyncpg.connect(url)
     left = await connection.fetchval("SELECT count(*) FROM pgqueuer")
-    logged = await connection.fetchval(
-        "SELECT count(DISTINCT job_id) FROM pgqueuer_log WHERE status = 'successful'"
-    )
+    logged = await connection.fetchval("SELECT count(DISTINCT job_id) FROM pgqueuer_log WHERE status = 'successful'")
     await connection.close()
     return int(logged) - int(left)
 
@@ -141,13 +133,7 @@ def main() -> int:
         with meter.running():
             enqueue_seconds = uvloop.run(fill(url, asked.jobs, asked.feature))
         common.settle(url)
-        worker = partial(
-            work,
-            url=url,
-            batch=asked.batch,
-            connections=asked.connections,
-            feature=asked.feature,
-        )
+        worker = partial(work, url=url, batch=asked.batch, connections=asked.connections, feature=asked.feature)
         drain_seconds, _ = common.drain(worker, asked.processes, meter)
         cost = meter.read(asked.jobs)
         done = uvloop.run(completed(url))

@@ -35,9 +35,7 @@ def pool(url: str, connections: int) -> AsyncConnectionPool[Any]:
     The pool Procrastinate makes for itself spends further round trips on both. It cannot listen on
     such connections, so the worker is told not to: in a drain there is nothing to be woken for.
     """
-    return AsyncConnectionPool(
-        url, min_size=connections, max_size=connections, open=False, kwargs={"autocommit": True}
-    )
+    return AsyncConnectionPool(url, min_size=connections, max_size=connections, open=False, kwargs={"autocommit": True})
 
 
 FEATURES = ("plain", "within", "key", "priority", "one_a_tenant", "schedules")
@@ -94,13 +92,7 @@ async def fill(url: str, jobs: int, feature: str) -> float:
 
 
 async def drain(
-    ready: Callable[[], object],
-    url: str,
-    concurrency: int,
-    connections: int,
-    *,
-    as_it_comes: bool,
-    feature: str,
+    ready: Callable[[], object], url: str, concurrency: int, connections: int, *, as_it_comes: bool, feature: str
 ) -> common.Finished:
     app = App(connector=PsycopgConnector(conninfo=url))
     jobs = 0
@@ -121,10 +113,7 @@ async def drain(
         left = True
         while left:
             await app.run_worker_async(
-                wait=False,
-                concurrency=concurrency,
-                listen_notify=False,
-                install_signal_handlers=False,
+                wait=False, concurrency=concurrency, listen_notify=False, install_signal_handlers=False
             )
             # It ends while the locks of all jobs that wait are taken, so it is started again.
             left = feature == "one_a_tenant" and await some_wait(app)
@@ -137,13 +126,7 @@ async def some_wait(app: App) -> bool:
 
 
 def work(
-    ready: Callable[[], object],
-    *,
-    url: str,
-    concurrency: int,
-    connections: int,
-    as_it_comes: bool,
-    feature: str,
+    ready: Callable[[], object], *, url: str, concurrency: int, connections: int, as_it_comes: bool, feature: str
 ) -> common.Finished:
     logging.getLogger("procrastinate").setLevel(logging.ERROR)
     how = {"as_it_comes": as_it_comes, "feature": feature}

@@ -66,10 +66,7 @@ def _section(names: tuple[str, ...], command: Any) -> list[str]:
         "",
         *_paragraphs(command.help or ""),
         *table(("argument", "meaning"), [(f"`{_spelled(one)}`", _help(one)) for one in arguments]),
-        *table(
-            ("option", "default", "meaning"),
-            [(_option(one), _default(one), _help(one)) for one in options],
-        ),
+        *table(("option", "default", "meaning"), [(_option(one), _default(one), _help(one)) for one in options]),
         *_examples(command.epilog or ""),
     ]
 

@@ -74,9 +74,7 @@ def _workload(
     return lines
 
 
-def _section(
-    words: Words, named: Sequence[str], advice: Mapping[str, Any], kinds: Sequence[str]
-) -> list[str]:
+def _section(words: Words, named: Sequence[str], advice: Mapping[str, Any], kinds: Sequence[str]) -> list[str]:
     first, *others = named
     text = advice[words["language"]]
     lines = [f"### {first}", ""]
@@ -108,10 +106,7 @@ def _kinds(words: Words, code: str, rules: Sequence[Taxonomy]) -> list[str]:
             end = words["verdicts"]["retry" if stored in _REQUEUED else verdict]
             channels.setdefault(end, []).append(channel)
         category = taxonomy.resolve(stored).category
-        ends = [
-            _end(kinds, verdict, where) if len(channels) > 1 else verdict
-            for verdict, where in channels.items()
-        ]
+        ends = [_end(kinds, verdict, where) if len(channels) > 1 else verdict for verdict, where in channels.items()]
         found.append(kinds["same"].format(category=category, ends=", ".join(ends)))
     return list(dict.fromkeys(found))
 
@@ -141,9 +136,7 @@ def _refusals(words: Words, advice: Mapping[str, Any]) -> list[str]:
 def _statuses() -> list[tuple[int, str]]:
     """Every kind of refusal, by status; one without a text fails here."""
     values = vars(problems).values()
-    kinds: list[type[Problem]] = [
-        value for value in values if isinstance(value, type) and issubclass(value, Problem)
-    ]
+    kinds: list[type[Problem]] = [value for value in values if isinstance(value, type) and issubclass(value, Problem)]
     kinds += [NoSecretKeys, SecretNotOpened, *SecretNotOpened.__subclasses__()]
     refusals = {(kind.status, kind.code) for kind in kinds}
     of_disks = re.findall(r"``(\w+)``", (StoreTrouble.__doc__ or "").partition(" is ")[2])
@@ -153,9 +146,7 @@ def _statuses() -> list[tuple[int, str]]:
 def _exact() -> list[tuple[int, str, str]]:
     """Refusals with a code of their own, as they are raised."""
     statuses = {
-        name: one.status
-        for name, one in vars(problems).items()
-        if isinstance(one, type) and issubclass(one, Problem)
+        name: one.status for name, one in vars(problems).items() if isinstance(one, type) and issubclass(one, Problem)
     }
     found: dict[tuple[int, str], dict[str, None]] = {}
     for file in sorted((ROOT / "src" / "kesin").rglob("*.py")):

@@ -102,9 +102,7 @@ def _who_may() -> dict[tuple[str, str], str]:
         method, path, _, *statuses = line.replace("|", "").split()
         here = let_in.setdefault((method, path), set())
         here |= {
-            column.partition(".")[0]
-            for column, status in zip(columns, statuses, strict=True)
-            if status not in _SHUT
+            column.partition(".")[0] for column, status in zip(columns, statuses, strict=True) if status not in _SHUT
         }
     return {where: _may(groups) for where, groups in let_in.items()}
 
@@ -122,18 +120,11 @@ def _may(groups: set[str]) -> str:
 
 
 def _section(
-    api: Mapping[str, Any],
-    method: str,
-    path: str,
-    asked: Mapping[str, Any],
-    may: Mapping[tuple[str, str], str],
+    api: Mapping[str, Any], method: str, path: str, asked: Mapping[str, Any], may: Mapping[tuple[str, str], str]
 ) -> list[str]:
     lines = [f"### {method} {path}", "", plain(asked["description"]), ""]
     lines += [f"**Access:** {may[method, path]}.", ""]
-    rows = [
-        (f"`{one['name']}`", one["in"], _needed(one), _kind(one["schema"]))
-        for one in asked.get("parameters", ())
-    ]
+    rows = [(f"`{one['name']}`", one["in"], _needed(one), _kind(one["schema"])) for one in asked.get("parameters", ())]
     lines += table(("parameter", "in", "default", "values"), rows)
     content = asked.get("requestBody", {}).get("content", {})
     if content:
@@ -237,9 +228,7 @@ def _object(schema: Mapping[str, Any]) -> str:
 
 def _several(schema: Mapping[str, Any]) -> str:
     """The same for several of them."""
-    return re.sub(
-        r"^(text|whole number|number|object|list|time|date|uuid)\b", r"\1s", _kind(schema)
-    )
+    return re.sub(r"^(text|whole number|number|object|list|time|date|uuid)\b", r"\1s", _kind(schema))
 
 
 def _text(schema: Mapping[str, Any]) -> str:

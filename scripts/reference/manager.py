@@ -18,9 +18,7 @@ def manager_script() -> str:
     body, n = re.subn(r"(?m)^  siteId: '.*\n", "", body)
     assert n == 2, "the setting and its property"  # noqa: PLR2004, S101
     # What the script remembers, it remembers for each site.
-    body, n = re.subn(
-        r"(get|set)Property\((\w+_AT)\b", r"\1Property(`${\2}_${client.siteId}`", body
-    )
+    body, n = re.subn(r"(get|set)Property\((\w+_AT)\b", r"\1Property(`${\2}_${client.siteId}`", body)
     assert n, "the time of the last list"  # noqa: S101
     assert body.count(MAIN) == 1  # noqa: S101
     key = "a key for this site with"

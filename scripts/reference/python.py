@@ -26,9 +26,7 @@ _GROUPS: Final = {
         *("task_lifecycle", "Lifecycle", "State", "Move", "GONE", "STAY", "prove", "Proof"),
         *("Unproved", "DeclarationError", "Backoff", "doubling", "After", "Fixed", "moves"),
     ),
-    "Errors of handlers": (
-        *("Category", "Verdict", "Code", "Rule", "Taxonomy", "same_everywhere"),
-    ),
+    "Errors of handlers": (*("Category", "Verdict", "Code", "Rule", "Taxonomy", "same_everywhere"),),
     "Guards": (
         *("Guard", "due", "unclaimed", "holds_claim", "lease_over", "budget_left", "budget_spent"),
         *("retries_left", "returns_left", "was_claimed", "age_over", "timer_over"),
@@ -36,14 +34,7 @@ _GROUPS: Final = {
         *("code_in", "code_not_in", "rate", "parents_done", "parents_failed"),
     ),
     "Exceptions": (
-        *(
-            "BadInput",
-            "UpgradeRefused",
-            "StoreError",
-            "StoreUnreachable",
-            "StoreTrouble",
-            "UnknownQueue",
-        ),
+        *("BadInput", "UpgradeRefused", "StoreError", "StoreUnreachable", "StoreTrouble", "UnknownQueue"),
         *("Problem", "Invalid", "NotFound", "NotSignedIn", "Forbidden"),
     ),
 }
@@ -91,12 +82,7 @@ def python_page() -> str:
         lines += [f"## {title}", "", links, ""]
         for name in names:
             lines += _entry(name, getattr(kesin, name))
-    lines += [
-        "## kesin.testing",
-        "",
-        "For [the tests of your app](../handlers.md#test-your-app).",
-        "",
-    ]
+    lines += ["## kesin.testing", "", "For [the tests of your app](../handlers.md#test-your-app).", ""]
     for value in (MemoryQueue, workload_context):
         lines += _entry(value.__name__, value)
     return page(lines)

@@ -36,15 +36,8 @@ def settings_page() -> str:
     fields = list(Settings.model_fields)
     for title, prefix in _GROUPS:
         others = tuple(one for _, one in _GROUPS if one)
-        mine = [
-            name
-            for name in fields
-            if (name.startswith(prefix) if prefix else not name.startswith(others))
-        ]
-        rows = [
-            (f"`{variable(name)}`", _default(name), _takes(name), meanings[variable(name)])
-            for name in mine
-        ]
+        mine = [name for name in fields if (name.startswith(prefix) if prefix else not name.startswith(others))]
+        rows = [(f"`{variable(name)}`", _default(name), _takes(name), meanings[variable(name)]) for name in mine]
         lines += [f"## {title}", "", *table(("variable", "default", "values", "meaning"), rows)]
     return page([*lines, *_rules()])
 

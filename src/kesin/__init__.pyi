@@ -3,13 +3,7 @@ from kesin.engine.bulk import BulkResult as BulkResult
 from kesin.engine.new_job import NewJob as NewJob
 from kesin.engine.queue import Queue as Queue, StaleClaim as StaleClaim
 from kesin.engine.replay import Verification as Verification, verify as verify
-from kesin.engine.results import (
-    Act as Act,
-    Done as Done,
-    Failed as Failed,
-    RunContext as RunContext,
-    Wait as Wait,
-)
+from kesin.engine.results import Act as Act, Done as Done, Failed as Failed, RunContext as RunContext, Wait as Wait
 from kesin.engine.schedules import Schedule as Schedule
 from kesin.engine.sweeper import Sweeper as Sweeper
 from kesin.engine.validation import BadInput as BadInput

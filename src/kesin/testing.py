@@ -53,9 +53,7 @@ class MemoryQueue(Queue):
             **options,
         )
 
-    def drain(
-        self, handler: Handler | None = None, *, batch_handler: BatchHandler | None = None
-    ) -> Counter[str]:
+    def drain(self, handler: Handler | None = None, *, batch_handler: BatchHandler | None = None) -> Counter[str]:
         """Work until no job is due; return how many jobs reached each state."""
         worker = Worker(self, handler, batch_handler=batch_handler, name="tests", sweep=False)
         reached: Counter[str] = Counter()
@@ -91,9 +89,7 @@ class MemoryQueue(Queue):
 
     # Assertions
 
-    def assert_job(
-        self, fields: Mapping[str, Any] | None = None, *, state: str | None = None, **more: Any
-    ) -> Job:
+    def assert_job(self, fields: Mapping[str, Any] | None = None, *, state: str | None = None, **more: Any) -> Job:
         """Assert exactly one job with these payload fields and, if given, this state; return it."""
         __tracebackhide__ = True
         wanted = {**(fields or {}), **more}

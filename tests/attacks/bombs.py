@@ -88,9 +88,7 @@ WORKBOOKS: dict[str, Callable[[], bytes]] = {
     "a size that lies": _lying_size,
     "parts that overlap": _overlapping,
     "archives in archives": _nested_archives,
-    "a dimension of billions": lambda: workbook(
-        sheet(1, 1, dimension=b'<dimension ref="A1:XFD1048576"/>')
-    ),
+    "a dimension of billions": lambda: workbook(sheet(1, 1, dimension=b'<dimension ref="A1:XFD1048576"/>')),
     "a cell in the last corner": lambda: workbook(sheet(1, 1, b'<c r="XFD1048576"/>')),
     "entities": lambda: workbook(ENTITIES + b"]><worksheet>&k;</worksheet>"),
     "an outside entity": lambda: workbook(
@@ -133,9 +131,7 @@ PICTURES: dict[str, Callable[[], str]] = {
         b"\xff\xd8\xff\xc0\x00\x11\x08" + struct.pack(">HH", 65_500, 65_500) + b"\x03"
         b"\x01\x22\x00\x02\x11\x01\x03\x11\x01\xff\xd9",
     ),
-    "WebP": lambda: _data_uri(
-        "webp", b"RIFF\x1e\0\0\0WEBPVP8X\x0a\0\0\0\0\0\0\0\xff\x3f\x00\xff\x3f\x00" + b"\0" * 8
-    ),
+    "WebP": lambda: _data_uri("webp", b"RIFF\x1e\0\0\0WEBPVP8X\x0a\0\0\0\0\0\0\0\xff\x3f\x00\xff\x3f\x00" + b"\0" * 8),
     "SVG with entities": lambda: _data_uri("svg+xml", ENTITIES + b"]><svg>&k;</svg>"),
     "SVG under another name": lambda: _data_uri("png", ENTITIES + b"]><svg>&k;</svg>"),
 }

@@ -16,12 +16,7 @@ INJECTIONS: dict[str, list[str]] = {
         "'; select pg_sleep(120); --",
         "%' or tenant like '%",
     ],
-    "template": [
-        f"{{{{{SUM}}}}}",
-        f"${{{SUM}}}",
-        f"<%= {SUM} %>",
-        "{% include '/etc/passwd' %}",
-    ],
+    "template": [f"{{{{{SUM}}}}}", f"${{{SUM}}}", f"<%= {SUM} %>", "{% include '/etc/passwd' %}"],
     "format string": ["%s%s%s%n%x", "%(password)s", "{0.__class__.__mro__}"],
     "path traversal": [
         "../../../../../../etc/passwd",
@@ -37,11 +32,7 @@ INJECTIONS: dict[str, list[str]] = {
         "x%0d%0ax-injected:%20yes",
         "x\r\n\r\nHTTP/1.1 200 OK\r\nx-injected: yes\r\n\r\n",
     ],
-    "unicode": [
-        "\u202e\ufeff\u2028",
-        "\uff1cscript\uff1ekesin()\uff1c/script\uff1e",
-        "\ud800",
-    ],
+    "unicode": ["\u202e\ufeff\u2028", "\uff1cscript\uff1ekesin()\uff1c/script\uff1e", "\ud800"],
     "shell": ["; id", "$(id)", "| cat /etc/passwd"],
     "LDAP": ["*)(uid=*))(|(uid=*"],
     "XPath": ["' or count(/*)=1 or 'a'='b"],

@@ -119,9 +119,7 @@ def fill(target: Target) -> None:
         rows = [conversion(number, text) for number in range(3)]
         answer = target.post(f"/api/oci/conversions?siteId={site}", rows)
         target.ids[f"conversion of {site}"] = answer["results"][0]["id"].removeprefix("seal_")
-    document = target.post(
-        "/api/queues/pdf/jobs", {"jobs": [{"payload": {"note": CANARY}, "key": CANARY}]}
-    )
+    document = target.post("/api/queues/pdf/jobs", {"jobs": [{"payload": {"note": CANARY}, "key": CANARY}]})
     target.ids["document"] = document["jobs"][0]["id"]
     body = order(part(), order_id=CANARY, customer_snapshot_name=CANARY)
     target.ids["order"] = target.post("/jobs", body)["job"]["id"]

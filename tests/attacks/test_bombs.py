@@ -19,9 +19,7 @@ from tests.attacks.conftest import Record
 from tests.attacks.target import Target
 from tests.workloads.optiplan.workbooks import sheet_of
 
-SAMPLE = json.loads(
-    (Path(pdf.__file__).parent / "templates" / "invoice" / "sample.json").read_text()
-)
+SAMPLE = json.loads((Path(pdf.__file__).parent / "templates" / "invoice" / "sample.json").read_text())
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 PHONE = "0555 123 45 67"
 HONEST_ROWS = 900
@@ -56,9 +54,7 @@ def import_by_program(target: Target, name: str, data: bytes) -> Any:
 
 def import_by_page(target: Target, name: str, data: bytes) -> Any:
     form = {"order_id": "bomb", "customer_phone": PHONE}
-    return target.served.client.post(
-        "/dashboard/optiplan/import", data=form, files={"file": (name, data)}
-    )
+    return target.served.client.post("/dashboard/optiplan/import", data=form, files={"file": (name, data)})
 
 
 ROUTES = {"a program": import_by_program, "a page": import_by_page}
@@ -105,9 +101,7 @@ def test_a_bomb_is_refused_before_it_costs(by, target, honest_cpu_s, record: Rec
 PREVIEW = "/pdf/templates/invoice/preview"
 
 
-@pytest.mark.parametrize(
-    "path", ["/pdf/jobs", PREVIEW, pytest.param("/pdf/batches", marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("path", ["/pdf/jobs", PREVIEW, pytest.param("/pdf/batches", marks=pytest.mark.long)])
 def test_a_picture_bomb_is_refused_before_it_is_decoded(path, target, record: Record, *, is_long):
     answers: Counter[int] = Counter()
     wrong = []

@@ -45,9 +45,7 @@ ROUTES = [
     Route("POST", "/dashboard/queues/oci/pause", {"reason": "csrf"}, FORM, frozenset({303})),
 ]
 Combination = tuple[Route, str, str | None, str | None, str | None, str | None]
-PRODUCT: list[Combination] = list(
-    itertools.product(ROUTES, COOKIES, SEC_FETCH_SITE, ORIGIN, REFERER, CONTENT_TYPE)
-)
+PRODUCT: list[Combination] = list(itertools.product(ROUTES, COOKIES, SEC_FETCH_SITE, ORIGIN, REFERER, CONTENT_TYPE))
 
 
 def is_ours(site: str | None, origin: str | None) -> bool:
@@ -99,8 +97,7 @@ def _body(fields: dict[str, str] | None, kind: str | None) -> bytes:
         return "&".join(f"{name}={value}" for name, value in fields.items()).encode()
     if kind and kind.startswith("multipart"):
         parts = (
-            f'--x\r\ncontent-disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
-            for name, value in fields.items()
+            f'--x\r\ncontent-disposition: form-data; name="{name}"\r\n\r\n{value}\r\n' for name, value in fields.items()
         )
         return ("".join(parts) + "--x--\r\n").encode()
     return json.dumps(fields).encode()

@@ -71,10 +71,7 @@ def _store_names(target: Target, texts: list[str]) -> str:
     with opened(target.folder) as store:
         accounts = Accounts(Directory(store))
         accounts.set_site(ROOT, OWN, name=f"North {texts[0]}"[:100])
-        keys = [
-            accounts.create_key(ROOT, f"k {text}"[:100], ["oci:ingest"], site=OWN)[1].id
-            for text in texts
-        ]
+        keys = [accounts.create_key(ROOT, f"k {text}"[:100], ["oci:ingest"], site=OWN)[1].id for text in texts]
         for text in texts:
             accounts.note(ROOT, "job.reveal", queue="oci", target=text[:120])
     return keys[0]
@@ -96,9 +93,7 @@ def _store_conversions(target: Target, texts: list[str]) -> list[str]:
 
 
 def _store_documents(target: Target, texts: list[str]) -> list[str]:
-    jobs = [
-        {"payload": {"note": text, text: [text], "file_name": text}, "key": text} for text in texts
-    ]
+    jobs = [{"payload": {"note": text, text: [text], "file_name": text}, "key": text} for text in texts]
     created = target.post("/api/queues/pdf/jobs", {"jobs": jobs})["jobs"]
     for job, text in zip(created, texts, strict=True):
         cancel = {"action": "cancel", "ids": [job["id"]], "reason": text}

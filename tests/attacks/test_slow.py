@@ -84,9 +84,7 @@ BEGUN = {
 @pytest.mark.long  # in short: tests/web/test_connections.py
 def test_half_sent_requests_hold_nobody_up_and_are_given_up(target, bounded, stack, record: Record):
     opened = {
-        (name, n): connect(target, stack, sent, f"127.0.2.{n + 1}")
-        for name, sent in BEGUN.items()
-        for n in range(20)
+        (name, n): connect(target, stack, sent, f"127.0.2.{n + 1}") for name, sent in BEGUN.items() for n in range(20)
     }
     bounded()
     answers: Counter[int] = Counter()
@@ -121,9 +119,7 @@ PATHS = ("/api/queues/oci/jobs", "/api/session", "/api/oci/conversions", "/jobs"
 
 @pytest.mark.long  # in short: tests/web/test_bodies.py and test_connections.py
 @pytest.mark.parametrize("signed_in", [False, True], ids=["nobody", "a key"])
-def test_large_bodies_are_refused_and_cost_others_nothing(
-    signed_in, target, bounded, record: Record
-):
+def test_large_bodies_are_refused_and_cost_others_nothing(signed_in, target, bounded, record: Record):
     answers: Counter[int] = Counter()
     wrong = []
     for name, (headers, make) in BODIES.items():
@@ -152,9 +148,7 @@ def _refused(reply: Reply, path: str, *, signed_in: bool) -> bool:
 @pytest.mark.long  # in short: tests/web/test_connections.py
 def test_an_address_has_a_bounded_number_of_connections(target, bounded, stack, record: Record):
     held = [connect(target, stack, b"GET / HT", "127.0.0.5") for _ in range(PER_ADDRESS)]
-    replies = [
-        read_reply(connect(target, stack, b"", "127.0.0.5")) for _ in range(SAMPLED_CONNECTIONS)
-    ]
+    replies = [read_reply(connect(target, stack, b"", "127.0.0.5")) for _ in range(SAMPLED_CONNECTIONS)]
     assert {reply.status for reply in replies} == {429}
     assert {reply.header("retry-after") for reply in replies} == {"1"}
     bounded()
@@ -166,24 +160,17 @@ def test_an_address_has_a_bounded_number_of_connections(target, bounded, stack, 
 
 HOST = ("host", "k")
 MALFORMED = {
-    "two lengths": request_head("POST", "/sign-in", [HOST, *([("content-length", "1")] * 2)])
-    + b"x",
-    "different lengths": request_head(
-        "POST", "/sign-in", [HOST, ("content-length", "1"), ("content-length", "9")]
-    ),
+    "two lengths": request_head("POST", "/sign-in", [HOST, *([("content-length", "1")] * 2)]) + b"x",
+    "different lengths": request_head("POST", "/sign-in", [HOST, ("content-length", "1"), ("content-length", "9")]),
     "a length and chunks": request_head(
         "POST", "/sign-in", [HOST, ("content-length", "5"), ("transfer-encoding", "chunked")]
     )
     + b"0\r\n\r\nGET /metrics HTTP/1.1\r\n\r\n",
     "a negative length": request_head("POST", "/sign-in", [HOST, ("content-length", "-1")]),
     "a huge length": request_head("POST", "/sign-in", [HOST, ("content-length", "9" * 30)]),
-    "a huge chunk": request_head("POST", "/sign-in", [HOST, ("transfer-encoding", "chunked")])
-    + b"f" * 40
-    + b"\r\n",
-    "no chunk": request_head("POST", "/sign-in", [HOST, ("transfer-encoding", "chunked")])
-    + b"zz\r\n",
-    "an unknown coding": request_head("POST", "/sign-in", [HOST, ("transfer-encoding", "xchunked")])
-    + b"0\r\n\r\n",
+    "a huge chunk": request_head("POST", "/sign-in", [HOST, ("transfer-encoding", "chunked")]) + b"f" * 40 + b"\r\n",
+    "no chunk": request_head("POST", "/sign-in", [HOST, ("transfer-encoding", "chunked")]) + b"zz\r\n",
+    "an unknown coding": request_head("POST", "/sign-in", [HOST, ("transfer-encoding", "xchunked")]) + b"0\r\n\r\n",
     "a long head": request_head("GET", "/", [HOST, ("x", "y" * 200_000)]),
     "many headers": request_head("GET", "/", [HOST, *((f"x{n}", "y") for n in range(20_000))]),
     "a long path": request_head("GET", "/" + "a" * 100_000, [HOST]),
@@ -198,12 +185,8 @@ MALFORMED = {
     "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\0" * 500 + b"\r\n\r\n",
     "an absolute address": request_head("GET", "http://evil.test/", [HOST]),
     "a proxy's tunnel": request_head("CONNECT", "evil.test:443", [HOST]),
-    "an expectation": request_head(
-        "POST", "/sign-in", [HOST, ("expect", "200-maybe"), ("content-length", "0")]
-    ),
-    "an upgrade": request_head(
-        "GET", "/", [HOST, ("connection", "upgrade"), ("upgrade", "websocket")]
-    ),
+    "an expectation": request_head("POST", "/sign-in", [HOST, ("expect", "200-maybe"), ("content-length", "0")]),
+    "an upgrade": request_head("GET", "/", [HOST, ("connection", "upgrade"), ("upgrade", "websocket")]),
 }
 
 

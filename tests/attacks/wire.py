@@ -65,9 +65,7 @@ class Wire:
         """A new connection that the caller closes."""
         return socket.create_connection(self.to, PATIENCE_S, source_address=(self._source, 0))
 
-    def ask(
-        self, method: str, target: str, headers: Headers | None = None, body: bytes | None = None
-    ) -> Reply:
+    def ask(self, method: str, target: str, headers: Headers | None = None, body: bytes | None = None) -> Reply:
         """Send a request and read its response."""
         lines: dict[str, str | bytes] = {"host": self.host, **(headers or {})}
         if body is not None and "transfer-encoding" not in lines:

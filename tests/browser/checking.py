@@ -27,12 +27,8 @@ PHONE: ViewportSize = {"width": 390, "height": 844}
 # A flow is gone through at one width, and in the long form at the other too. What it shows at its
 # end is checked at both: resizing a page takes less than opening it again.
 _LONG = pytest.mark.long
-AT_DESK = pytest.mark.parametrize(
-    "size", [WIDE, pytest.param(PHONE, marks=_LONG)], ids=["wide", "phone"]
-)
-ON_PHONE = pytest.mark.parametrize(
-    "size", [pytest.param(WIDE, marks=_LONG), PHONE], ids=["wide", "phone"]
-)
+AT_DESK = pytest.mark.parametrize("size", [WIDE, pytest.param(PHONE, marks=_LONG)], ids=["wide", "phone"])
+ON_PHONE = pytest.mark.parametrize("size", [pytest.param(WIDE, marks=_LONG), PHONE], ids=["wide", "phone"])
 FRAME = ["header.top", "nav.side"]  # around every page, and the same there
 # Frames hold what a template or a PDF shows: no page of ours.
 _RUN = """async ([runOnly, rules, within]) => {
@@ -107,8 +103,7 @@ _TEXTS = """() => {
   return texts.map((one) => one.trim().replace(/\\s+/g, " ")).filter(Boolean);
 }"""
 _ENGLISH = re.compile(
-    r"\b(the|and|of|is|are|was|were|with|from|will|has|have|this|that|your|you|cannot|nothing)\b",
-    re.IGNORECASE,
+    r"\b(the|and|of|is|are|was|were|with|from|will|has|have|this|that|your|you|cannot|nothing)\b", re.IGNORECASE
 )
 
 
@@ -129,11 +124,7 @@ def show(judge: Page, html: str) -> None:
 
 
 def complaints(
-    judge: Page,
-    *,
-    within: str = "",
-    style: bool | None = False,
-    framed: bool = True,
+    judge: Page, *, within: str = "", style: bool | None = False, framed: bool = True
 ) -> list[dict[str, Any]]:
     """Serious obstacles for users of a keyboard or a screen reader, or with weak eyes.
 
@@ -149,13 +140,7 @@ def complaints(
 
 
 def problems(
-    judge: Page,
-    within: str = "",
-    *,
-    light: bool = False,
-    dark: bool = False,
-    every: bool = False,
-    framed: bool = True,
+    judge: Page, within: str = "", *, light: bool = False, dark: bool = False, every: bool = False, framed: bool = True
 ) -> list[Any]:
     """Problems of the page that is shown: wide and light, then on a phone.
 
@@ -265,8 +250,7 @@ def english(page: Page, carried: Collection[str] = ()) -> list[str]:
         {
             one
             for one in texts
-            if (one in _translated() or _ENGLISH.search(one))
-            and not any(text in one for text in carried)
+            if (one in _translated() or _ENGLISH.search(one)) and not any(text in one for text in carried)
         }
     )
 

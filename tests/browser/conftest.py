@@ -106,9 +106,7 @@ def serving(request: pytest.FixtureRequest, folder: Path) -> Iterator[Served]:
 
 
 @pytest.fixture(scope="module")
-def served(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Served]:
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """One service for a module."""
     with serving(request, tmp_path_factory.mktemp("served")) as running:
         yield running
@@ -129,9 +127,7 @@ def watcher() -> Iterator[Watcher]:
 
 
 @pytest.fixture(scope="session")
-def _contexts(
-    _chromium: tuple[Browser, asyncio.AbstractEventLoop], port: int
-) -> Iterator[Contexts]:
+def _contexts(_chromium: tuple[Browser, asyncio.AbstractEventLoop], port: int) -> Iterator[Contexts]:
     chromium, loop = _chromium
     contexts = Contexts(chromium, f"http://127.0.0.1:{port}")
     yield contexts
@@ -147,9 +143,7 @@ def new_page(browser: Browser, _contexts: Contexts, watcher: Watcher) -> Iterato
     """
     taken: list[tuple[str, Page, bool]] = []
 
-    def make(
-        *, language: str = "en", theme: Any = "light", size: Any = WIDE, once: bool = False
-    ) -> Page:
+    def make(*, language: str = "en", theme: Any = "light", size: Any = WIDE, once: bool = False) -> Page:
         page = _contexts.take(language)
         taken.append((language, page, once))
         watcher.watch(page)
@@ -210,9 +204,7 @@ def signed_in(new_page: NewPage, served: Served) -> NewPage:
     Without sites or queues they see all; the session is made without the form.
     """
 
-    def sign_in(
-        role: str = "operator", *, name: str | None = None, may: Any = None, **how: Any
-    ) -> Page:
+    def sign_in(role: str = "operator", *, name: str | None = None, may: Any = None, **how: Any) -> Page:
         who = served.world.known(name or NAMES[role], role, **(may or {"all_sites": True}))
         page = new_page(**how)
         page.context.add_cookies([served.cookie(who)])  # type: ignore[list-item]

@@ -42,10 +42,7 @@ class Contexts:
         if self._idle[language]:
             return self._idle[language].pop()
         context = self._browser.new_context(
-            base_url=self._address,
-            locale=LOCALES[language],
-            viewport=WIDE,
-            reduced_motion="reduce",
+            base_url=self._address, locale=LOCALES[language], viewport=WIDE, reduced_motion="reduce"
         )
         context.set_default_timeout(PATIENCE_MS)
         expect.set_options(timeout=PATIENCE_MS)

@@ -43,9 +43,7 @@ PAGES: dict[str, dict[str, Where]] = {
     "/dashboard/site/{site_id}/oci-control/settings": {"oci": lambda _: f"{CONTROL}/settings"},
     "/dashboard/site/{site_id}/oci-control/reconciliation": {
         "reconciliation": lambda _: f"{CONTROL}/reconciliation",
-        "reconciliation of a quiet site": lambda _: (
-            "/dashboard/site/south/oci-control/reconciliation"
-        ),
+        "reconciliation of a quiet site": lambda _: "/dashboard/site/south/oci-control/reconciliation",
     },
     "/dashboard/site/{site_id}/oci-control/import": {"oci import": lambda _: f"{CONTROL}/import"},
     "/dashboard/pdf": {
@@ -57,9 +55,7 @@ PAGES: dict[str, dict[str, Where]] = {
     "/dashboard/optiplan/new": {"new order": lambda _: "/dashboard/optiplan/new"},
     "/dashboard/optiplan/scan": {"scan": lambda _: "/dashboard/optiplan/scan"},
     "/dashboard/optiplan/scan/{label}": {
-        "scanned part": lambda data: (
-            f"/dashboard/optiplan/scan/{order_code(data.orders['planned'])}-1-1"
-        )
+        "scanned part": lambda data: f"/dashboard/optiplan/scan/{order_code(data.orders['planned'])}-1-1"
     },
     "/dashboard/optiplan/customers": {"customers": lambda _: "/dashboard/optiplan/customers"},
     "/dashboard/optiplan/rack": {

@@ -120,9 +120,7 @@ def _return(result: Done | Failed, _job: Any) -> Done | Failed:
     return result
 
 
-def conversions(
-    world: World, n: int = 8, *, first: int = 1, site: str = SITE, probe: str = ""
-) -> list[str]:
+def conversions(world: World, n: int = 8, *, first: int = 1, site: str = SITE, probe: str = "") -> list[str]:
     """A quarter is delivered, a quarter failed, a quarter is at the script, the rest wait."""
     found = world.accounts.find_site(site)
     assert found is not None
@@ -178,11 +176,7 @@ def pdfs(world: World, probe: str = "", owner: str = "user:ayse") -> dict[str, s
 
     def ask(number: str, name: str) -> str:
         variables = {**sample, "number": number, "buyer": {**sample["buyer"], "name": name}}
-        return (
-            open_job_store(context)
-            .create_job("invoice", {"variables": variables}, owner=owner)
-            .job_id
-        )
+        return open_job_store(context).create_job("invoice", {"variables": variables}, owner=owner).job_id
 
     jobs = {"done": ask("F-1", f"Demir{probe}"), "failed": ask("F-2", f"unprintable{probe}")}
     press(world)
@@ -203,8 +197,7 @@ def offcuts(world: World, probe: str = "") -> dict[str, str]:
     named = {"material": f"MDF{probe}", "color": f"White{probe}", "place": f"B3{probe}"}
     queue, states = world.service.queues["optiplan"], {"free": "FREE", "doubt": "IN_DOUBT"}
     return {
-        name: put_offcut(queue, key=f"{name}{probe}", **{**named, "state": state})
-        for name, state in states.items()
+        name: put_offcut(queue, key=f"{name}{probe}", **{**named, "state": state}) for name, state in states.items()
     }
 
 

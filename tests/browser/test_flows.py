@@ -75,9 +75,7 @@ def test_a_click_on_a_state_filters_and_the_back_button_undoes_it(signed_in, wor
 
 
 @pytest.mark.long  # in short: test_lists.py
-def test_older_rows_are_added_below_and_stay_when_the_page_is_renewed(
-    signed_in, world, monkeypatch
-):
+def test_older_rows_are_added_below_and_stay_when_the_page_is_renewed(signed_in, world, monkeypatch):
     monkeypatch.setattr(filters, "PAGE", 3)
     failed(world, 5, "PAGED")
     page = signed_in("viewer")
@@ -173,9 +171,7 @@ def test_a_page_polls_while_its_stream_is_cut(signed_in, world, watcher):
     expect(page.locator("#job-head .chip")).to_contain_text("failed")
 
 
-def test_a_session_that_ends_while_a_dialog_is_open_leads_back_to_the_rows(
-    signed_in, world, watcher
-):
+def test_a_session_that_ends_while_a_dialog_is_open_leads_back_to_the_rows(signed_in, world, watcher):
     watcher.expects(r"status of 401|/events|htmx:responseError|Response Status Error Code 401")
     [bad] = failed(world, 1, "SHEET_OPEN")
     page = signed_in("operator", name="slow")
@@ -240,9 +236,7 @@ def test_an_action_is_left_with_escape_or_previewed_done_and_reported(signed_in,
     expect(page.locator("[data-bar]")).to_be_hidden()
 
 
-def test_many_rows_move_in_the_background_and_the_page_shows_progress(
-    signed_in, world, monkeypatch
-):
+def test_many_rows_move_in_the_background_and_the_page_shows_progress(signed_in, world, monkeypatch):
     monkeypatch.setattr(filters, "PAGE", 3)
     monkeypatch.setattr(actions, "MAX_FOREGROUND_JOBS", 3)
     monkeypatch.setattr(bulk, "MAX_PAGE", 2)

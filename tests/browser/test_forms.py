@@ -118,9 +118,7 @@ def test_a_long_form_keeps_its_button_in_sight_and_when_rejected_goes_to_the_fir
 
 
 @ON_PHONE
-def test_a_template_that_fails_is_readable_in_the_frame_and_at_the_job(
-    signed_in, world, watcher, bad_invoice, size
-):
+def test_a_template_that_fails_is_readable_in_the_frame_and_at_the_job(signed_in, world, watcher, bad_invoice, size):
     watcher.expects("status of 400")
     beat(world)
     page: Page = signed_in("admin", size=size)
@@ -141,9 +139,7 @@ def test_a_template_that_fails_is_readable_in_the_frame_and_at_the_job(
 
 
 @pytest.mark.long  # in short: tests/web/dashboard/workloads/test_template_errors.py
-def test_a_template_that_cannot_be_read_is_shown_at_its_line(
-    signed_in, world, watcher, bad_invoice, judge
-):
+def test_a_template_that_cannot_be_read_is_shown_at_its_line(signed_in, world, watcher, bad_invoice, judge):
     watcher.expects("status of 400")
     beat(world)
     page: Page = signed_in("admin")

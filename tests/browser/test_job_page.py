@@ -8,14 +8,7 @@ from playwright.sync_api import Page, expect
 from kesin.engine.results import Failed
 from kesin.engine.worker import Worker
 from kesin.lifecycle.errors import Category
-from tests.browser.checking import (
-    AT_DESK,
-    ON_PHONE,
-    PHONE,
-    WIDE,
-    is_seen_before_the_timeline,
-    sized,
-)
+from tests.browser.checking import AT_DESK, ON_PHONE, PHONE, WIDE, is_seen_before_the_timeline, sized
 from tests.browser.sample_data import conversions
 from tests.web.conftest import ROOT, World
 from tests.workloads.optiplan.orders_ready import held_order, order_service, planned_order

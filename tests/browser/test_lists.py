@@ -7,16 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Locator, Page, ViewportSize, expect
 
-from tests.browser.checking import (
-    AT_DESK,
-    ON_PHONE,
-    PHONE,
-    complaints,
-    outage,
-    show,
-    sized,
-    too_wide_at_any_size,
-)
+from tests.browser.checking import AT_DESK, ON_PHONE, PHONE, complaints, outage, show, sized, too_wide_at_any_size
 from tests.browser.sample_data import conversions
 from tests.browser.served import Served
 from tests.browser.test_flows import TASKS, failed, row
@@ -26,17 +17,13 @@ RENEW = "() => htmx.trigger('#view', 'renew')"
 
 
 def shown(page: Page) -> list[str]:
-    ids: list[str] = page.locator("tr[id^=row-]").evaluate_all(
-        "rows => rows.map((one) => one.id.slice(4))"
-    )
+    ids: list[str] = page.locator("tr[id^=row-]").evaluate_all("rows => rows.map((one) => one.id.slice(4))")
     return ids
 
 
 def focused_row(page: Page) -> str:
     """The row that has the focus; empty if none has it."""
-    found: str = page.evaluate(
-        "() => document.activeElement.closest('tr')?.id.replace('row-', '') || ''"
-    )
+    found: str = page.evaluate("() => document.activeElement.closest('tr')?.id.replace('row-', '') || ''")
     return found
 
 
@@ -300,9 +287,7 @@ def test_the_tries_come_later_and_later(signed_in, world: World, watcher):
         found = re.search(r"\d+", following.inner_text())
         assert found
         spans.append(int(found[0]))
-        with page.expect_event(
-            "requestfailed", lambda request: request.url.endswith("/health/live")
-        ):
+        with page.expect_event("requestfailed", lambda request: request.url.endswith("/health/live")):
             page.clock.fast_forward(spans[-1] * 1000)
     page.context.set_offline(False)
     assert spans[0] < spans[1] < spans[2]

@@ -108,9 +108,7 @@ def test_the_store_sorts_by_creation_and_the_browser_what_is_whole(signed_in, li
     order = shown(page)
     assert order.index(jobs[1]) < order.index(jobs[0])
     head = page.get_by_role("columnheader", name="State")
-    assert head.get_by_role("button").get_attribute("title") == (
-        "Sorts this page, which shows all matching rows."
-    )
+    assert head.get_by_role("button").get_attribute("title") == ("Sorts this page, which shows all matching rows.")
     head.get_by_role("button").focus()
     page.keyboard.press("Enter")
     expect(head).to_have_attribute("aria-sort", "ascending")

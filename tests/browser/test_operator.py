@@ -23,15 +23,7 @@ from kesin.workloads.oci.script import ack_failed, export
 from kesin.workloads.oci.site import SiteContext
 from kesin.workloads.pdf.templating.sandbox import template_failure
 from tests.browser import sample_data
-from tests.browser.checking import (
-    PHONE,
-    WIDE,
-    english,
-    problems,
-    show,
-    too_wide,
-    too_wide_at_any_size,
-)
+from tests.browser.checking import PHONE, WIDE, english, problems, show, too_wide, too_wide_at_any_size
 from tests.browser.conftest import serving
 from tests.browser.served import Served
 from tests.web.conftest import ROOT, World
@@ -52,8 +44,7 @@ MISTAKE = "template delivery_note/template.html, line 13: 'drvier' is missing"
 
 
 @pytest.fixture(
-    scope="module",
-    params=[pytest.param(WIDE, id="wide", marks=pytest.mark.long), pytest.param(PHONE, id="phone")],
+    scope="module", params=[pytest.param(WIDE, id="wide", marks=pytest.mark.long), pytest.param(PHONE, id="phone")]
 )
 def size(request: pytest.FixtureRequest) -> ViewportSize:
     found: ViewportSize = request.param
@@ -181,9 +172,7 @@ def test_the_right_action_for_all_97_is_reached_within_five_clicks(signed_in, ju
     assert judged(judge, page, "dialog", dark=True) == []
     expect(dialog).to_contain_text("21 jobs will be retried")
     expect(dialog).to_contain_text("51 jobs are left out")
-    expect(dialog).to_contain_text(
-        "49 jobs with VALIDATION errors will keep failing until their data is corrected."
-    )
+    expect(dialog).to_contain_text("49 jobs with VALIDATION errors will keep failing until their data is corrected.")
     fix = left_out(page, "UNPARSEABLE_GCLID").get_by_role("link", name="Fix data")
     tab = clicks.new_tab(fix)
     expect(tab).to_have_url(re.compile("code=UNPARSEABLE_GCLID"))
@@ -229,9 +218,7 @@ def test_fix_data_lists_the_sites_of_this_error_the_worst_first(signed_in, world
     line = page.locator("[id^=need-oci-FAILED-BAD_VALUE]")
     line.get_by_role("link", name="Fix data").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog.locator(".places li")).to_have_text(
-        [re.compile("west.*3 jobs"), re.compile("south.*2 jobs")]
-    )
+    expect(dialog.locator(".places li")).to_have_text([re.compile("west.*3 jobs"), re.compile("south.*2 jobs")])
     expect(dialog.get_by_role("button", name="Retry")).to_have_count(0)
     with page.context.expect_page() as opened:
         dialog.get_by_role("link", name="south").click()
@@ -240,8 +227,6 @@ def test_fix_data_lists_the_sites_of_this_error_the_worst_first(signed_in, world
     expect(tab.locator("tr[id^=row-]")).to_have_count(2)
     tab.close()
     dialog.get_by_role("button", name="Close").click()
-    one_site = page.locator("[id^=need-oci-FAILED-UNPARSEABLE_GCLID]").get_by_role(
-        "link", name="Fix data"
-    )
+    one_site = page.locator("[id^=need-oci-FAILED-UNPARSEABLE_GCLID]").get_by_role("link", name="Fix data")
     one_site.click()
     expect(page).to_have_url(re.compile(r"/site/north/oci-control\?.*code=UNPARSEABLE_GCLID"))

@@ -35,9 +35,7 @@ def busy(served: Served) -> World:
     return world
 
 
-def test_queues_of_ones_own_come_first_and_what_is_idle_folds_into_one_line(
-    busy: World, signed_in: NewPage
-) -> None:
+def test_queues_of_ones_own_come_first_and_what_is_idle_folds_into_one_line(busy: World, signed_in: NewPage) -> None:
     page = signed_in("admin")
     page.goto("/dashboard")
     cards, idle = page.locator("article.card"), page.locator("p.idle")
@@ -60,9 +58,7 @@ def test_queues_of_ones_own_come_first_and_what_is_idle_folds_into_one_line(
 
 
 @AT_DESK
-def test_several_held_orders_lead_to_the_orders(
-    busy: World, signed_in: NewPage, size: ViewportSize
-) -> None:
+def test_several_held_orders_lead_to_the_orders(busy: World, signed_in: NewPage, size: ViewportSize) -> None:
     page = signed_in("operator", size=size)
     page.goto("/dashboard")
     line = page.locator("[id^=need-optiplan]")
@@ -98,9 +94,7 @@ def test_rows_that_failed_fit_a_phone_in_turkish_too(busy: World, signed_in: New
     for path in ("queues/oci?state=FAILED", "site/north/oci-control?status=FAILED"):
         page.goto(f"/dashboard/{path}")
         expect(page.locator("tr .chip").first).to_have_text("FAILED (başarısız)")
-        width, room = page.locator(".table-wrap").evaluate(
-            "(one) => [one.scrollWidth, one.clientWidth]"
-        )
+        width, room = page.locator(".table-wrap").evaluate("(one) => [one.scrollWidth, one.clientWidth]")
         assert width <= room, path
 
 
@@ -122,9 +116,7 @@ def test_orders_are_searched_as_typed(busy: World, signed_in: NewPage, size: Vie
 
 @pytest.mark.long  # in short: tests/web/test_tracebacks.py
 @AT_DESK
-def test_a_traceback_is_folded_until_it_is_wanted(
-    busy: World, signed_in: NewPage, size: ViewportSize
-) -> None:
+def test_a_traceback_is_folded_until_it_is_wanted(busy: World, signed_in: NewPage, size: ViewportSize) -> None:
     def stumble(_job: object) -> None:
         raise RuntimeError("stumbled")
 

@@ -17,16 +17,7 @@ from kesin.workloads.optiplan.pipeline.program import MACRO
 from kesin.workloads.optiplan.pipeline.runner import Runner
 from kesin.workloads.optiplan.service import OrderService
 from kesin.workloads.optiplan.workshop.config import Workshop
-from tests.browser.checking import (
-    AT_DESK,
-    ON_PHONE,
-    PHONE,
-    WIDE,
-    english,
-    problems,
-    show,
-    too_wide_at_any_size,
-)
+from tests.browser.checking import AT_DESK, ON_PHONE, PHONE, WIDE, english, problems, show, too_wide_at_any_size
 from tests.browser.sample_data import pdfs
 from tests.web.conftest import World
 from tests.workloads.optiplan.orders_ready import ROOT, held_order, order_service, write_xml
@@ -133,9 +124,7 @@ def test_a_held_order_is_printed_in_three_clicks(signed_in, world, shop, size, m
 
 
 @ON_PHONE
-def test_in_mode_c_the_owner_optimises_and_approves_and_needs_five_clicks_at_most(
-    signed_in, world, shop, size
-):
+def test_in_mode_c_the_owner_optimises_and_approves_and_needs_five_clicks_at_most(signed_in, world, shop, size):
     job, phone = new_order(world, "C")
     page, clicks = signed_in("operator", size=size), Clicks()
     to_the_order(page, clicks, job)
@@ -238,9 +227,7 @@ def test_a_failed_order_waits_with_the_right_action(signed_in, world, shop, judg
     card = page.locator(f"#held-{job}")
     expect(card).to_contain_text("FAILED")
     expect(card.get_by_role("button", name="Retry")).to_be_visible()
-    expect(
-        page.locator(f"#held-{held}").get_by_role("link", name="Add this customer")
-    ).to_be_visible()
+    expect(page.locator(f"#held-{held}").get_by_role("link", name="Add this customer")).to_be_visible()
     show(judge, page.content())
     assert problems(judge, "main") == []
     page.goto(f"/dashboard/jobs/{held}")

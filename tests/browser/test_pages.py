@@ -18,17 +18,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from kesin.workloads.pdf.services import load_pdf_templates
-from tests.browser.checking import (
-    AXE,
-    PHONE,
-    complaints,
-    english,
-    problems,
-    show,
-    sized,
-    too_small,
-    too_wide,
-)
+from tests.browser.checking import AXE, PHONE, complaints, english, problems, show, sized, too_small, too_wide
 from tests.browser.conftest import NAMES
 from tests.browser.pages import CONTROL, NAMED, OPENED, PAGES, PARTS, Say
 from tests.browser.sample_data import SITE, SampleData, create_sample_data, template_draft
@@ -143,12 +133,8 @@ def test_what_renews_itself_leaves_its_buttons_alone():
 
 
 @pytest.mark.parametrize("language", ["tr", EN_TOO])
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.long] * (name in VARIANTS)) for name in NAMED]
-)
-def test_a_page_is_accessible_and_fits(
-    name, language, data, carried, admins_tab, *, judge, watcher, request
-):
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.long] * (name in VARIANTS)) for name in NAMED])
+def test_a_page_is_accessible_and_fits(name, language, data, carried, admins_tab, *, judge, watcher, request):
     watcher.expects(GONE)
     every = request.config.getoption("--long")
     page = admins_tab
@@ -168,9 +154,7 @@ def test_a_page_is_accessible_and_fits(
             close(page)
 
 
-def _check(
-    page: Page, judge: Page, language: Language, carried: set[str], within: str = "", **how: bool
-) -> None:
+def _check(page: Page, judge: Page, language: Language, carried: set[str], within: str = "", **how: bool) -> None:
     show(judge, seen(page, language))
     assert problems(judge, within, **how) == []
     assert language == "en" or english(judge, carried) == []
@@ -186,9 +170,7 @@ def test_pages_of_other_roles_are_accessible_and_fit(data, carried, world, judge
     """Only pages with something that the admin's pages have not; the long form: built otherwise."""
     every = request.config.getoption("--long")
     readers: dict[str, Language] = {"viewer": "tr", "operator": "en"}
-    cookies = {
-        role: world.cookie(world.known(NAMES[role], role, all_sites=True)) for role in readers
-    }
+    cookies = {role: world.cookie(world.known(NAMES[role], role, all_sites=True)) for role in readers}
     for role, language in readers.items():
         cookies[role]["cookie"] += f"; kesin_language={language}"
     admin = world.cookie("ayse")
@@ -293,7 +275,5 @@ def test_the_checks_notice_what_is_wrong(judge):
 
 
 def test_what_judges_the_pages_is_what_was_published():
-    [(digest, name)] = re.findall(
-        r"^([0-9a-f]{64})  (\S+)$", (VENDOR / "README.md").read_text("utf-8"), re.MULTILINE
-    )
+    [(digest, name)] = re.findall(r"^([0-9a-f]{64})  (\S+)$", (VENDOR / "README.md").read_text("utf-8"), re.MULTILINE)
     assert hashlib.sha256((VENDOR / name).read_bytes()).hexdigest() == digest

@@ -144,9 +144,7 @@ def test_a_page_about_a_site_switches_to_its_time_as_the_site_is_chosen(busy, si
 # Bars that stay
 
 
-def test_bars_stay_while_the_page_scrolls_and_charts_answer_at_a_desk_and_on_a_phone(
-    busy, signed_in
-):
+def test_bars_stay_while_the_page_scrolls_and_charts_answer_at_a_desk_and_on_a_phone(busy, signed_in):
     """Bars cover nothing in focus and hold every entry; the texts of charts are apart."""
     page = signed_in("admin")
     page.goto(QUEUE)
@@ -265,10 +263,7 @@ def check_charts(page: Page) -> None:
         assert len(boxes) >= 3
         places = [box for box in boxes if box]
         for one, other in pairwise(places):
-            apart = (
-                other["x"] >= one["x"] + one["width"]
-                or other["y"] + other["height"] <= one["y"] + 4
-            )
+            apart = other["x"] >= one["x"] + one["width"] or other["y"] + other["height"] <= one["y"] + 4
             assert apart, (selector, one, other)
     picture = page.locator("#chart-durations").get_by_role("img")
     expect(picture).to_have_attribute("aria-label", re.compile("median 340 ms"))

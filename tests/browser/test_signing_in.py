@@ -35,9 +35,7 @@ def test_signing_in_leads_to_the_page_at_first_and_after_the_session_expired(pag
     expect(page.locator("header")).to_contain_text(can)
     world.clock.advance(IDLE_S + 1)
     world.job()
-    expect(page.get_by_role("status")).to_have_text(
-        "Your session has ended. Sign in again to continue."
-    )
+    expect(page.get_by_role("status")).to_have_text("Your session has ended. Sign in again to continue.")
     fill_in(page, can)
     expect(page).to_have_url(re.compile(re.escape(HERE)))
 
@@ -54,9 +52,7 @@ def test_signing_out_ends_the_session_and_going_back_shows_nothing(signed_in):
     expect(page.get_by_label("Password")).to_be_visible()
 
 
-def test_signing_out_everywhere_is_noticed_by_another_browser_though_nothing_moves(
-    signed_in, watcher
-):
+def test_signing_out_everywhere_is_noticed_by_another_browser_though_nothing_moves(signed_in, watcher):
     watcher.expects(ENDED)
     here, there = signed_in("operator"), signed_in("operator")
     here.goto("/dashboard")

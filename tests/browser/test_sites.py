@@ -28,9 +28,7 @@ def site_of(world: World, name: str) -> SiteContext:
 def enqueue(site: SiteContext, count: int) -> None:
     at = datetime.fromtimestamp(site.queue.now() / 1_000_000, UTC) - timedelta(days=1)
     row = {"conversionName": "Phone sale", "conversionTime": at.isoformat(), "conversionValue": 1}
-    rows: list[Any] = [
-        {"externalId": f"sale-{n}", "gclid": f"Cj0KCQiA_{n:012}", **row} for n in range(count)
-    ]
+    rows: list[Any] = [{"externalId": f"sale-{n}", "gclid": f"Cj0KCQiA_{n:012}", **row} for n in range(count)]
     assert {result.result for result in ingest(site, rows, actor=ROOT)} == {"queued"}
 
 
@@ -41,9 +39,7 @@ def steps_of(page: Page) -> list[str]:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_the_checklist_of_a_new_site_says_what_is_next_and_goes_when_all_is_done(
-    signed_in, world: World, width: int
-):
+def test_the_checklist_of_a_new_site_says_what_is_next_and_goes_when_all_is_done(signed_in, world: World, width: int):
     site = site_of(world, f"fresh-{width}")
     page = signed_in("operator")
     page.set_viewport_size({"width": width, "height": 900})

@@ -99,9 +99,7 @@ def no_other_button_comes_under_the_pointer(page: Page, letters: Queue, used: Lo
     expect(lines.first).to_contain_text("65 jobs")
 
 
-def the_panel_of_a_queue_filters_and_a_futile_retry_is_warned_about(
-    page: Page, letters: Queue
-) -> None:
+def the_panel_of_a_queue_filters_and_a_futile_retry_is_warned_about(page: Page, letters: Queue) -> None:
     page.goto(f"/dashboard/queues/{letters.name}")
     panel = page.locator("#failures")
     expect(panel).to_contain_text("94 need you")
@@ -112,9 +110,7 @@ def the_panel_of_a_queue_filters_and_a_futile_retry_is_warned_about(
     page.locator("input[data-pick-all]").check()
     page.locator("[data-bar]").get_by_role("button", name="Retry", exact=True).click()
     dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text(
-        "38 jobs with VALIDATION errors will keep failing until their data is corrected."
-    )
+    expect(dialog).to_contain_text("38 jobs with VALIDATION errors will keep failing until their data is corrected.")
     dialog.get_by_role("button", name="Close").click()
     expect(dialog).to_have_count(0)
 
@@ -144,9 +140,7 @@ def test_all_sites_are_sorted_by_a_click_on_a_heading(signed_in, world, size):
 
 
 @pytest.mark.long  # in short: test_lists.py
-def test_the_buttons_of_the_overview_wait_while_the_service_does_not_answer(
-    signed_in, letters, watcher
-):
+def test_the_buttons_of_the_overview_wait_while_the_service_does_not_answer(signed_in, letters, watcher):
     page = signed_in("operator")
     page.goto("/dashboard")
     retry = line(page, letters, "SMTP_DOWN").get_by_role("link", name="Retry 40 jobs")

@@ -164,9 +164,7 @@ def test_the_viewer_of_a_full_browser_shows_the_pdf_of_a_job(signed_in, world, b
         assert any(drawn(paper.screenshot()) for _ in range(SCREENSHOTS))
 
 
-def test_all_that_match_are_retried_then_marked_with_a_code_in_the_background(
-    signed_in, world, monkeypatch
-):
+def test_all_that_match_are_retried_then_marked_with_a_code_in_the_background(signed_in, world, monkeypatch):
     world.site("shut")
     ids = conversions(world, site="shut")
     bad = [one for one in ids if world.state(one) == "FAILED"]
@@ -194,9 +192,7 @@ def test_all_that_match_are_retried_then_marked_with_a_code_in_the_background(
     sheet.get_by_role("button", name="Mark failed: 2 rows").click()
     expect(page.locator("#runs")).to_contain_text("Mark failed · shut: 2 moved")
     expect(sheet).to_have_count(0)
-    assert {(world.state(one), world.found(one).error_code) for one in bad} == {
-        ("FAILED", "SHOP_CLOSED")
-    }
+    assert {(world.state(one), world.found(one).error_code) for one in bad} == {("FAILED", "SHOP_CLOSED")}
     assert {one: world.state(one) for one in others} == others
 
 

@@ -44,9 +44,7 @@ class Watcher:
 
     @property
     def unexpected(self) -> list[str]:
-        return [
-            one for one in self.troubles if not any(known.search(one) for known in self._expected)
-        ]
+        return [one for one in self.troubles if not any(known.search(one) for known in self._expected)]
 
     def _said(self, message: ConsoleMessage) -> None:
         if message.type in {"error", "warning"} and not message.text.startswith(_REPLACED):

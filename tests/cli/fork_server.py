@@ -266,9 +266,7 @@ def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
     streams = array.array("i")
     request = b""
     while True:
-        part, ancillary, _, _ = connection.recvmsg(
-            MAX_REQUEST_BYTES, socket.CMSG_SPACE(4 * streams.itemsize)
-        )
+        part, ancillary, _, _ = connection.recvmsg(MAX_REQUEST_BYTES, socket.CMSG_SPACE(4 * streams.itemsize))
         for _, _, data in ancillary:
             streams.frombytes(data)
         request += part
@@ -302,18 +300,12 @@ def _become(request: dict[str, Any]) -> None:
     sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0)), encoding)
     unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
     sys.stdout = io.TextIOWrapper(
-        io.BufferedWriter(io.FileIO(1, "w")),
-        encoding,
-        line_buffering=unbuffered,
-        write_through=unbuffered,
+        io.BufferedWriter(io.FileIO(1, "w")), encoding, line_buffering=unbuffered, write_through=unbuffered
     )
     sys.stderr = io.TextIOWrapper(
         io.BufferedWriter(io.FileIO(2, "w")), encoding, "backslashreplace", line_buffering=True
     )
-    sys.path[1:] = [
-        *_added_folders(request["env"]),
-        *(folder for folder in sys.path[1:] if folder not in OUR_FOLDERS),
-    ]
+    sys.path[1:] = [*_added_folders(request["env"]), *(folder for folder in sys.path[1:] if folder not in OUR_FOLDERS)]
     by_name = not request["argv"][0]  # like the script; `python -m` searches the current folder
     sys.path[0] = str(Path(sys.executable).parent if by_name else Path.cwd())
     sys.executable = os.environ.get(CHILD_PYTHON, sys.executable)

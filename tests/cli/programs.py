@@ -152,9 +152,7 @@ class Programs:
         return on_terminal(_command(words), self._folder, [(after, type_in)])
 
 
-def on_terminal(
-    command: list[str], folder: Path, typed: Sequence[tuple[str, str]], **env: str
-) -> Answer:
+def on_terminal(command: list[str], folder: Path, typed: Sequence[tuple[str, str]], **env: str) -> Answer:
     """Start a program on a terminal, and type each text once the text before it is shown."""
     ours, theirs = pty.openpty()
     whole = {**os.environ, "TERM": "xterm", "COLUMNS": "200", "LINES": "50", **env}

@@ -35,14 +35,7 @@ def test_the_events_agree_with_the_rows(kesin, either_database, worked):
     answer = kesin("audit", "verify", "--json")
     assert answer.code == 0
     assert answer.json[:-1] == [  # the last one is about the audit log
-        {
-            "queue": "task",
-            "jobs": 20,
-            "events": 60,
-            "different": 0,
-            "differences": [],
-            "counters": "agree",
-        }
+        {"queue": "task", "jobs": 20, "events": 60, "different": 0, "differences": [], "counters": "agree"}
     ]
     assert kesin("audit", "verify", "task").lines[1].split() == ["task", "20", "60", "0", "agree"]
 
@@ -90,11 +83,7 @@ def test_the_export_is_enough_to_replay_a_job(kesin, worked):
     store.close()
     assert job is not None
     lines = map(json.loads, kesin("audit", "export", "task").lines)
-    events = [
-        Event(**{name: line.get(name) for name in Event._fields})
-        for line in lines
-        if line["job_id"] == job.id
-    ]
+    events = [Event(**{name: line.get(name) for name in Event._fields}) for line in lines if line["job_id"] == job.id]
     replayed = fold(job, events)
     assert {name: replayed[name] for name in ("state", "error_code", "attempt_count", "seq")} == {
         "state": job.state,
@@ -151,10 +140,7 @@ def test_the_log_shows_allowed_and_refused_actions_newest_first(kesin, database,
     ]
     assert (lines[0]["request_id"], lines[1]["address"]) == ("r-1", "10.0.0.7")
     rows = [line.split()[2:6] for line in kesin("audit", "log").lines[1:3]]
-    assert rows == [
-        ["user:ayse", "queue.requeue", "refused", "oci"],
-        ["user:?", "session.start", "refused", "—"],
-    ]
+    assert rows == [["user:ayse", "queue.requeue", "refused", "oci"], ["user:?", "session.start", "refused", "—"]]
 
 
 @pytest.mark.parametrize(

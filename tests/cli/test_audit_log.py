@@ -8,14 +8,7 @@ import pytest
 from kesin.cli.commands import audit
 from kesin.foundation.clock import wall_clock_us
 from kesin.foundation.encryption import new_key
-from kesin.store.audit_log import (
-    CHAIN_ACTOR,
-    PRUNE_ACTION,
-    AuditAnchor,
-    AuditHead,
-    AuditLine,
-    line_hash,
-)
+from kesin.store.audit_log import CHAIN_ACTOR, PRUNE_ACTION, AuditAnchor, AuditHead, AuditLine, line_hash
 
 
 @pytest.fixture
@@ -79,9 +72,7 @@ def forge_pruning(execute, seq: int) -> None:
     execute(f"UPDATE audit_head SET seq = {seq + 1}, hash = '{forged}'")
 
 
-def test_lines_that_were_pruned_too_early_are_noticed_by_the_backup(
-    kesin, sites, execute, monkeypatch
-):
+def test_lines_that_were_pruned_too_early_are_noticed_by_the_backup(kesin, sites, execute, monkeypatch):
     kesin("backup", "b")
     forge_pruning(execute, 5)
     assert kesin("audit", "verify").code == 0
@@ -93,9 +84,7 @@ def test_lines_that_were_pruned_too_early_are_noticed_by_the_backup(
     assert kesin("audit", "verify", "--backup", "b").code == 0
 
 
-def test_a_backup_without_a_key_ring_says_so_and_is_restored_only_if_told(
-    kesin, fill, monkeypatch, tmp_path
-):
+def test_a_backup_without_a_key_ring_says_so_and_is_restored_only_if_told(kesin, fill, monkeypatch, tmp_path):
     fill("task", 1)
     answer = kesin("backup", "b")
     assert "the backup is not signed, so a later change would not be noticed" in answer.err
@@ -113,9 +102,7 @@ def test_a_backup_without_a_key_ring_says_so_and_is_restored_only_if_told(
 
 def test_a_changed_backup_is_not_restored(kesin, sites, tmp_path, monkeypatch):
     assert kesin("backup", "b").code == 0
-    assert kesin("restore", "b", "--check").lines[-1] == (
-        "it is signed with the key k1, and unchanged"
-    )
+    assert kesin("restore", "b", "--check").lines[-1] == ("it is signed with the key k1, and unchanged")
     signature = tmp_path / "b" / "SIGNATURE"
     signature.write_text("v1.k1." + "A" * 43)
     monkeypatch.setenv("KESIN_DATA_DIR", str(tmp_path / "elsewhere"))

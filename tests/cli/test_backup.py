@@ -86,9 +86,7 @@ def check_jobs(kesin, store, claimed):
     assert kesin("audit", "verify").code == 0
 
 
-def test_an_installation_is_restored_elsewhere_with_everything(
-    kesin, database, elsewhere, tmp_path, monkeypatch
-):
+def test_an_installation_is_restored_elsewhere_with_everything(kesin, database, elsewhere, tmp_path, monkeypatch):
     monkeypatch.setenv("KESIN_SECRET_KEYS", new_key("k1"))
     token, claimed = populate(kesin, database, tmp_path)
     manifest = kesin("backup", "b", "--json").json
@@ -155,10 +153,6 @@ def test_a_backup_lists_what_is_stored_elsewhere(kesin, fill, monkeypatch):
     answer = kesin("backup", "b")
     assert answer.code == 0, answer.err
     lines = [line for line in answer.lines if line.startswith("not included: ")]
-    for part in (
-        "PDFs and template versions in s3://bucket/pdfs",
-        "templates in own",
-        "PDF jobs in redis://:…@127",
-    ):
+    for part in ("PDFs and template versions in s3://bucket/pdfs", "templates in own", "PDF jobs in redis://:…@127"):
         assert any(part in line for line in lines)
     assert "hush" not in answer.out + Path("b/manifest.json").read_text()

@@ -95,10 +95,7 @@ def test_without_a_terminal_the_demo_ends_and_can_be_served(programs, temporary,
     served = programs.start("serve", "--port", "0", "--no-workers", KESIN_DATA_DIR=str(folder))
     address = served.hear("listening")["address"]
     with signed_in(address, password) as client:
-        states = {
-            name: client.get(f"/api/queues/{name}/stats").json()["states"]
-            for name in ("oci", "pdf", "optiplan")
-        }
+        states = {name: client.get(f"/api/queues/{name}/stats").json()["states"] for name in ("oci", "pdf", "optiplan")}
         assert states["optiplan"]["DONE"] == 2, states
         assert states["oci"]["COMPLETED"] + states["oci"]["FAILED"] == 540
         assert 0 < states["oci"]["FAILED"] < 60
@@ -110,9 +107,7 @@ def test_without_a_terminal_the_demo_ends_and_can_be_served(programs, temporary,
 
 
 @pytest.mark.usefixtures("quick_children")
-def test_on_a_terminal_the_demo_ends_by_ctrl_c_and_removes_its_folder(
-    programs, temporary, monkeypatch, tmp_path
-):
+def test_on_a_terminal_the_demo_ends_by_ctrl_c_and_removes_its_folder(programs, temporary, monkeypatch, tmp_path):
     """Here on a machine that makes no PDFs: the demo shows the rest."""
     monkeypatch.setenv("KESIN_PDF_CHROMIUM", "/none")
     python = tmp_path / "python-without-weasyprint"

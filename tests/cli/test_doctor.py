@@ -53,9 +53,7 @@ def test_settings_lifecycles_and_database_are_checked(kesin, either_database):
         assert checks["database"]["found"].startswith("sqlite 3.")
 
 
-def test_without_json_what_needs_attention_comes_first_and_defaults_are_left_out(
-    kesin, monkeypatch
-):
+def test_without_json_what_needs_attention_comes_first_and_defaults_are_left_out(kesin, monkeypatch):
     monkeypatch.setenv("KESIN_ZZZ", "x")
     monkeypatch.setattr("kesin.cli.commands.doctor.missing_libraries", lambda _: ["lib"])
     lines = kesin("doctor").lines

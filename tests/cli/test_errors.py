@@ -3,12 +3,7 @@ import pytest
 from kesin.foundation.ids import first_id_at
 
 UNREACHABLE = "postgresql://me:hush@127.0.0.1:1/nowhere"
-READING = [
-    ("stats",),
-    ("jobs", "list", "task"),
-    ("jobs", "show", first_id_at(1)),
-    ("audit", "verify"),
-]
+READING = [("stats",), ("jobs", "list", "task"), ("jobs", "show", first_id_at(1)), ("audit", "verify")]
 
 
 @pytest.mark.parametrize("words", READING, ids=" ".join)
@@ -31,9 +26,7 @@ def test_an_unreachable_postgres_is_an_error_without_the_password(kesin, monkeyp
 
 
 def test_a_file_that_is_no_database_is_a_one_line_error(kesin, monkeypatch, tmp_path):
-    (tmp_path / "notes.txt").write_text(
-        "this is no database, but long enough to be looked at\n" * 9
-    )
+    (tmp_path / "notes.txt").write_text("this is no database, but long enough to be looked at\n" * 9)
     monkeypatch.setenv("KESIN_DATABASE_URL", str(tmp_path / "notes.txt"))
     answer = kesin("stats")
     assert answer.code == 1
@@ -50,12 +43,7 @@ def test_a_bad_setting_is_a_usage_error(kesin, monkeypatch):
 
 def test_an_unknown_queue_gets_a_suggestion(kesin):
     kesin("enqueue", "task", "1")
-    for words in (
-        ("stats", "tusk"),
-        ("jobs", "list", "tusk"),
-        ("pause", "tusk"),
-        ("sweep", "tusk"),
-    ):
+    for words in (("stats", "tusk"), ("jobs", "list", "tusk"), ("pause", "tusk"), ("sweep", "tusk")):
         answer = kesin(*words)
         assert answer.code == 2
         assert "there is no queue 'tusk': did you mean 'task'?" in answer.err

@@ -27,9 +27,7 @@ NAMED = dict(ALL)
 LEAVES = {path for path, command in ALL if not hasattr(command, "list_commands")}
 
 
-@pytest.mark.parametrize(
-    ("path", "command"), ALL, ids=["-".join(path) or "kesin" for path, _ in ALL]
-)
+@pytest.mark.parametrize(("path", "command"), ALL, ids=["-".join(path) or "kesin" for path, _ in ALL])
 def test_every_command_has_a_help_that_fits_a_terminal(kesin, monkeypatch, path, command):
     assert command.help.strip().split("\n")[0].endswith(".")
     options = [param for param in command.params if not getattr(param, "hidden", False)]

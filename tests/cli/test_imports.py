@@ -13,17 +13,7 @@ HELP_MODULES = 90
 SERVE_MODULES = 850
 WORKER_MODULES = 600
 # Libraries that only some jobs, pages or stores need.
-LATER = {
-    "fpdf",
-    "rich",
-    "httpx",
-    "lxml",
-    "openpyxl",
-    "pikepdf",
-    "playwright",
-    "psycopg",
-    "pygments",
-}
+LATER = {"fpdf", "rich", "httpx", "lxml", "openpyxl", "pikepdf", "playwright", "psycopg", "pygments"}
 LATER |= {"python_calamine", "redis", "rq", "segno", "weasyprint", "zxingcpp"}
 WEB = {"anyio", "argon2", "babel", "fastapi", "jinja2", "prometheus_client", "starlette", "uvicorn"}
 
@@ -38,9 +28,7 @@ def imported(report: str) -> set[str]:
 def run(*words: str, **env: str) -> set[str]:
     command = [sys.executable, "-X", "importtime", "-m", "kesin.cli", *words]
     shell = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
-    done = subprocess.run(
-        command, env={**shell, **env}, capture_output=True, text=True, check=True, timeout=120
-    )
+    done = subprocess.run(command, env={**shell, **env}, capture_output=True, text=True, check=True, timeout=120)
     return imported(done.stderr)
 
 
@@ -51,17 +39,7 @@ def top(modules: set[str]) -> set[str]:
 @pytest.mark.starts
 def test_the_help_imports_neither_the_engine_nor_what_it_needs():
     modules = run("--help")
-    slow = {
-        "asyncio",
-        "inspect",
-        "typer",
-        "email",
-        "pydantic",
-        "pydantic_settings",
-        "sqlite3",
-        "structlog",
-        "tomli",
-    }
+    slow = {"asyncio", "inspect", "typer", "email", "pydantic", "pydantic_settings", "sqlite3", "structlog", "tomli"}
     assert top(modules) & (slow | LATER | WEB) == set()
     assert "importlib.metadata" not in modules
     assert not {name for name in modules if name.startswith(("kesin.engine", "kesin.store"))}
@@ -81,9 +59,7 @@ def test_a_worker_imports_no_web_framework_before_its_first_claim(tmp_path: Path
 def test_the_service_listens_before_it_imports_what_only_some_requests_need(tmp_path: Path):
     command = [sys.executable, "-X", "importtime", "-m", "kesin.cli", "serve", "--port", "0"]
     env = {**os.environ, "KESIN_DATA_DIR": str(tmp_path), "KESIN_LOG": "json"}
-    with subprocess.Popen(
-        [*command, "--no-workers"], env=env, stderr=subprocess.PIPE, text=True
-    ) as program:
+    with subprocess.Popen([*command, "--no-workers"], env=env, stderr=subprocess.PIPE, text=True) as program:
         lines = list(takewhile(lambda line: '"listening"' not in line, program.stderr or ()))
         program.kill()  # before it imports the rest
     modules = imported("".join(lines))

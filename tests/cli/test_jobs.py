@@ -77,9 +77,7 @@ def test_a_key_finds_its_job(kesin):
 
 def test_jobs_are_listed_in_pages_newest_first(kesin, worked):
     first = kesin("jobs", "list", "task", "--limit", "4", "--json").json
-    second = kesin(
-        "jobs", "list", "task", "--limit", "9", "--cursor", first["cursor"], "--json"
-    ).json
+    second = kesin("jobs", "list", "task", "--limit", "9", "--cursor", first["cursor"], "--json").json
     assert [job["payload"]["n"] for job in first["jobs"] + second["jobs"]] == list(range(8, -1, -1))
     assert second["cursor"] is None
     shown = kesin("jobs", "list", "task", "--limit", "4")
@@ -115,11 +113,7 @@ def test_a_job_is_shown_with_its_history_and_notes(kesin, database, fill, module
     kesin("worker", "task", "--handler", f"{module(HANDLERS)}:work", "--until-idle")
     shown = kesin("jobs", "show", job, "--json").json
     assert shown["state"] == "failed"
-    assert shown["error"] == {
-        "code": "NO_STREET",
-        "category": "VALIDATION",
-        "message": "no street 3",
-    }
+    assert shown["error"] == {"code": "NO_STREET", "category": "VALIDATION", "message": "no street 3"}
     assert [event["move"] for event in shown["events"]] == ["enqueue", "claim", "fail"]
     assert shown["events"][2]["from"] == "running"
     assert [note["kind"] for note in shown["notes"]] == ["duplicate"]

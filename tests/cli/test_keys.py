@@ -97,11 +97,7 @@ def test_a_site_that_would_be_ignored_is_refused(kesin):
 
 CREATE = ("create", "--name", "n", "--scope")
 BAD = {
-    "a scope": (
-        (*CREATE, "oci"),
-        2,
-        "the choices are oci:ingest, oci:script, pdf, pdf:html, optiplan, read, operate,",
-    ),
+    "a scope": ((*CREATE, "oci"), 2, "the choices are oci:ingest, oci:script, pdf, pdf:html, optiplan, read, operate,"),
     "no scope": (("create", "--name", "n"), 2, "--scope"),
     "an unknown id": (("revoke", "abcd2345"), 1, "there is no key 'abcd2345'"),
 }

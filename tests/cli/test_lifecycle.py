@@ -182,9 +182,7 @@ def test_a_module_that_cannot_be_imported_is_a_one_line_error(kesin, module, tex
 
 
 def test_an_inconsistent_declaration_is_an_error(kesin, module):
-    text = (
-        'from kesin import task_lifecycle\ndef bad(): return task_lifecycle("bad", max_attempts=0)'
-    )
+    text = 'from kesin import task_lifecycle\ndef bad(): return task_lifecycle("bad", max_attempts=0)'
     answer = kesin("lifecycle", "prove", f"{module(text)}:bad")
     assert answer.code == 1
     assert "Traceback" not in answer.err
@@ -194,8 +192,7 @@ def test_an_inconsistent_declaration_is_an_error(kesin, module):
 
 
 @pytest.mark.parametrize(
-    "case",
-    [("aside", "mine", "U2", "the state aside is gone"), ("flagged", "reordered", "U1", "flag")],
+    "case", [("aside", "mine", "U2", "the state aside is gone"), ("flagged", "reordered", "U1", "flag")]
 )
 def test_check_refuses_rules_that_do_not_fit_those_of_a_file(kesin, module, tmp_path, case):
     before, after, rule, why = case
@@ -214,9 +211,7 @@ def test_check_refuses_rules_that_do_not_fit_those_of_a_file(kesin, module, tmp_
     assert {broken["rule"] for broken in record.json["broken"]} == {rule}
 
 
-def test_check_counts_the_jobs_of_the_store_that_the_rules_would_strand(
-    kesin, module, database, tmp_path
-):
+def test_check_counts_the_jobs_of_the_store_that_the_rules_would_strand(kesin, module, database, tmp_path):
     name = module(OWN)
     rules = importlib.import_module(name).aside
     with closing(open_store(tmp_path / "data" / "kesin.db")) as store:

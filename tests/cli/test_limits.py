@@ -69,9 +69,7 @@ def test_a_job_is_enqueued_after_others_and_shown_with_them(kesin, enqueue):
     child = enqueue("3", "--after", first, "--after", second)
     shown = kesin("jobs", "show", child, "--json").json
     assert shown["state"] == "blocked"
-    assert shown["parents"] == [
-        {"id": job_id, "queue": "steps", "state": "ready"} for job_id in (first, second)
-    ]
+    assert shown["parents"] == [{"id": job_id, "queue": "steps", "state": "ready"} for job_id in (first, second)]
     assert (shown["children"], shown["more_children"]) == ([], False)
     [below] = kesin("jobs", "show", first, "--json").json["children"]
     assert below == {"id": child, "queue": "steps", "state": "blocked"}
@@ -86,8 +84,7 @@ def test_a_job_is_enqueued_after_others_and_shown_with_them(kesin, enqueue):
 def test_lines_of_standard_input_come_after_the_same_jobs(kesin, enqueue, rules):
     first = enqueue("1")
     answer = kesin(
-        *("enqueue", "steps", "-", "--lifecycle", f"{rules}:steps", "--after", first, "--json"),
-        text="1\n2\n",
+        *("enqueue", "steps", "-", "--lifecycle", f"{rules}:steps", "--after", first, "--json"), text="1\n2\n"
     )
     ids = [json.loads(line)["id"] for line in answer.lines]
     children = kesin("jobs", "show", first, "--json").json["children"]
@@ -180,10 +177,7 @@ def test_stats_say_what_a_rate_leaves(kesin, rules, either_database):
 
 @pytest.mark.parametrize(
     ("words", "shown"),
-    [
-        ((), []),
-        (("--key", "k", "--once", "--priority", "2"), ["k (held permanently)", "2 (urgent)"]),
-    ],
+    [((), []), (("--key", "k", "--once", "--priority", "2"), ["k (held permanently)", "2 (urgent)"])],
 )
 def test_a_job_is_shown_with_its_key_and_priority(kesin, enqueue, words, shown):
     job_id = enqueue("1", *words)

@@ -11,10 +11,7 @@ SQLITE, POSTGRES = (
 def test_migrate_creates_the_database_and_lists_what_was_applied(kesin, tmp_path):
     answer = kesin("migrate")
     assert answer.code == 0
-    assert answer.lines == [
-        *(f"applied {name}" for name in SQLITE),
-        f"{tmp_path}/data/kesin.db is up to date",
-    ]
+    assert answer.lines == [*(f"applied {name}" for name in SQLITE), f"{tmp_path}/data/kesin.db is up to date"]
     assert kesin("migrate", "--json").json["applied"] == []
 
 

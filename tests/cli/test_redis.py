@@ -56,9 +56,7 @@ def test_doctor_checks_redis_before_there_is_a_database(kesin, server, tmp_path)
     assert not (tmp_path / "data").exists()
 
 
-def test_jobs_left_in_the_database_are_reported_until_they_are_copied(
-    kesin, fill, server, monkeypatch, tmp_path
-):
+def test_jobs_left_in_the_database_are_reported_until_they_are_copied(kesin, fill, server, monkeypatch, tmp_path):
     monkeypatch.delenv("KESIN_REDIS_URL")
     ids = fill("pdf", 3)
     fill("pdf_webhooks", 1)

@@ -79,9 +79,7 @@ def test_rotation_reports_what_it_could_not_open_and_does_the_rest(kesin, keys, 
     keys(new, old)
     answer = kesin("secrets", "rotate")
     assert (answer.code, answer.out) == (1, "1 sealed again with new, 0 already up to date\n")
-    assert answer.err == (
-        "kesin: b was left as it is: its key 'lost' is not in KESIN_SECRET_KEYS\n"
-    )
+    assert answer.err == ("kesin: b was left as it is: its key 'lost' is not in KESIN_SECRET_KEYS\n")
     answer = kesin("secrets", "rotate", "--json")
     assert answer.code == 1
     assert answer.json["unopened"] == [{"name": "b", "key": "lost", "code": "secret_key_missing"}]

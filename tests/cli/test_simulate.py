@@ -47,11 +47,7 @@ def test_an_unknown_name_is_refused(kesin):
 def test_a_broken_promise_is_printed_with_its_seed_and_its_history(kesin, monkeypatch):
     mutant = next(mutant for mutant in MUTANTS if mutant.bug == "a finish without its fence")
     # How far a history is shortened is tested with the simulator.
-    shrunk_little = partial(
-        simulate.simulate,
-        shrink_attempts=4,
-        make_store=lambda: MutantStore(mutant.edits, set()),
-    )
+    shrunk_little = partial(simulate.simulate, shrink_attempts=4, make_store=lambda: MutantStore(mutant.edits, set()))
     monkeypatch.setattr(command, "simulate_lifecycle", shrunk_little)
     answer = kesin("simulate", "task", "--seed", "2", "--steps", "100")
     assert answer.code == 1

@@ -28,9 +28,7 @@ def results(answer):
 def test_sites_are_added_changed_and_left_as_they_are(kesin, imports):
     kesin("site", "add", "north", "--name", "Old")
     kesin("site", "add", "south")
-    text = HEADER + (
-        "west,West,script,UTC,EUR,123-456-7890,45,yes\nnorth,North,,,,,,\nsouth,south,,,,,,\n"
-    )
+    text = HEADER + ("west,West,script,UTC,EUR,123-456-7890,45,yes\nnorth,North,,,,,,\nsouth,south,,,,,,\n")
     previewed = imports(text, "--dry-run", "--json")
     assert results(previewed) == [(2, "west", "new"), (3, "north", "changed"), (4, "south", "same")]
     assert [site["id"] for site in kesin("site", "list", "--json").json] == ["north", "south"]
@@ -70,9 +68,7 @@ BAD_LINES = {
 
 
 @pytest.mark.parametrize(("line", "reason"), BAD_LINES.values(), ids=BAD_LINES)
-def test_a_refused_line_is_named_with_its_reason_and_nothing_is_stored(
-    kesin, imports, line, reason
-):
+def test_a_refused_line_is_named_with_its_reason_and_nothing_is_stored(kesin, imports, line, reason):
     answer = imports(f"{HEADER}east,,,,,,,\n{line}\n", "--yes", "--json")
     assert answer.code == 1
     [fine, refused] = answer.json
@@ -88,15 +84,9 @@ def test_a_site_that_is_there_twice_is_refused(kesin, imports):
 
 
 BAD_FILES = {
-    "an unknown column": (
-        "id,colour\nwest,red\n",
-        "column 'colour' is unknown, missing or repeated; known: id, name",
-    ),
+    "an unknown column": ("id,colour\nwest,red\n", "column 'colour' is unknown, missing or repeated; known: id, name"),
     "no id": ("name\nWest\n", "column 'id' is unknown, missing"),
-    "a column twice": (
-        "id,name,Name\nwest,a,b\n",
-        "column 'name' is unknown, missing or repeated",
-    ),
+    "a column twice": ("id,name,Name\nwest,a,b\n", "column 'name' is unknown, missing or repeated"),
     "too many cells": ("id\nwest,red\n", "lines of equal length"),
     "nothing": ("", "not a CSV"),
 }
@@ -112,9 +102,7 @@ def test_a_file_that_cannot_be_read_is_a_one_line_error(kesin, imports, text, re
 def test_new_sites_are_like_another_and_have_a_key_each_in_a_private_file(kesin, imports, tmp_path):
     imports(f"{HEADER}model,,script,UTC,EUR,123-456-7890,45,yes\n", "--yes")
     keys = tmp_path / "keys.csv"
-    answer = imports(
-        "id,currency\nwest,USD\nmodel,EUR\n", "--like", "model", "--keys", str(keys), "--yes"
-    )
+    answer = imports("id,currency\nwest,USD\nmodel,EUR\n", "--like", "model", "--keys", str(keys), "--yes")
     assert answer.code == 0
     [_, west] = kesin("site", "list", "--json").json
     assert (west["timezone"], west["currency"]) == ("UTC", "USD")

@@ -21,17 +21,12 @@ def test_without_json_the_result_is_a_sentence(kesin):
     assert kesin("site", "list").out == "there is no site yet: `kesin site add` creates one\n"
     answer = kesin("site", "add", "s", "--channel", "data_manager")
     assert answer.out == "added s (data_manager, Europe/Istanbul, TRY)\n"
-    assert kesin("site", "set", "s", "--currency", "USD").out == (
-        "changed s (data_manager, Europe/Istanbul, USD)\n"
-    )
+    assert kesin("site", "set", "s", "--currency", "USD").out == ("changed s (data_manager, Europe/Istanbul, USD)\n")
 
 
 def test_a_site_that_is_missing_may_be_in_another_database(kesin):
     answer = kesin("site", "set", "north", "--currency", "USD")
-    assert (answer.code, "this database has none: check KESIN_DATABASE_URL" in answer.err) == (
-        1,
-        True,
-    )
+    assert (answer.code, "this database has none: check KESIN_DATABASE_URL" in answer.err) == (1, True)
 
 
 BAD = {

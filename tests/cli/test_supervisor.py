@@ -8,13 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from kesin.cli.support import supervisor
-from kesin.cli.support.supervisor import (
-    FIRST_PAUSE_S,
-    STEADY_S,
-    WorkerProcesses,
-    _Slot,
-    worker_command,
-)
+from kesin.cli.support.supervisor import FIRST_PAUSE_S, STEADY_S, WorkerProcesses, _Slot, worker_command
 from tests.cli.programs import is_alive, kill, wait_until
 
 HANDLERS = """
@@ -42,9 +36,7 @@ def start_workers(programs, own, *words, handler="brief"):
 
 
 @pytest.mark.usefixtures("quick_children")
-def test_a_killed_child_is_replaced_and_all_end_with_a_killed_parent(
-    kesin, fill, own, programs, states
-):
+def test_a_killed_child_is_replaced_and_all_end_with_a_killed_parent(kesin, fill, own, programs, states):
     fill("quick", 100, "--lifecycle", f"{own}:quick")
     program = start_workers(programs, own)
     first = [program.hear("process_started")["pid"] for _ in range(2)]
@@ -77,9 +69,7 @@ def test_until_idle_all_children_end(fill, own, programs, states):
 
 
 @pytest.mark.usefixtures("quick_children")
-@pytest.mark.parametrize(
-    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_a_stop_reaches_every_child(fill, own, programs, number):
     fill("quick", 1, "--lifecycle", f"{own}:quick")
     program = start_workers(programs, own)

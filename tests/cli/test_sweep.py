@@ -60,9 +60,7 @@ def test_an_unknown_stage_is_a_usage_error(kesin):
     assert "there is no stage 'recovery': did you mean 'recover'?" in answer.err
 
 
-def test_all_queues_are_swept_by_default_and_unknown_lifecycles_skipped_with_a_warning(
-    kesin, fill, abandoned
-):
+def test_all_queues_are_swept_by_default_and_unknown_lifecycles_skipped_with_a_warning(kesin, fill, abandoned):
     fill("task", 1)
     answer = kesin("sweep", "--json")
     assert (answer.code, answer.json["moved"]) == (0, 0)
@@ -88,9 +86,7 @@ def test_sigterm_ends_the_sweeper_with_success(programs, kesin, fill):
     assert program.end() == 0
 
 
-def test_the_sweeper_survives_an_unreachable_database(
-    programs, kesin, postgres_server, empty_postgres
-):
+def test_the_sweeper_survives_an_unreachable_database(programs, kesin, postgres_server, empty_postgres):
     assert kesin("migrate").code == 0
     assert kesin("enqueue", "task", "1").code == 0
     program = programs.start("sweep", "--every", "0.05", "--json")

@@ -74,10 +74,7 @@ def test_the_list_shows_roles_sites_and_queues(kesin, add):
     add("root", "--role", "admin")
     kesin("user", "set", "root", "--disable")
     lines = [line.split()[:5] for line in kesin("user", "list").lines[1:]]
-    assert lines == [
-        ["ayse", "viewer", "north", "oci", "allowed"],
-        ["root", "admin", "all", "—", "disabled"],
-    ]
+    assert lines == [["ayse", "viewer", "north", "oci", "allowed"], ["root", "admin", "all", "—", "disabled"]]
     listed = kesin("user", "list", "--json")
     assert [user["name"] for user in listed.json] == ["ayse", "root"]
     assert "argon2" not in listed.out
@@ -133,16 +130,8 @@ BAD = {
     "a role": (("add", "can", "--role", "boss"), 2, "the choices are viewer, operator, admin"),
     "no role": (("add", "can"), 2, "--role"),
     "a queue": (("add", "can", "--role", "viewer", "--queue", "ocj"), 2, "did you mean 'oci'?"),
-    "a site and all": (
-        ("add", "can", "--role", "viewer", "--site", "s", "--all-sites"),
-        2,
-        "cannot be combined",
-    ),
-    "a name again": (
-        ("add", "ayse", "--role", "viewer", "--password-stdin"),
-        1,
-        "the user 'ayse' already exists",
-    ),
+    "a site and all": (("add", "can", "--role", "viewer", "--site", "s", "--all-sites"), 2, "cannot be combined"),
+    "a name again": (("add", "ayse", "--role", "viewer", "--password-stdin"), 1, "the user 'ayse' already exists"),
     "no terminal": (("add", "can", "--role", "viewer"), 2, "use --password-stdin"),
     "a password of no user": (("passwd", "can"), 1, "there is no user 'can'"),
     "no change": (("set", "ayse"), 2, "nothing to change"),

@@ -108,9 +108,7 @@ def test_only_the_named_tenants_are_served(kesin, fill, own):
         ("os:getpid", "the handler 'getpid' takes no job: write `def handler(job)`"),
     ],
 )
-def test_an_unknown_handler_is_a_usage_error_and_creates_no_database(
-    kesin, tmp_path, handler, sentence
-):
+def test_an_unknown_handler_is_a_usage_error_and_creates_no_database(kesin, tmp_path, handler, sentence):
     answer = kesin("worker", "task", "--handler", handler)
     assert answer.code == 2
     assert sentence in answer.err

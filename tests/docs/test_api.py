@@ -8,9 +8,7 @@ from kesin.workloads.pdf.schemas import PdfJobRequest, PdfRenderOptions
 from tests.docs.pages import DOCS, blocks, blocks_of
 from tests.docs.shell import URL
 
-API, OPTIPLAN, PDF = (
-    (DOCS / name).read_text("utf-8") for name in ("api.md", "optiplan.md", "pdf-api.md")
-)
+API, OPTIPLAN, PDF = ((DOCS / name).read_text("utf-8") for name in ("api.md", "optiplan.md", "pdf-api.md"))
 OF_API = (
     "/api/queues", "/api/jobs", "/api/session", "/api/sites", "/api/cron", "/health", "/metrics",
     "/api/oci",
@@ -19,16 +17,8 @@ OF_OPTIPLAN = ("/jobs", "/orders", "/customers", "/config", "/rack", "/plans")
 WITHOUT_EXAMPLE = ("/api/oci/", "/api/cron/oci/")  # the pages about conversions have them
 SITES = "oci-sites.md"  # its paths are on the page about sites
 # The generated reference has every path; test_reference.py compares it with the app.
-PATHS = set(
-    re.findall(
-        r"^### ([A-Z]+) (/\S+)$", (DOCS / "reference/http.md").read_text("utf-8"), re.MULTILINE
-    )
-)
-NAMED = set(
-    re.findall(
-        r"`(GET|POST|PUT|PATCH|DELETE) (/[^`\s?]*)`", API + (DOCS / SITES).read_text("utf-8")
-    )
-)
+PATHS = set(re.findall(r"^### ([A-Z]+) (/\S+)$", (DOCS / "reference/http.md").read_text("utf-8"), re.MULTILINE))
+NAMED = set(re.findall(r"`(GET|POST|PUT|PATCH|DELETE) (/[^`\s?]*)`", API + (DOCS / SITES).read_text("utf-8")))
 
 
 def test_the_page_of_the_api_names_every_path_and_no_other():

@@ -20,8 +20,7 @@ DEPLOY = ROOT / "deploy"
 FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file())
 UNITS = sorted(DEPLOY.rglob("*.service"))
 DEFAULTS = {
-    variable(name): "" if field.default is None else str(field.default)
-    for name, field in Settings.model_fields.items()
+    variable(name): "" if field.default is None else str(field.default) for name, field in Settings.model_fields.items()
 }
 KNOWN = set(DEFAULTS)
 OF_WORKLOADS = ("KESIN_OCI_", "KESIN_PDF_", "KESIN_OPTIPLAN_")

@@ -12,17 +12,7 @@ from structlog.testing import capture_logs
 from kesin import Queue
 from kesin.store.contract import Store
 from tests.cli.fork_server import path_with_kesin
-from tests.docs.pages import (
-    DOCS,
-    PAGES,
-    RECIPE_PAGE,
-    ROOT,
-    Block,
-    anchors,
-    blocks,
-    links,
-    matches,
-)
+from tests.docs.pages import DOCS, PAGES, RECIPE_PAGE, ROOT, Block, anchors, blocks, links, matches
 from tests.docs.shell import run
 from tests.docs.test_followed import FOLLOWED
 from tests.web.serving import own_settings
@@ -67,11 +57,7 @@ def name_of(page: Path) -> str:
 
 
 def pages_with_code() -> list[Any]:
-    return [
-        pytest.param(page, marks=[pytest.mark.long] * (page in LONG))
-        for page in READ
-        if has_code(page)
-    ]
+    return [pytest.param(page, marks=[pytest.mark.long] * (page in LONG)) for page in READ if has_code(page)]
 
 
 @pytest.mark.parametrize("page", pages_with_code(), ids=name_of)
@@ -161,18 +147,14 @@ def test_the_index_names_every_example():
 
 def test_no_page_is_too_long_to_read():
     lengths = {page: len(page.read_text("utf-8").splitlines()) for page in PAGES}
-    assert {
-        name_of(page) for page in lengths.keys() - GENERATED if lengths[page] > LINES_MAX
-    } == set()
+    assert {name_of(page) for page in lengths.keys() - GENERATED if lengths[page] > LINES_MAX} == set()
 
 
 def test_every_paragraph_list_and_table_begins_after_a_blank_line():
     """The site shows a list or a table that follows a paragraph at once as part of its text."""
     glued = set()
     for page in PAGES:
-        text = re.sub(
-            r"^( *)```.*?^\1```", "```", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL
-        )
+        text = re.sub(r"^( *)```.*?^\1```", "```", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
         follows = re.search(r"^(?![-#|>< `0-9*]).+\n(?:\||- |1\. )", text, re.MULTILINE)
         glued |= {name_of(page)} if follows or re.search(r"[.!?]  +[A-Z*]", text) else set()
     assert glued == set()

@@ -57,10 +57,7 @@ ALERTS = {
     "pdf-operations.md#alerts": ["test page", "1 alive", "OLDEST DUE", "no job matches"],
 }
 FILES = {
-    "optiplan.md": {
-        *("plan.pdf", "board.svg", "solutions.zip", "import.zip"),
-        *("labels.pdf", "kitchen.ptx"),
-    },
+    "optiplan.md": {*("plan.pdf", "board.svg", "solutions.zip", "import.zip"), *("labels.pdf", "kitchen.ptx")},
     "tr/is-kollari.md#kesim-siparişleri": {"plan.pdf"},
     "pdf.md": {"invoice.pdf", "letter.pdf"},
     "pdf-api.md": {*OF_E_INVOICE, "invoice.pdf", "report.pdf", "whole.pdf", "note.zip"},
@@ -83,9 +80,7 @@ def programs(tmp_path, monkeypatch) -> Iterator[Programs]:
         yield programs
 
 
-@pytest.mark.parametrize(
-    "group", [pytest.param(name, marks=[pytest.mark.long] * (name == LONG)) for name in FOLLOWED]
-)
+@pytest.mark.parametrize("group", [pytest.param(name, marks=[pytest.mark.long] * (name == LONG)) for name in FOLLOWED])
 def test_the_commands_of_a_page_print_what_it_shows(group, programs, tmp_path, monkeypatch):
     """One service for several pages: each uses a site, keys or orders of its own."""
     renders = group == LONG
@@ -140,14 +135,10 @@ def check_files(folder: Path, names: set[str]) -> None:
         assert path.suffix != ".zip" or len(zipfile.ZipFile(io.BytesIO(data)).namelist()) > 1
 
 
-def check_api(
-    served: Served, programs: Programs, monkeypatch: pytest.MonkeyPatch, folder: Path
-) -> None:
+def check_api(served: Served, programs: Programs, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """Every example of api.md succeeds, except the stream of events, which does not end."""
     password = "correct horse battery"
-    added = programs.run(
-        "user", "add", "ayse", "--role", "admin", "--password-stdin", text=password
-    )
+    added = programs.run("user", "add", "ayse", "--role", "admin", "--password-stdin", text=password)
     assert added.code == 0, added.err
     monkeypatch.setenv("ID", served.enqueue("pdf", {"n": 0})[0])
     monkeypatch.setenv("CURL_HOME", str(folder))

@@ -9,18 +9,14 @@ from tests.docs.pages import DOCS, ROOT
 PAGE = (DOCS / "contributing" / "oci-checklist.md").read_text("utf-8")
 TESTS = ROOT / "tests" / "workloads" / "oci"
 NAMED = re.findall(r"`((?:\w+/)?test_\w+\.py)::(test_\w+)`", PAGE)
-ROWS = [
-    line for line in PAGE.splitlines() if line.startswith("| ") and not line.endswith("proved by |")
-]
+ROWS = [line for line in PAGE.splitlines() if line.startswith("| ") and not line.endswith("proved by |")]
 
 
 @cache
 def names_in(file: str) -> frozenset[str]:
     tree = ast.parse((TESTS / file).read_text("utf-8"))
     return frozenset(
-        node.name
-        for node in tree.body
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+        node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
     )
 
 

@@ -55,10 +55,7 @@ def test_a_recipe_runs_alone_and_prints_what_it_shows(recipe, tmp_path, monkeypa
     folder.mkdir()
     monkeypatch.chdir(folder)
     code, output = recipe.blocks
-    if code.language == "python":
-        printed = run_alone(recipe)
-    else:
-        printed = type_alone(recipe, folder, request)
+    printed = run_alone(recipe) if code.language == "python" else type_alone(recipe, folder, request)
     place = f"{recipe.page.name}:{output.line}"
     assert matches(output.text, printed), f"{place} prints\n{printed}"
     if recipe.heading in FILES:

@@ -31,9 +31,7 @@ def test_the_generated_pages_are_up_to_date():
     generated = pages()
     assert {name for name, line in SAMPLES.items() if line in generated[name]} == set(generated)
     stale = "".join(
-        "\n".join(
-            unified_diff((ROOT / name).read_text("utf-8").splitlines(), text.splitlines(), name)
-        )
+        "\n".join(unified_diff((ROOT / name).read_text("utf-8").splitlines(), text.splitlines(), name))
         for name, text in generated.items()
     )
     assert stale == "", f"run python scripts/make-reference.py\n{stale}"

@@ -32,9 +32,7 @@ SESSIONS: dict[tuple[str, str], list[Keys]] = {
     SERVED: [[("listening", STOP)]],
     WORKING: [[("worker_started", STOP)]],
     RENDERING: [[("worker_started", STOP)]],
-    ("docs/service.md", "$ kesin serve"): [
-        [("First start. Sign in as admin", ""), ("listening", STOP)]
-    ],
+    ("docs/service.md", "$ kesin serve"): [[("First start. Sign in as admin", ""), ("listening", STOP)]],
     ASKED: [[("Password: ", f"{PASSWORD}\n"), ("Again: ", f"{PASSWORD}\n"), ("listening", STOP)]],
     ("docs/service.md", "# the API alone"): [
         [("listening", STOP)],
@@ -69,8 +67,7 @@ def redis(tmp_path, monkeypatch, redis_server) -> str:
 
 
 @pytest.mark.parametrize(
-    ("page", "begin"),
-    [pytest.param(*place, marks=[pytest.mark.long] * (place in LONG)) for place in SESSIONS],
+    ("page", "begin"), [pytest.param(*place, marks=[pytest.mark.long] * (place in LONG)) for place in SESSIONS]
 )
 def test_a_command_that_goes_on_starts_and_stops(page, begin, tmp_path, redis, monkeypatch):
     sessions = SESSIONS[page, begin]

@@ -29,9 +29,7 @@ OPERATIONS = (DOCS / "optiplan-operations.md").read_text("utf-8")
 def test_every_filter_of_templates_is_shown_with_its_output():
     (block,) = [block for block in blocks(PDF) if block.language == "jinja"]
     lines = [re.split(r" {2,}", line, maxsplit=1) for line in block.text.splitlines()]
-    assert {name for source, _ in lines for name in re.findall(r"\| (\w+)", source)[:1]} == set(
-        FILTERS
-    )
+    assert {name for source, _ in lines for name in re.findall(r"\| (\w+)", source)[:1]} == set(FILTERS)
     for source, shown in lines:
         printed = Sandbox({"line": source}).render("line", {}).replace("\u00a0", " ")
         assert matches(shown, printed), f"{source} prints {printed}"
@@ -40,10 +38,7 @@ def test_every_filter_of_templates_is_shown_with_its_output():
 def test_every_function_of_totals_is_listed_with_its_arguments():
     section = PDF_TEXT.partition("### Totals")[2].partition("\n### ")[0]
     listed = dict(re.findall(r"^\| `(\w+)\((.*?)\)` \|", section, re.MULTILINE))
-    assert listed == {
-        name: ", ".join(signature(function).parameters)
-        for name, function in TEMPLATE_FUNCTIONS.items()
-    }
+    assert listed == {name: ", ".join(signature(function).parameters) for name, function in TEMPLATE_FUNCTIONS.items()}
 
 
 def test_every_template_has_a_picture_on_the_page_and_no_picture_is_left_over():

@@ -25,10 +25,7 @@ DISARMED: tuple[Edit, ...] = (
     (r"AND NEW\.seq = OLD\.seq \+ 1 .*?OR d\.mask & 64\)", ""),
     (r"AND \(NEW\.timer_at IS OLD\.timer_at OR.*?OR d\.mask & 1024\)\)", ")"),
     (r"RAISE\(ABORT, 'kesin: UNIQUE (?:slot|key)[^']*'\)", "1"),
-    (
-        r"(guard_prunes BEFORE DELETE ON job\s+(?:WHEN [^\n]*\s+)?BEGIN\s+SELECT) RAISE\([^)]*\)",
-        r"\1 1",
-    ),
+    (r"(guard_prunes BEFORE DELETE ON job\s+(?:WHEN [^\n]*\s+)?BEGIN\s+SELECT) RAISE\([^)]*\)", r"\1 1"),
     (r"\(NEW\.n <> OLD\.n \+ 1 OR NEW\.at < OLD\.at\)", "FALSE"),
 )
 
@@ -129,10 +126,7 @@ MUTANTS = (
     ),
     Mutant("a sweep without its lease", ((r"j\.lease_until <= :now", "TRUE"),), {"guard"}),
     Mutant(
-        "a sweep without its age",
-        ((r"coalesce\(j\.finished_at <= :now - \d+, FALSE\)", "TRUE"),),
-        {"guard"},
-        seed=39,
+        "a sweep without its age", ((r"coalesce\(j\.finished_at <= :now - \d+, FALSE\)", "TRUE"),), {"guard"}, seed=39
     ),
     Mutant(
         "a sweep that leaves the last one",
@@ -147,23 +141,13 @@ MUTANTS = (
     ),
     Mutant(
         "a claim beyond the budget",
-        (
-            (
-                r"j\.phase <> 1 AND j\.attempt_count - j\.attempt_base < j\.max_attempts",
-                "j.phase <> 1",
-            ),
-        ),
+        ((r"j\.phase <> 1 AND j\.attempt_count - j\.attempt_base < j\.max_attempts", "j.phase <> 1"),),
         {"error", "guard", "budget"},
         optiplan_lifecycle,
         seed=11,
     ),
     Mutant("a claim before its time", ((r"j\.run_at <= :now", "TRUE"),), {"guard"}),
-    Mutant(
-        "a claim that ignores a pause",
-        ((r"p\.tenant IN \('', :tenant\)", "FALSE"),),
-        {"pause"},
-        seed=3,
-    ),
+    Mutant("a claim that ignores a pause", ((r"p\.tenant IN \('', :tenant\)", "FALSE"),), {"pause"}, seed=3),
     Mutant(
         "a claim whose token is an old one",
         ((r"claim_seq = j\.seq \+ 1", "claim_seq = j.claim_seq + 1"),),
@@ -185,18 +169,8 @@ MUTANTS = (
         {"counters", "effect", "sweep"},
         seed=0,
     ),
-    Mutant(
-        "a retry that comes too soon",
-        ((r"WHEN 0 THEN 15000000", "WHEN 0 THEN 5000000"),),
-        {"effect"},
-        seed=7,
-    ),
-    Mutant(
-        "a release without an end",
-        ((r"j\.return_count < 2", "TRUE"),),
-        {"guard", "budget"},
-        seed=3,
-    ),
+    Mutant("a retry that comes too soon", ((r"WHEN 0 THEN 15000000", "WHEN 0 THEN 5000000"),), {"effect"}, seed=7),
+    Mutant("a release without an end", ((r"j\.return_count < 2", "TRUE"),), {"guard", "budget"}, seed=3),
     Mutant(
         "one job more than there are slots",
         ((r"SELECT max\(d\.slots\)", "SELECT max(d.slots) + 1"),),
@@ -240,10 +214,7 @@ MUTANTS = (
         seed=0,
     ),
     Mutant(
-        "a renewal of a lost claim",
-        ((r"j\.phase = 1 AND j\.claim_seq = i\.token", "j.phase = 1"),),
-        {"lease"},
-        seed=11,
+        "a renewal of a lost claim", ((r"j\.phase = 1 AND j\.claim_seq = i\.token", "j.phase = 1"),), {"lease"}, seed=11
     ),
     Mutant(
         "a renewal beyond the longest run",
@@ -254,12 +225,7 @@ MUTANTS = (
     ),
     Mutant(
         "a claim that takes the youngest first",
-        (
-            (
-                r"ORDER BY j\.run_at, j\.id\s+LIMIT :share",
-                "ORDER BY j.run_at DESC, j.id LIMIT :share",
-            ),
-        ),
+        ((r"ORDER BY j\.run_at, j\.id\s+LIMIT :share", "ORDER BY j.run_at DESC, j.id LIMIT :share"),),
         {"claim"},
         seed=25,
     ),
@@ -271,10 +237,7 @@ MUTANTS = (
     ),
     Mutant(
         "a claim that begins with the tenant served last",
-        (
-            (r"j\.tenant > :after", "j.tenant >= :after"),
-            (r"j\.tenant <= :after", "j.tenant < :after"),
-        ),
+        ((r"j\.tenant > :after", "j.tenant >= :after"), (r"j\.tenant <= :after", "j.tenant < :after")),
         {"turn"},
     ),
     Mutant(
@@ -286,12 +249,7 @@ MUTANTS = (
         {"key"},
         seed=1,
     ),
-    Mutant(
-        "a key held for good that is let go",
-        ((r"AND NOT once AND EXISTS", "AND EXISTS"),),
-        {"key"},
-        seed=7,
-    ),
+    Mutant("a key held for good that is let go", ((r"AND NOT once AND EXISTS", "AND EXISTS"),), {"key"}, seed=7),
     Mutant(
         "a claim that ignores priorities",
         (
@@ -303,10 +261,7 @@ MUTANTS = (
         seed=4,
     ),
     Mutant(
-        "a schedule that stays at its tick",
-        ((r"next_at = excluded\.next_at", "next_at = next_at"),),
-        {"tick"},
-        seed=1,
+        "a schedule that stays at its tick", ((r"next_at = excluded\.next_at", "next_at = next_at"),), {"tick"}, seed=1
     ),
     Mutant(
         "two jobs in one slot",

@@ -157,9 +157,7 @@ def test_a_stop_waits_for_running_jobs(queue: Queue, running: Start):
     assert states(queue) == {"done": 3, "ready": 1}
 
 
-def test_after_the_grace_period_handlers_are_cancelled_and_then_their_jobs_released(
-    queue: Queue, running: Start
-):
+def test_after_the_grace_period_handlers_are_cancelled_and_then_their_jobs_released(queue: Queue, running: Start):
     gate = Gate()
     ids = fill(queue, 2)
     worker = running(Worker(queue, gate, grace_s=0))
@@ -192,9 +190,7 @@ def test_a_handler_that_ends_its_work_when_it_is_cancelled_is_done(queue: Queue,
     assert (job_of(queue, job_id).state, job_of(queue, job_id).result) == ("done", {"half": True})
 
 
-def test_an_error_of_the_loop_itself_loses_no_job(
-    queue: Queue, running: Start, monkeypatch: pytest.MonkeyPatch
-):
+def test_an_error_of_the_loop_itself_loses_no_job(queue: Queue, running: Start, monkeypatch: pytest.MonkeyPatch):
     gate = Gate()
     real, broken = asyncio.wait, threading.Event()
 
@@ -235,9 +231,7 @@ def test_a_handler_that_blocks_the_loop_keeps_its_lease_and_those_of_others(
     assert moves(queue, slow) == ["enqueue", "claim", "complete"]
 
 
-def test_errors_of_the_store_end_neither_the_loop_nor_what_it_runs(
-    queue: Queue, store: SqliteStore, running: Start
-):
+def test_errors_of_the_store_end_neither_the_loop_nor_what_it_runs(queue: Queue, store: SqliteStore, running: Start):
     claims = Spy(store, "claim", [StoreUnreachable("away"), ValueError("odd")])
     fill(queue, 3)
     running(Worker(queue, send, poll_s=0.01))

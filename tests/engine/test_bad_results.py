@@ -116,9 +116,7 @@ def small(queue: Queue) -> Queue:
     return queue
 
 
-@pytest.mark.parametrize(
-    "result", ["x" * 98, ["ğ" * 48], Done("x" * 98)], ids=["text", "two bytes each", "done"]
-)
+@pytest.mark.parametrize("result", ["x" * 98, ["ğ" * 48], Done("x" * 98)], ids=["text", "two bytes each", "done"])
 def test_a_result_may_be_as_large_as_a_payload(small: Queue, result: Any):
     fill(small, 1)
     Worker(small, lambda _job: result).drain()
@@ -144,8 +142,6 @@ def test_a_large_result_is_refused_whichever_way_it_comes(small: Queue):
     with pytest.raises(BadInput, match="the result is 101 bytes; the limit is 100"):
         small.move(job, "complete", result="x" * 99)
     with pytest.raises(BadInput) as refused:
-        apply_changes(
-            small, "complete", [Change(job.id, job.claim_seq, result=f'"{"x" * 99}"')], actor="w"
-        )
+        apply_changes(small, "complete", [Change(job.id, job.claim_seq, result=f'"{"x" * 99}"')], actor="w")
     assert refused.value.code == "result_too_large"
     assert is_in(small, "running")

@@ -62,9 +62,7 @@ def test_a_hook_that_fails_rolls_back_the_result(queue: Queue) -> None:
     assert queue.notes(job.id) == []
 
 
-def test_a_committed_result_is_not_reported_as_moved_again(
-    queue: Queue, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_committed_result_is_not_reported_as_moved_again(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     """The store was unreachable after the commit, so the result is written twice."""
     queue.enqueue({"n": 0})
     hook = RecordingHook()

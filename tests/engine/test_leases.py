@@ -49,11 +49,7 @@ def test_a_claim_is_renewed_once_a_third_of_its_lease_is_over(
 
 
 def test_more_claims_than_one_call_takes_are_renewed_in_several(
-    queue: Queue,
-    leases: Leases,
-    clock: ManualClock,
-    renewals: Renewals,
-    monkeypatch: pytest.MonkeyPatch,
+    queue: Queue, leases: Leases, clock: ManualClock, renewals: Renewals, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(kesin.engine.leases, "MAX_BATCH", 2)
     leases.take(claimed(queue, 5))
@@ -81,9 +77,7 @@ def test_all_claims_that_are_old_enough_are_renewed_in_one_statement(
     assert renewals() == [5]
 
 
-def test_a_claim_whose_result_was_written_is_not_renewed(
-    queue: Queue, leases: Leases, clock: ManualClock
-):
+def test_a_claim_whose_result_was_written_is_not_renewed(queue: Queue, leases: Leases, clock: ManualClock):
     jobs = claimed(queue, 2)
     leases.take(jobs)
     leases.drop(jobs[:1])
@@ -108,9 +102,7 @@ def test_a_lost_claim_is_reported_and_no_longer_renewed(
     assert renewals() == [1]
 
 
-def test_an_expired_lease_that_was_not_recovered_can_be_renewed(
-    queue: Queue, leases: Leases, clock: ManualClock
-):
+def test_an_expired_lease_that_was_not_recovered_can_be_renewed(queue: Queue, leases: Leases, clock: ManualClock):
     [job] = claimed(queue)
     leases.take([job])
     clock.advance(LEASE_S + 1)

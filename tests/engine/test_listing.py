@@ -78,9 +78,7 @@ def test_a_field_that_is_masked_or_none_is_refused_by_name(store, search, word):
 
 def test_a_workload_cannot_search_its_personal_fields():
     with pytest.raises(BadInput, match=r"masked: 'guest\.note'"):
-        Workload(
-            "w", task_lifecycle, personal_fields=frozenset({"Note"}), search_fields=("guest.note",)
-        )
+        Workload("w", task_lifecycle, personal_fields=frozenset({"Note"}), search_fields=("guest.note",))
 
 
 def test_a_program_that_declares_nothing_leaves_what_is_stored(store):
@@ -156,8 +154,7 @@ def stores(request: pytest.FixtureRequest) -> Iterator[Callable[[str], NamedStor
 
 
 @pytest.mark.parametrize(
-    ("source", "target"),
-    [("sqlite-file", "postgres"), ("postgres", "redis"), ("redis", "sqlite-file")],
+    ("source", "target"), [("sqlite-file", "postgres"), ("postgres", "redis"), ("redis", "sqlite-file")]
 )
 def test_titles_and_searches_are_the_same_in_a_copy(stores, source, target):
     there, here = stores(source), stores(target)
@@ -173,10 +170,7 @@ def test_titles_and_searches_are_the_same_in_a_restored_backup(tmp_path, postgre
     url, here = postgres_server.create_database("listed"), tmp_path / "k.db"  # in no other use
     for make, dump in (
         (lambda: SqliteStore(here), SqliteDump(here)),
-        (
-            lambda: PostgresStore(url, migrate=True, listen=False),
-            PostgresDump(url),
-        ),
+        (lambda: PostgresStore(url, migrate=True, listen=False), PostgresDump(url)),
     ):
         check_restored(make, dump, tmp_path / dump.kind)
 

@@ -11,9 +11,7 @@ from kesin.engine.sweeper import STAGE_INTERVALS_S
 from tests.engine.conftest import PATIENCE_S, Meeting, Start, fill, job_of, moves
 
 
-def test_a_running_worker_recovers_the_job_of_one_that_died(
-    queue: Queue, clock: ManualClock, running: Start
-):
+def test_a_running_worker_recovers_the_job_of_one_that_died(queue: Queue, clock: ManualClock, running: Start):
     [job_id] = fill(queue, 1)
     queue.claim("dead", lease_seconds=5)
     clock.advance(6)

@@ -121,9 +121,7 @@ def bad_wait(_job: Job) -> Any:
         (lambda _: (1, 2), "not tuple: "),
     ],
 )
-def test_a_result_that_cannot_be_meant_fails_the_job_and_says_what_to_write(
-    queue: Queue, handler: Any, why: str
-):
+def test_a_result_that_cannot_be_meant_fails_the_job_and_says_what_to_write(queue: Queue, handler: Any, why: str):
     queue.enqueue(1)
     Worker(queue, handler).drain()
     job = only(queue)
@@ -158,9 +156,7 @@ def test_old_names_work_for_one_more_release_and_warn(queue: Queue):
     worker.drain()
     assert seen == ["complete"]
     with pytest.warns(DeprecationWarning, match=r"queue\.apply is now queue\.act or queue\.move"):
-        assert [
-            outcome.reason for outcome in queue.apply("fail", [Change(only(queue).id)], actor="w")
-        ]
+        assert [outcome.reason for outcome in queue.apply("fail", [Change(only(queue).id)], actor="w")]
     with pytest.warns(DeprecationWarning, match=r"job\.data is now job\.payload"):
         assert only(queue).data == {"n": 1}
     with pytest.warns(DeprecationWarning, match=r"job\.outcome is now job\.result"):

@@ -46,9 +46,6 @@ def test_a_changed_prover_uses_no_cached_proof(monkeypatch):
 
 
 def test_a_failed_proof_is_not_cached():
-    endless = replace(
-        task_lifecycle(),
-        moves=tuple(move for move in task_lifecycle().moves if move.stage != "recover"),
-    )
+    endless = replace(task_lifecycle(), moves=tuple(move for move in task_lifecycle().moves if move.stage != "recover"))
     assert not prove(endless)
     assert format_proofs([endless]) == "{}\n"

@@ -181,10 +181,7 @@ def test_the_reason_of_an_action_is_stored_with_the_job(conversions: Queue):
     ("details", "error"),
     [
         ({}, ("MANUAL_FAIL", "PERMANENT", "MANUALLY_MARKED_FAILED")),
-        (
-            {"code": "SOLD_TWICE", "category": Category.AUTH, "reason": "twice"},
-            ("SOLD_TWICE", "AUTH", "twice"),
-        ),
+        ({"code": "SOLD_TWICE", "category": Category.AUTH, "reason": "twice"}, ("SOLD_TWICE", "AUTH", "twice")),
     ],
 )
 def test_the_error_of_an_action_is_the_declared_one_unless_the_operator_gives_one(
@@ -197,9 +194,7 @@ def test_the_error_of_an_action_is_the_declared_one_unless_the_operator_gives_on
 
 
 @pytest.mark.parametrize("options", [frozenset(), frozenset({"clearErrors"})])
-def test_an_option_of_the_action_decides_between_its_moves(
-    conversions: Queue, options: frozenset[str]
-):
+def test_an_option_of_the_action_decides_between_its_moves(conversions: Queue, options: frozenset[str]):
     job_id = conversions.enqueue({}).id
     conversions.act("MARK_FAILED", actor="o", ids=[job_id], code="X", reason="because")
     conversions.act("RESET_TO_QUEUED", actor="o", ids=[job_id], options=options)

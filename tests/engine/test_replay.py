@@ -27,9 +27,7 @@ def busy_week(store: Store) -> list[Queue]:
     clock = ManualClock()
     queues = [
         Queue(lifecycle.name, lifecycle, store, clock=clock, seed=7 + number)
-        for number, lifecycle in enumerate(
-            (task_lifecycle(), oci_lifecycle(), pdf_lifecycle(), optiplan_lifecycle())
-        )
+        for number, lifecycle in enumerate((task_lifecycle(), oci_lifecycle(), pdf_lifecycle(), optiplan_lifecycle()))
     ]
     sweeper = Sweeper(queues)
     codes = [None, "UPLOAD_EXCEPTION", "NAVIGATION_TIMEOUT", "E_CRM_NO_MATCH", "TOO_RECENT_CLICK"]
@@ -48,9 +46,7 @@ def busy_week(store: Store) -> list[Queue]:
 
     for day in range(5):
         for queue in queues:
-            queue.enqueue_many(
-                NewJob({"n": n}, key=f"k{n % 9}", tenant=f"t{n % 2}") for n in range(day, day + 6)
-            )
+            queue.enqueue_many(NewJob({"n": n}, key=f"k{n % 9}", tenant=f"t{n % 2}") for n in range(day, day + 6))
             work = order if queue.name == "optiplan" else handler
             Worker(queue, work, name="w", channel="api" if queue.name == "oci" else None).drain()
             queue.claim("dead", limit=2)
@@ -94,9 +90,7 @@ def postgres(postgres_url: str) -> Iterator[PostgresStore]:
 # The same history
 
 
-def test_the_same_seed_and_clock_give_the_same_history_byte_for_byte(
-    week: Week, postgres: PostgresStore
-):
+def test_the_same_seed_and_clock_give_the_same_history_byte_for_byte(week: Week, postgres: PostgresStore):
     first = [dump(week[0], queue) for queue in week[1]]
     assert first == [dump(postgres, queue) for queue in busy_week(postgres)]
     assert min(map(len, first)) > 10_000
@@ -105,10 +99,7 @@ def test_the_same_seed_and_clock_give_the_same_history_byte_for_byte(
 
 
 def test_another_seed_gives_other_ids(store: SqliteStore):
-    first, second = (
-        Queue(f"work{seed}", task_lifecycle(), store, clock=ManualClock(), seed=seed)
-        for seed in (7, 100)
-    )
+    first, second = (Queue(f"work{seed}", task_lifecycle(), store, clock=ManualClock(), seed=seed) for seed in (7, 100))
     ids = {queue.enqueue({}).id for queue in (first, second) for _ in range(3)}
     assert len(ids) == 6
 
@@ -142,14 +133,10 @@ def test_a_fold_computes_every_column_but_the_lease(week: Week):
             assert differing <= {"lease_until"}
 
 
-def test_a_replaced_payload_is_in_its_event_with_the_old_one(
-    store: SqliteStore, clock: ManualClock
-):
+def test_a_replaced_payload_is_in_its_event_with_the_old_one(store: SqliteStore, clock: ManualClock):
     queue = Queue("oci", oci_lifecycle(), store, clock=clock)
     job_id = queue.enqueue({"gclid": "wrong"}).id
-    queue.act(
-        "MARK_FAILED", actor="o", ids=[job_id], code="X", category=Category.VALIDATION, reason="no"
-    )
+    queue.act("MARK_FAILED", actor="o", ids=[job_id], code="X", category=Category.VALIDATION, reason="no")
     change = Change(job_id, payload='{"gclid":"right"}')
     [outcome] = apply_changes(queue, "correct", [change], role="operator", actor="o")
     assert outcome.result == "moved"
@@ -222,9 +209,7 @@ def test_a_changed_column_is_found(tampered: Callable[..., list[Difference]]):
         assert len({each.job_id for each in differences if "-" in each.job_id}) == 1, column
 
 
-def test_a_difference_shows_both_values_and_their_number_is_limited(
-    tampered: Callable[..., list[Difference]],
-):
+def test_a_difference_shows_both_values_and_their_number_is_limited(tampered: Callable[..., list[Difference]]):
     [difference] = tampered(f"UPDATE job SET max_attempts = 9 WHERE id = {ONE_JOB}")
     assert (difference.row, difference.replayed) == (9, 5)
     assert str(difference) == f"{difference.job_id}: max_attempts is 9, expected 5"
@@ -247,9 +232,7 @@ def test_changed_histories_and_counters_are_found(tampered: Callable[..., list[D
         assert tampered(sql), sql
 
 
-def test_declarations_that_no_rules_account_for_are_found(
-    tampered: Callable[..., list[Difference]],
-):
+def test_declarations_that_no_rules_account_for_are_found(tampered: Callable[..., list[Difference]]):
     for sql, subject in (
         ("UPDATE declared SET min_age_us = 7 WHERE to_state = ''", "the age of the move prune"),
         ("UPDATE declared SET mask = -1 WHERE move = 'complete'", "what the move complete"),

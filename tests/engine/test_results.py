@@ -84,9 +84,7 @@ def test_code_and_message_of_a_failure_are_cut_to_their_limits(queue: Queue):
     assert job.error_message == "m" * 1_000
 
 
-@pytest.mark.parametrize(
-    ("channel", "state"), [("script", "FAILED"), ("api", "RETRY"), ("data_manager", "RETRY")]
-)
+@pytest.mark.parametrize(("channel", "state"), [("script", "FAILED"), ("api", "RETRY"), ("data_manager", "RETRY")])
 def test_the_channel_decides_where_codes_differ_by_channel(
     store: SqliteStore, clock: ManualClock, channel: str, state: str
 ):
@@ -126,11 +124,7 @@ def test_wait_drops_the_claim_and_sets_a_wake_up_time(orders: Queue, clock: Manu
 
 def test_act_makes_the_named_move_with_its_details(orders: Queue):
     hold = Act(
-        "hold",
-        code="E_CRM_NO_MATCH",
-        message="which customer?",
-        category=Category.VALIDATION,
-        note={"seen": "Müller"},
+        "hold", code="E_CRM_NO_MATCH", message="which customer?", category=Category.VALIDATION, note={"seen": "Müller"}
     )
     job = returned(orders, hold)
     assert job.state == "HOLD"

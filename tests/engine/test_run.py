@@ -50,9 +50,7 @@ def test_moves_of_a_handler_are_made_under_its_claim(store: SqliteStore, clock: 
     assert steps[0].note == '{"step":"prepare"}'
 
 
-def test_a_busy_exclusive_state_is_a_result_and_not_an_exception(
-    store: SqliteStore, clock: ManualClock
-):
+def test_a_busy_exclusive_state_is_a_result_and_not_an_exception(store: SqliteStore, clock: ManualClock):
     orders = Queue("orders", optiplan_lifecycle(), store, clock=clock)
     seen: list[str] = []
 
@@ -80,9 +78,7 @@ def steal(queue: Queue, clock: ManualClock) -> Job:
     return job
 
 
-def test_after_a_lost_lease_the_finish_is_refused_as_stale_and_noted(
-    queue: Queue, clock: ManualClock
-):
+def test_after_a_lost_lease_the_finish_is_refused_as_stale_and_noted(queue: Queue, clock: ManualClock):
     lost: list[bool] = []
 
     def handler(_job: Job, run: RunContext) -> Done:
@@ -124,9 +120,7 @@ def test_a_move_under_a_lost_claim_raises_stale_claim(store: SqliteStore, clock:
     assert only(orders).worker == "thief"
 
 
-def test_a_lost_run_stays_lost_when_the_same_worker_claims_the_job_again(
-    queue: Queue, clock: ManualClock
-):
+def test_a_lost_run_stays_lost_when_the_same_worker_claims_the_job_again(queue: Queue, clock: ManualClock):
     lost: list[bool] = []
 
     def handler(_job: Job, run: RunContext) -> None:

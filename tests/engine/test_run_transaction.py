@@ -9,16 +9,7 @@ from typing import Any
 
 import pytest
 
-from kesin import (
-    Failed,
-    ManualClock,
-    Queue,
-    StaleClaim,
-    Store,
-    Sweeper,
-    Worker,
-    task_lifecycle,
-)
+from kesin import Failed, ManualClock, Queue, StaleClaim, Store, Sweeper, Worker, task_lifecycle
 from tests.store.conftest import opened
 
 _numbers = itertools.count(1)

@@ -40,9 +40,7 @@ def clock() -> ManualClock:
 @pytest.fixture
 def reports(store: Store, clock: ManualClock) -> Open:
     """Opens the queue as another process would."""
-    return lambda *schedules: Queue(
-        "reports", task_lifecycle(), store, clock=clock, schedules=schedules or None
-    )
+    return lambda *schedules: Queue("reports", task_lifecycle(), store, clock=clock, schedules=schedules or None)
 
 
 def keys(queue: Queue) -> list[str]:
@@ -200,9 +198,7 @@ def test_a_schedule_whose_jobs_the_queue_would_refuse_is_refused_at_once(store, 
 
 def test_a_schedule_that_fails_holds_up_no_other(reports, clock, monkeypatch):
     logged: list[tuple[str, dict[str, object]]] = []
-    monkeypatch.setattr(
-        schedules.log, "exception", lambda event, **details: logged.append((event, details))
-    )
+    monkeypatch.setattr(schedules.log, "exception", lambda event, **details: logged.append((event, details)))
     queue = reports(NIGHTLY, Schedule("hourly", "0 * * * *", {}))
     broken = ScheduleRow("hourly", '{"name": "hourly", "cron": "?", "payload": {}}', 0)
     queue.store.write_schedules("reports", [broken])
@@ -240,9 +236,7 @@ def test_an_hour_that_comes_twice_ticks_once():
 
 def test_every_hour_ticks_by_elapsed_time():
     begin = datetime(2026, 10, 24, 23, 30, tzinfo=UTC)
-    assert instants("0 * * * *", begin, 4) == [
-        *("25 02:00+0200", "25 02:00+0100", "25 03:00+0100", "25 04:00+0100")
-    ]
+    assert instants("0 * * * *", begin, 4) == [*("25 02:00+0200", "25 02:00+0100", "25 03:00+0100", "25 04:00+0100")]
 
 
 @pytest.mark.parametrize(
@@ -250,11 +244,7 @@ def test_every_hour_ticks_by_elapsed_time():
     [
         ("30 2 * * *", datetime(2026, 3, 28, 22, tzinfo=UTC), ["29 01:00", "30 00:30", "31 00:30"]),
         ("30 2 * * *", datetime(2026, 10, 24, tzinfo=UTC), ["24 00:30", "25 00:30", "26 01:30"]),
-        (
-            "0 * * * *",
-            datetime(2026, 10, 24, 23, 30, tzinfo=UTC),
-            ["25 00:00", "25 01:00", "25 02:00", "25 03:00"],
-        ),
+        ("0 * * * *", datetime(2026, 10, 24, 23, 30, tzinfo=UTC), ["25 00:00", "25 01:00", "25 02:00", "25 03:00"]),
     ],
     ids=["a missing hour", "an hour that comes twice", "every hour"],
 )

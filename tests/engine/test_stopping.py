@@ -54,12 +54,7 @@ def test_an_attempt_is_returned_at_most_twice_in_a_budget(queue: Queue, clock: M
         worker.release_claims(jobs)
     job = only(queue)
     assert moves(queue, job_id) == ["enqueue", *["claim", "release"] * 2, "claim"]
-    assert (job.state, job.attempt_count, job.attempt_base, job.return_count) == (
-        "running",
-        3,
-        2,
-        2,
-    )
+    assert (job.state, job.attempt_count, job.attempt_base, job.return_count) == ("running", 3, 2, 2)
     clock.advance(61)
     Sweeper([queue]).sweep()
     assert (only(queue).state, only(queue).attempts_left) == ("ready", 2)
@@ -75,9 +70,7 @@ def test_more_claims_than_one_call_takes_are_released_in_several(
     assert [len(call["args"][2]) for call in applied.calls] == [2, 2, 1]
 
 
-def test_a_job_running_after_the_grace_period_is_released_and_its_finish_refused(
-    queue: Queue, running: Start
-):
+def test_a_job_running_after_the_grace_period_is_released_and_its_finish_refused(queue: Queue, running: Start):
     [job_id] = fill(queue, 1)
     meeting = Meeting(Done("late"))
     worker = running(Worker(queue, meeting, grace_s=0, name="slow"))

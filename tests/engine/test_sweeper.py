@@ -194,9 +194,7 @@ def test_after_sweep_is_called_when_jobs_have_expired_and_not_before(queue: Queu
     assert calls == ["work"]
 
 
-def test_after_sweep_that_fails_does_not_stop_the_sweep(
-    store: SqliteStore, clock: ManualClock
-) -> None:
+def test_after_sweep_that_fails_does_not_stop_the_sweep(store: SqliteStore, clock: ManualClock) -> None:
     calls: list[str] = []
 
     def fail() -> None:
@@ -235,9 +233,7 @@ def test_after_sweep_that_takes_long_does_not_delay_the_sweep(store: SqliteStore
 # Several stores
 
 
-def test_an_unreachable_store_does_not_keep_the_others_from_being_swept(
-    store: SqliteStore, clock: ManualClock
-):
+def test_an_unreachable_store_does_not_keep_the_others_from_being_swept(store: SqliteStore, clock: ManualClock):
     there, away = (Queue(name, task_lifecycle(), store, clock=clock) for name in ("there", "away"))
     there.enqueue({})
     there.claim("dead")
@@ -256,9 +252,7 @@ def test_an_unreachable_store_does_not_keep_the_others_from_being_swept(
         Sweeper([away]).sweep()
 
 
-def test_the_error_of_a_queue_is_raised_after_the_others_were_swept(
-    store: SqliteStore, clock: ManualClock
-):
+def test_the_error_of_a_queue_is_raised_after_the_others_were_swept(store: SqliteStore, clock: ManualClock):
     bad, good = (Queue(name, task_lifecycle(), store, clock=clock) for name in ("bad", "good"))
     good.enqueue({})
     good.claim("dead")
@@ -281,9 +275,7 @@ def test_periodic_calls_run_between_the_stages_too(queue: Queue, clock: ManualCl
 def test_jobs_in_states_that_its_rules_do_not_know_are_reported_by_a_sweeper(monkeypatch):
     """It runs on under earlier rules while others have put a job into a state that is new."""
     logged: list[tuple[str, dict[str, Any]]] = []
-    monkeypatch.setattr(
-        sweeper.log, "warning", lambda event, **which: logged.append((event, which))
-    )
+    monkeypatch.setattr(sweeper.log, "warning", lambda event, **which: logged.append((event, which)))
     with closing(SqliteStore(":memory:")) as store:
         earlier = Queue("work", task_lifecycle(), store)
         newer = Queue("work", checking_lifecycle(), store)

@@ -13,9 +13,7 @@ from kesin.store.sqlite.store import SqliteStore
 from tests.engine.conftest import PATIENCE_S, Meeting, Spy, Start, fill, states
 
 
-def test_a_job_enqueued_in_the_same_process_wakes_the_worker_at_once(
-    queue: Queue, store: SqliteStore, running: Start
-):
+def test_a_job_enqueued_in_the_same_process_wakes_the_worker_at_once(queue: Queue, store: SqliteStore, running: Start):
     waits = Spy(store, "wait")
     meeting = Meeting()
     meeting.go_on.set()

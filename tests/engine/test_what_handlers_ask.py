@@ -12,17 +12,7 @@ import pytest
 from pydantic import BaseModel, computed_field
 from pydantic import Field as PydanticField
 
-from kesin import (
-    BadInput,
-    Failed,
-    Job,
-    ManualClock,
-    Queue,
-    Wait,
-    Worker,
-    open_store,
-    task_lifecycle,
-)
+from kesin import BadInput, Failed, Job, ManualClock, Queue, Wait, Worker, open_store, task_lifecycle
 from kesin.engine.async_thread import AsyncWorkerThread
 
 PATIENCE_S = 60

@@ -96,9 +96,7 @@ def test_results_of_one_kind_are_written_in_one_statement(queue: Queue, store: S
     applied = Spy(store, "apply")
 
     def together(jobs: Sequence[Job]) -> list[Any]:
-        return [
-            Failed("E") if job.payload["n"] % 3 == 0 else Done(job.payload["n"]) for job in jobs
-        ]
+        return [Failed("E") if job.payload["n"] % 3 == 0 else Done(job.payload["n"]) for job in jobs]
 
     worker = Worker(queue, batch_handler=together, batch=30)
     worker.drain()

@@ -103,11 +103,7 @@ def test_the_tests_of_an_app_pass(app):
         text=True,
         timeout=TIMEOUT_S,
         check=False,
-        env={
-            **os.environ,
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-        },
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
     )
     assert process.returncode == 0, process.stdout + process.stderr
     assert " passed" in process.stdout

@@ -33,10 +33,7 @@ from kesin.store.sqlite.store import SqliteStore
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
 
 LEASE_S = 600  # nobody waits for it: the clock is moved
-LIFECYCLES = {
-    "task": task_lifecycle(max_attempts=5, lease_seconds=LEASE_S),
-    "pdf": pdf_lifecycle(),
-}
+LIFECYCLES = {"task": task_lifecycle(max_attempts=5, lease_seconds=LEASE_S), "pdf": pdf_lifecycle()}
 proof_of(LIFECYCLES["task"])  # once, for all that are forked
 
 Moment = Literal["before", "inside", "after"]

@@ -44,9 +44,7 @@ class Place:
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres", "redis"])
-def place(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Place]:
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     if request.param == "sqlite":
         url = str(tmp_path_factory.mktemp("faults") / "work.db")
     elif request.param == "postgres":

@@ -61,9 +61,7 @@ def the_store(disk: SmallDisk, folder: Path) -> None:
             lambda: queue.enqueue({"large": "x" * 200_000}),
             lambda: queue.enqueue({}),
             lambda: queue.claim("other", limit=5),
-            lambda: apply_changes(
-                queue, "complete", [Change(mine[0].id, mine[0].claim_seq)], actor="me"
-            ),
+            lambda: apply_changes(queue, "complete", [Change(mine[0].id, mine[0].claim_seq)], actor="me"),
             lambda: Sweeper([queue]).sweep(("recover",)),
             lambda: queue.pause(actor="me"),
             lambda: open_store(folder / "another.db"),
@@ -135,10 +133,7 @@ def the_service(disk: SmallDisk, folder: Path) -> None:
 
 def the_pdfs(disk: SmallDisk, folder: Path) -> None:
     """The queue is elsewhere, the PDFs are here: none is torn, and the job is tried again."""
-    with (
-        closing(SqliteStore(":memory:")) as store,
-        front_over(store, folder) as front,
-    ):
+    with closing(SqliteStore(":memory:")) as store, front_over(store, folder) as front:
         me = front.owner()
         job_id = front.submit(me)
         disk.fill()

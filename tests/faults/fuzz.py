@@ -124,9 +124,7 @@ def _damaged(draw: st.DrawFn, data: bytes) -> bytes:
             return data[:at]
 
 
-_piece = st.one_of(
-    st.sampled_from(TOKENS).map(str.encode), st.sampled_from(PIECES), st.binary(max_size=4)
-)
+_piece = st.one_of(st.sampled_from(TOKENS).map(str.encode), st.sampled_from(PIECES), st.binary(max_size=4))
 
 
 def _with_a_stranger(draw: st.DrawFn, value: Any) -> Any:

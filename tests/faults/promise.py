@@ -33,12 +33,7 @@ class PromiseReport:
 
 
 def check_promise(
-    store: Store,
-    queue: str,
-    lifecycle: Lifecycle,
-    answered_ids: Collection[str],
-    *,
-    at_rest: bool = True,
+    store: Store, queue: str, lifecycle: Lifecycle, answered_ids: Collection[str], *, at_rest: bool = True
 ) -> PromiseReport:
     """Nothing is lost, nothing done twice, no budget overdrawn, and the history gives the rows.
 
@@ -46,9 +41,7 @@ def check_promise(
     that died before it was answered. With ``at_rest=False`` jobs may still be under way.
     """
     home = store.store_for(queue)
-    report = PromiseReport(
-        pruned=sum(flow.n for flow in home.move_counts(queue) if not flow.to_state)
-    )
+    report = PromiseReport(pruned=sum(flow.n for flow in home.move_counts(queue) if not flow.to_state))
     seen: set[str] = set()
     holders: dict[tuple[str, str], str] = {}
     for job, events in home.scan(queue):

@@ -103,9 +103,7 @@ class Line:
         self.server = socket.socket(socket.AF_UNIX)
         self.server.connect(str(proxy.server))
         self.how: How = "pass"
-        self.threads = [
-            threading.Thread(target=one, name="proxy", daemon=True) for one in (self.up, self.down)
-        ]
+        self.threads = [threading.Thread(target=one, name="proxy", daemon=True) for one in (self.up, self.down)]
 
     def start(self) -> None:
         for thread in self.threads:

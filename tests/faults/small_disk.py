@@ -60,15 +60,7 @@ def run_part(module: str, kind: str, folder: Path) -> None:
     """Run a module in a process under this kind of trouble; it must end well."""
     command = [*_wrapper(kind), sys.executable, "-m", module, kind, str(folder)]
     env = {name: value for name, value in os.environ.items() if not name.startswith("KESIN_")}
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 
 

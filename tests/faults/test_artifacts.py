@@ -87,9 +87,7 @@ def test_a_large_pdf_that_is_damaged_breaks_off_before_its_end(front, monkeypatc
     job, sent = front.seen(job_id), list[bytes]()
     key, made = job.artifact_key or "", job.result or {}
     first = front.artifacts.storage.get_range(key, 0, 1_000)
-    pieces = download._stream_pieces(
-        front.artifacts.storage, key, first, (0, made["bytes"]), made["sha256"]
-    )
+    pieces = download._stream_pieces(front.artifacts.storage, key, first, (0, made["bytes"]), made["sha256"])
     with capture_logs(), pytest.raises(artifacts.ArtifactDamaged):
         sent.extend(pieces)
     assert 0 < len(b"".join(sent)) < len(whole)
@@ -126,9 +124,7 @@ def test_a_reading_that_went_wrong_once_is_no_damage(front, monkeypatch):
     whole = front.fetch(me, job_id).content
     storage, wrong = front.artifacts.storage, [b"not this"]
     read = storage.get_bytes
-    monkeypatch.setattr(
-        storage, "get_bytes", lambda key: wrong.pop() if wrong else read(key), raising=False
-    )
+    monkeypatch.setattr(storage, "get_bytes", lambda key: wrong.pop() if wrong else read(key), raising=False)
     assert front.fetch(me, job_id).content == whole
     assert wrong == []
 

@@ -18,11 +18,7 @@ from kesin.engine.validation import BadInput
 from kesin.foundation.encryption import KeyRing, new_key
 from kesin.foundation.passwords import equal_secrets, hash_token, key_id_of, password_matches
 from kesin.foundation.problems import Problem
-from kesin.foundation.settings import (
-    BadSettings,
-    load_settings,
-    mask_secrets,
-)
+from kesin.foundation.settings import BadSettings, load_settings, mask_secrets
 from kesin.foundation.text import NotJson, canonical_json, decode_json, storable
 from kesin.lifecycle.model import Job
 from kesin.lifecycle.task import task_lifecycle
@@ -66,10 +62,7 @@ def test_the_environment_is_settings_or_told_to_be_bad(data):
         return
     assert 1 <= settings.port <= 65_535
     assert 0 < settings.grace_s <= 600
-    assert all(
-        ip_network(one.strip(), strict=False)
-        for one in filter(str.strip, settings.trusted_proxies.split(","))
-    )
+    assert all(ip_network(one.strip(), strict=False) for one in filter(str.strip, settings.trusted_proxies.split(",")))
     assert settings.database
 
 
@@ -202,10 +195,7 @@ MULTIPART = (
 )
 
 
-@given(
-    broken(*MULTIPART),
-    st.just(HEADING) | broken_text(HEADING, "multipart/form-data; boundary*=idna''xyz"),
-)
+@given(broken(*MULTIPART), st.just(HEADING) | broken_text(HEADING, "multipart/form-data; boundary*=idna''xyz"))
 @example(MULTIPART[1].replace(b"utf-8''", b"idna''"), HEADING)
 @example(MULTIPART[1].replace(b"utf-8''", b"a\0b''"), HEADING)
 @example(MULTIPART[0], "multipart/form-data; boundary*=idna''xyz")

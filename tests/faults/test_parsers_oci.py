@@ -21,11 +21,7 @@ from kesin.workloads.oci.google.channel import RowAccepted, RowRefused
 from kesin.workloads.oci.google.client import failure_of
 from kesin.workloads.oci.google.credentials import GoogleCredentials, _lifetime_s, _refusal
 from kesin.workloads.oci.google.google_ads import click_conversion, read_upload
-from kesin.workloads.oci.google.http import (
-    MAX_RETRY_AFTER_S,
-    GoogleResponse,
-    retry_after_s,
-)
+from kesin.workloads.oci.google.http import MAX_RETRY_AFTER_S, GoogleResponse, retry_after_s
 from tests.faults.fuzz import answered, broken, broken_json, broken_text, given
 from tests.workloads.oci.fake_google import upload_error, upload_response
 from tests.workloads.oci.rows import rows
@@ -43,12 +39,7 @@ ROW = {
 }
 CSV = ",".join(ROW) + "\r\n" + '"sale, 1",Cj0KCQ-click_1,Sale,2026-03-01T14:05:00,12.5,TRY,1\r\n'
 VALID = {
-    "csv": [
-        CSV,
-        CSV.replace(",", ";"),
-        "\ufeff" + CSV.replace(",", "\t"),
-        '"a\t\t"\texternalId\nx',
-    ],
+    "csv": [CSV, CSV.replace(",", ";"), "\ufeff" + CSV.replace(",", "\t"), '"a\t\t"\texternalId\nx'],
     "ndjson": [json.dumps(ROW) + "\n" + json.dumps({**ROW, "conversionValue": 3}) + "\n"],
     "json": [json.dumps({"siteId": "north", "conversions": [ROW, ROW]}), json.dumps([ROW, ROW])],
 }
@@ -106,9 +97,7 @@ def row_values(row):
 def test_a_dead_letter_that_comes_back_says_what_it_said(values):
     values = [storable(one) for one in values]
     page = io.StringIO(newline="")
-    csv.writer(page).writerows(
-        [["externalId", "gclid"], *(["x", escape_cell(one)] for one in values)]
-    )
+    csv.writer(page).writerows([["externalId", "gclid"], *(["x", escape_cell(one)] for one in values)])
     _, rows = parse_body(page.getvalue().encode(), TYPES["csv"])
     assert [row["gclid"] for row in rows if isinstance(row, Mapping)] == values
 
@@ -129,10 +118,7 @@ FAILURE = {
 }  # fmt: skip
 STATUS = {
     "requestStatusPerDestination": [
-        {
-            "requestStatus": "PARTIAL_SUCCESS",
-            "errorInfo": {"errorCounts": [{"recordCount": "3", "reason": "BAD"}]},
-        }
+        {"requestStatus": "PARTIAL_SUCCESS", "errorInfo": {"errorCounts": [{"recordCount": "3", "reason": "BAD"}]}}
     ]
 }
 
@@ -153,9 +139,7 @@ def test_an_answer_credits_or_refuses_every_row_it_was_asked_for(body):
     json.dumps([one.note for one in answers])
 
 
-@given(
-    st.deferred(lambda: broken(json.dumps(google_answer()).encode(), json.dumps(FAILURE).encode()))
-)
+@given(st.deferred(lambda: broken(json.dumps(google_answer()).encode(), json.dumps(FAILURE).encode())))
 def test_bytes_from_google_are_json_or_nothing(content):
     body = decode_json(content.decode("utf-8", "replace"))
     assert len(read_upload(body, SENT)) == len(SENT)
@@ -186,9 +170,7 @@ def visible(text):
 @given(broken_json({"requestId": "r-1", "fieldWarnings": [{"a": 1}]}, STATUS))
 def test_data_manager_is_read_whatever_it_says(body):
     assert data_manager._parse_status(body).status
-    assert (
-        len(data_manager._read_acceptance(GoogleResponse(200, httpx.Headers(), body), 3).rows) == 3
-    )
+    assert len(data_manager._read_acceptance(GoogleResponse(200, httpx.Headers(), body), 3).rows) == 3
 
 
 CREDENTIALS = {
@@ -212,9 +194,7 @@ def test_credentials_are_taken_or_refused_by_name_and_never_by_value(document):
     assert GoogleCredentials.parse(json.loads(credentials.to_text())) == credentials
 
 
-@given(
-    broken_json({"error": "invalid_grant", "error_description": "s3cret is bad"}, {"error": "x"})
-)
+@given(broken_json({"error": "invalid_grant", "error_description": "s3cret is bad"}, {"error": "x"}))
 def test_a_token_endpoint_is_never_repeated_with_a_secret_in_it(body):
     known = GoogleCredentials.parse(CREDENTIALS)
     refusal = _refusal(400, body if isinstance(body, dict) else {}, known)

@@ -17,19 +17,8 @@ from kesin.workloads.optiplan.optimizer.model import Unplannable
 from kesin.workloads.optiplan.optimizer.optimise import optimise
 from kesin.workloads.optiplan.optimizer.output.xml import solution_xml
 from kesin.workloads.optiplan.orders.order_list import BadOrderList, ListDefaults, read_order_file
-from kesin.workloads.optiplan.orders.payload import (
-    MAX_PARTS,
-    Payload,
-    payload_json,
-    read_payload,
-    validate_payload,
-)
-from kesin.workloads.optiplan.orders.safe_xlsx import (
-    UnreadableSpreadsheet,
-    XlsxBounds,
-    check_xlsx,
-    repack_xlsx,
-)
+from kesin.workloads.optiplan.orders.payload import MAX_PARTS, Payload, payload_json, read_payload, validate_payload
+from kesin.workloads.optiplan.orders.safe_xlsx import UnreadableSpreadsheet, XlsxBounds, check_xlsx, repack_xlsx
 from kesin.workloads.optiplan.pages.new_order import MAX_ROWS, OrderForm
 from kesin.workloads.optiplan.pipeline.solution import check_xml
 from kesin.workloads.optiplan.pipeline.transform import transform_order
@@ -65,11 +54,7 @@ def with_value(value: str) -> bytes:
 
 def order_in(data: bytes) -> Payload:
     return read_order_file(
-        "Ali Usta.xlsx",
-        data,
-        order_id="S-1",
-        customer_phone="0555 123 45 67",
-        defaults=ListDefaults(color="Beyaz"),
+        "Ali Usta.xlsx", data, order_id="S-1", customer_phone="0555 123 45 67", defaults=ListDefaults(color="Beyaz")
     )
 
 
@@ -170,9 +155,7 @@ def json_bytes(value):
     return json.dumps(value).encode()
 
 
-FULL = order(
-    opti_mode="A", customer_snapshot_name="Ali", plate_size={"width_mm": 2100, "height_mm": 2800}
-)
+FULL = order(opti_mode="A", customer_snapshot_name="Ali", plate_size={"width_mm": 2100, "height_mm": 2800})
 
 
 @given(broken_json(FULL))

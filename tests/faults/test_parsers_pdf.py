@@ -90,9 +90,7 @@ def test_a_table_is_rows_or_refused(body):
 
 @given(data=st.data())
 def test_rows_of_a_table_are_checked_whatever_is_in_them(book, data):
-    rows = data.draw(
-        st.lists(broken_json(INVOICE).filter(lambda value: isinstance(value, dict)), max_size=2)
-    )
+    rows = data.draw(st.lists(broken_json(INVOICE).filter(lambda value: isinstance(value, dict)), max_size=2))
     with suppress(Problem, RenderFailed):
         check_rows(lambda _, row: book.find_problems("invoice", row), rows)
     with suppress(Invalid):
@@ -182,23 +180,8 @@ def test_an_address_of_a_storage_is_one_or_is_refused(url):
             open_storage(f"unknown://{url}")
 
 
-WORDS = (
-    "1234.56",
-    "2026-11-15T09:30:00+03:00",
-    "#0a5",
-    "12mm",
-    "mailto:a@b",
-    "TR33 0006 1005",
-    "x",
-)
-ALL = [
-    filters.parse_amount,
-    filters.number,
-    filters.money,
-    filters.percent,
-    filters.date,
-    filters.iban,
-]
+WORDS = ("1234.56", "2026-11-15T09:30:00+03:00", "#0a5", "12mm", "mailto:a@b", "TR33 0006 1005", "x")
+ALL = [filters.parse_amount, filters.number, filters.money, filters.percent, filters.date, filters.iban]
 ALL += [filters.css, filters.css_text, filters.url, filters.image, filters.qr, filters.upper_tr]
 
 

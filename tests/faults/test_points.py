@@ -14,9 +14,7 @@ from tests.faults.conftest import Place, bring_to_rest, fill, made
 JOBS = 4
 KEYS = ("k0", "k1", "k2")
 # Before the call nothing has happened yet, as when its transaction is rolled back.
-moments = pytest.mark.parametrize(
-    "moment", [pytest.param("before", marks=pytest.mark.long), "after", "inside"]
-)
+moments = pytest.mark.parametrize("moment", [pytest.param("before", marks=pytest.mark.long), "after", "inside"])
 
 
 @moments
@@ -38,9 +36,7 @@ def test_a_producer_that_sends_again_what_it_was_not_told_of_makes_each_job_once
 
 
 @moments
-def test_a_worker_that_dies_at_its_claim_takes_nothing_along(
-    place: Place, start: Start, moment: Moment
-):
+def test_a_worker_that_dies_at_its_claim_takes_nothing_along(place: Place, start: Start, moment: Moment):
     address = place.new()
     queue = address.queue(place.store)
     ids = fill(queue, JOBS)
@@ -53,9 +49,7 @@ def test_a_worker_that_dies_at_its_claim_takes_nothing_along(
 
 
 @moments
-def test_a_worker_that_dies_at_its_answer_has_given_it_or_not(
-    place: Place, start: Start, moment: Moment
-):
+def test_a_worker_that_dies_at_its_answer_has_given_it_or_not(place: Place, start: Start, moment: Moment):
     address = place.new()
     queue = address.queue(place.store)
     ids = fill(queue, JOBS)
@@ -64,16 +58,10 @@ def test_a_worker_that_dies_at_its_answer_has_given_it_or_not(
     given = moment == "after"
     assert made(queue, "complete") == 1 + given
     report = bring_to_rest(queue, ids)
-    assert (report.states["done"], report.lost_claims, report.most_attempts) == (
-        JOBS,
-        not given,
-        1 if given else 2,
-    )
+    assert (report.states["done"], report.lost_claims, report.most_attempts) == (JOBS, not given, 1 if given else 2)
 
 
-def test_an_answer_and_what_is_written_beside_it_are_both_there_or_neither(
-    place: Place, start: Start
-):
+def test_an_answer_and_what_is_written_beside_it_are_both_there_or_neither(place: Place, start: Start):
     address = place.new()
     queue = address.queue(place.store)
     ids = fill(queue, JOBS)
@@ -100,9 +88,7 @@ def test_a_worker_that_dies_at_a_renewal_holds_its_job_no_longer_than_it_was_tol
 
 
 @moments
-def test_a_sweeper_that_dies_has_swept_all_of_a_batch_or_none(
-    place: Place, start: Start, moment: Moment
-):
+def test_a_sweeper_that_dies_has_swept_all_of_a_batch_or_none(place: Place, start: Start, moment: Moment):
     address = place.new()
     queue = address.queue(place.store)
     ids = fill(queue, JOBS)

@@ -126,12 +126,7 @@ def test_whatever_a_handler_does_its_neighbours_are_done_and_the_lane_goes_on(st
     found = queue.find(ids)
     got = {found[id_].payload["kind"]: found[id_].error_code for id_ in ids}
     assert got == {"harmless": None} | {kind: POISONS[kind][1] for kind in kinds}
-    assert queue.stats().states == {
-        "ready": 0,
-        "running": 0,
-        "done": len(kinds),
-        "failed": len(kinds),
-    }
+    assert queue.stats().states == {"ready": 0, "running": 0, "done": len(kinds), "failed": len(kinds)}
     assert all(len(job.error_message or "") <= MAX_MESSAGE for job in found.values())
     check_promise(store, "work", queue.lifecycle, ids)
 

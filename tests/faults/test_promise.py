@@ -17,9 +17,7 @@ FORGERIES = {
     "DELETE FROM job": "lost: ",
     "UPDATE event SET actor = 'dead' WHERE move = 'complete'": "is not made by heir",
     "UPDATE event SET claim = -1 WHERE move = 'recover'": "takes what dead holds",
-    "UPDATE event SET move = 'complete', to_state = 'done', actor = 'dead' WHERE seq = 3": (
-        "completed 2 times"
-    ),
+    "UPDATE event SET move = 'complete', to_state = 'done', actor = 'dead' WHERE seq = 3": ("completed 2 times"),
     "UPDATE event SET to_state = 'failed' WHERE move = 'claim'": "is not declared",
     "UPDATE event SET max_attempts = 1 WHERE seq = 4": "2 attempts at 4",
     "UPDATE event SET return_count = 9 WHERE seq = 4": "too many returns",

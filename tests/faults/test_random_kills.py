@@ -20,9 +20,7 @@ def rounds(request: pytest.FixtureRequest) -> int:
     return 40 if request.config.getoption("--long") else 2
 
 
-def test_whoever_is_killed_at_any_time_everything_is_done_once(
-    place: Place, start: Start, rounds: int
-):
+def test_whoever_is_killed_at_any_time_everything_is_done_once(place: Place, start: Start, rounds: int):
     """Two work and sweep at once, by clocks at which the leases of those before are over."""
     address = place.new()
     queue = address.queue(place.store)

@@ -86,9 +86,7 @@ class Clients:
 
     def _produce(self, number: int) -> None:
         headers = {"x-api-key": self._served.key}
-        with httpx.Client(
-            base_url=self._served.address, headers=headers, timeout=60, trust_env=False
-        ) as client:
+        with httpx.Client(base_url=self._served.address, headers=headers, timeout=60, trust_env=False) as client:
             while True:
                 jobs = [{"payload": {"by": number}}] * (3 if number % 3 == 0 else 1)
                 try:
@@ -105,9 +103,7 @@ class Clients:
         return self.answered
 
 
-def test_every_job_that_was_answered_for_is_there_and_done_once_after_a_kill(
-    mill: Path, start: Callable[[], Served]
-):
+def test_every_job_that_was_answered_for_is_there_and_done_once_after_a_kill(mill: Path, start: Callable[[], Served]):
     served = start()
     answered_ids = served.enqueue("mill", {"by": "first"})
     wait_until((mill / "began").exists)

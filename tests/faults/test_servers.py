@@ -34,10 +34,7 @@ def stop(server: PostgresServer) -> None:
 
 @pytest.mark.parametrize(
     "crash",
-    [
-        pytest.param(stop, id="immediate"),
-        pytest.param(PostgresServer.kill, id="killed", marks=pytest.mark.long),
-    ],
+    [pytest.param(stop, id="immediate"), pytest.param(PostgresServer.kill, id="killed", marks=pytest.mark.long)],
 )
 def test_postgres_crashes_under_a_load(server: PostgresServer, crash: Callable[..., None]):
     address = Address("postgres", server.url("faults"), crash.__name__)
@@ -53,11 +50,7 @@ def test_postgres_crashes_under_a_load(server: PostgresServer, crash: Callable[.
 def test_connections_to_postgres_are_cut_under_a_load(server: PostgresServer):
     url = server.url("faults")
     address = Address("postgres", url, "cut")
-    with (
-        closing(address.open()) as store,
-        psycopg.connect(url, autocommit=True) as other,
-        Load(address, store) as load,
-    ):
+    with closing(address.open()) as store, psycopg.connect(url, autocommit=True) as other, Load(address, store) as load:
         cut = 0
         for _ in range(CUTS):
             load.go_on(JOBS // CUTS)

@@ -14,9 +14,7 @@ from tests.faults.proxy import Postgres, Proxy
 from tests.servers import PORT, PostgresServer
 
 
-def test_who_waits_goes_on_when_it_is_back(
-    postgres_server: PostgresServer, ready_postgres: str, monkeypatch
-):
+def test_who_waits_goes_on_when_it_is_back(postgres_server: PostgresServer, ready_postgres: str, monkeypatch):
     """A pool that gave up knows nothing of those who wait: they ask it anew."""
     gave_up = threading.Event()
     monkeypatch.setattr(connections, "RECONNECT_TIMEOUT_S", 0.0)

@@ -68,9 +68,7 @@ def born(jobs: int) -> Callable[[Queue, Any], bool]:
 
 
 def sweep(queue: Queue, _: Job) -> int:
-    [move] = [
-        one for one in queue.lifecycle.scheduled_moves if (one.name, one.to) == ("recover", "ready")
-    ]
+    [move] = [one for one in queue.lifecycle.scheduled_moves if (one.name, one.to) == ("recover", "ready")]
     return queue.sweep(move, limit=10)
 
 
@@ -106,15 +104,10 @@ def cancelled(queue: Queue, job: Job) -> bool:
 
 CALLS = {
     "enqueue": Call(
-        lambda queue, _: queue.enqueue({}, key="k").result,
-        first="inserted",
-        again="duplicate",
-        done=born(1),
+        lambda queue, _: queue.enqueue({}, key="k").result, first="inserted", again="duplicate", done=born(1)
     ),
     "enqueue many": Call(
-        lambda queue, _: {
-            one.result for one in queue.enqueue_many(NewJob({}, key=k) for k in "abc")
-        },
+        lambda queue, _: {one.result for one in queue.enqueue_many(NewJob({}, key=k) for k in "abc")},
         first={"inserted"},
         again={"duplicate"},
         done=born(3),

@@ -23,17 +23,7 @@ from tests.cli.programs import wait_until
 from tests.engine.conftest import Meeting
 from tests.faults.promise import check_promise
 from tests.faults.proxy import How, listens
-from tests.faults.wires import (
-    LEASE_S,
-    PATIENCE_S,
-    SOON_S,
-    TASK,
-    End,
-    Wire,
-    held,
-    open_near,
-    until_back,
-)
+from tests.faults.wires import LEASE_S, PATIENCE_S, SOON_S, TASK, End, Wire, held, open_near, until_back
 
 
 def complete(queue: Queue, job: Job) -> str:

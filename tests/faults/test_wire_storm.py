@@ -27,10 +27,7 @@ CUTS: tuple[How, ...] = ("cut_before", "cut_after")
 FATES: tuple[How, ...] = (*CUTS, "swallow", "mute")
 _PLAIN = task_lifecycle("storm", max_attempts=100, lease_seconds=1)
 # A key that outlives its job: who enqueues again after a lost answer may come after the end.
-STORM = replace(
-    _PLAIN,
-    states=tuple(replace(state, holds_key=state.name != "failed") for state in _PLAIN.states),
-)
+STORM = replace(_PLAIN, states=tuple(replace(state, holds_key=state.name != "failed") for state in _PLAIN.states))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -62,9 +59,7 @@ def test_a_line_that_fails_all_the_time_loses_nothing_and_doubles_nothing(
     answered_ids: list[str] = []
 
     def produce() -> None:
-        answered_ids.extend(
-            until_back(partial(near.enqueue, n, key=f"{n}")).id for n in range(JOBS)
-        )
+        answered_ids.extend(until_back(partial(near.enqueue, n, key=f"{n}")).id for n in range(JOBS))
 
     worker = Worker(near, handler, threads=2, batch=5, poll_s=0.05)
     sweeper = Sweeper([near], every_s=dict.fromkeys(("cap", "recover", "revive"), 0.2))

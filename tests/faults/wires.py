@@ -45,9 +45,7 @@ class Wire:
     near: Store
     far: Store
 
-    def queues(
-        self, lifecycle: Lifecycle = TASK, clock: Clock | None = None
-    ) -> tuple[Queue, Queue]:
+    def queues(self, lifecycle: Lifecycle = TASK, clock: Clock | None = None) -> tuple[Queue, Queue]:
         """A queue that nobody used, from both ends and by one clock."""
         name, clock = f"wire{next(_numbers)}", clock or ManualClock()
         far = Queue(name, lifecycle, self.far, clock=clock)
@@ -127,9 +125,7 @@ def opened(end: End, **details: Any) -> Iterator[Wire]:
         proxy.mend()
 
 
-def open_near(
-    end: End, proxy: Proxy, *, response_timeout_s: float = PATIENCE_S, listen: bool = False
-) -> Store:
+def open_near(end: End, proxy: Proxy, *, response_timeout_s: float = PATIENCE_S, listen: bool = False) -> Store:
     url = end.address(proxy.port)
     if end.kind == "redis":
         return RedisStore(f"{url}?socket_timeout={response_timeout_s}", listen=listen)

@@ -83,9 +83,7 @@ def test_the_same_key_under_another_name_does_not_open_it():
 
 
 def test_a_missing_key_is_named():
-    with pytest.raises(
-        SecretKeyMissing, match="'token' is sealed with the key 'a', which is not in"
-    ):
+    with pytest.raises(SecretKeyMissing, match="'token' is sealed with the key 'a', which is not in"):
         B.open("token", A.seal("token", CANARY))
 
 
@@ -100,9 +98,7 @@ def test_the_same_text_is_never_sealed_alike():
 
 
 def test_what_is_no_sealed_text_has_no_key():
-    assert [
-        sealing_key_id(text) for text in ("", CANARY, "v1.a.b.c", "v2" + A.seal("x", "y")[2:])
-    ] == [None] * 4
+    assert [sealing_key_id(text) for text in ("", CANARY, "v1.a.b.c", "v2" + A.seal("x", "y")[2:])] == [None] * 4
 
 
 def test_a_secret_that_is_too_large_is_refused_by_its_size():

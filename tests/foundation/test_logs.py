@@ -61,9 +61,7 @@ def test_what_is_below_the_level_is_not_written(capsys):
     set_up_logs("json")
     log.info("claimed")
     log.warning("lease_lost")
-    assert [json.loads(line)["event"] for line in capsys.readouterr().err.splitlines()] == [
-        "lease_lost"
-    ]
+    assert [json.loads(line)["event"] for line in capsys.readouterr().err.splitlines()] == ["lease_lost"]
 
 
 def test_libraries_log_in_the_same_form(capsys):

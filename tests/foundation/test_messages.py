@@ -37,8 +37,7 @@ def test_a_message_is_its_text():
 
 
 @pytest.mark.parametrize(
-    ("sentence", "values"),
-    [("no %(site)s", {"job": 1}), ("no %(site)s", {"site": 1, "job": 1}), ("no", {"job": 1})],
+    ("sentence", "values"), [("no %(site)s", {"job": 1}), ("no %(site)s", {"site": 1, "job": 1}), ("no", {"job": 1})]
 )
 def test_a_missing_or_surplus_value_is_refused(sentence, values):
     with pytest.raises(ValueError, match="has placeholders other than"):

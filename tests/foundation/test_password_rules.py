@@ -15,9 +15,7 @@ EASY = {
         "1qaz2wsx3edc 1q2w3e4r5t6y 12345678901 aabbccddee 123456789012345"
     ),
     "little more": "ayse.yilmaz1 ayse.yilmaz-2026 AYSE.YILMAZ!! 99ayse.yilmaz",
-    "most common": (
-        "password123 Password2026! qwerty-987-! welcome#2468 Parola-1453 galatasaray1905"
-    ),
+    "most common": ("password123 Password2026! qwerty-987-! welcome#2468 Parola-1453 galatasaray1905"),
 }
 GOOD = (
     "correct-horse-battery kahve4fincan-dolu X7!mQ2#vLp9 tr0ub4dor&3xyz 8f14e45fceea167a "

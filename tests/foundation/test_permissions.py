@@ -4,15 +4,7 @@ from typing import Any
 
 import pytest
 
-from kesin.foundation.permissions import (
-    PERMISSIONS,
-    ROLES,
-    SCOPES,
-    Actor,
-    Permission,
-    require,
-    system_actor,
-)
+from kesin.foundation.permissions import PERMISSIONS, ROLES, SCOPES, Actor, Permission, require, system_actor
 from kesin.foundation.problems import Forbidden
 
 EVERY_PERMISSION: tuple[Permission, ...] = (*SCOPES, "cron")
@@ -53,17 +45,12 @@ def test_the_table_knows_every_scope_and_role():
 
 def test_several_grants_add_up_and_none_allows_nothing():
     both = Actor("a", frozenset({"pdf", "metrics"}))
-    assert {permission for permission in EVERY_PERMISSION if both.has(permission)} == {
-        "pdf",
-        "metrics",
-    }
+    assert {permission for permission in EVERY_PERMISSION if both.has(permission)} == {"pdf", "metrics"}
     assert not any(Actor("a", frozenset()).has(permission) for permission in EVERY_PERMISSION)
 
 
 def test_a_grant_of_another_version_allows_nothing():
-    assert not any(
-        Actor("a", frozenset({"superuser"})).has(permission) for permission in EVERY_PERMISSION
-    )
+    assert not any(Actor("a", frozenset({"superuser"})).has(permission) for permission in EVERY_PERMISSION)
 
 
 EMPTY: frozenset[str] = frozenset()
@@ -78,39 +65,14 @@ SEES: dict[str, tuple[str, dict[str, Any], frozenset[str] | None, frozenset[str]
     "viewer of every site": ("viewer", ALL, None, None),
     "viewer of the queue alone": ("viewer", {"queues": frozenset({"oci"})}, EMPTY, EMPTY),
     "viewer of the queue without sites": ("viewer", {"queues": frozenset({"pdf"})}, EMPTY, None),
-    "operator of a site in the queue": (
-        "operator",
-        {"sites": NORTH, "queues": frozenset({"oci"})},
-        NORTH,
-        EMPTY,
-    ),
-    "operator of a site in another": (
-        "operator",
-        {"sites": NORTH, "queues": frozenset({"pdf"})},
-        EMPTY,
-        None,
-    ),
-    "operator of every site in it": (
-        "operator",
-        {**ALL, "queues": frozenset({"oci"})},
-        None,
-        EMPTY,
-    ),
-    "operator of every site in another": (
-        "operator",
-        {**ALL, "queues": frozenset({"x"})},
-        EMPTY,
-        EMPTY,
-    ),
+    "operator of a site in the queue": ("operator", {"sites": NORTH, "queues": frozenset({"oci"})}, NORTH, EMPTY),
+    "operator of a site in another": ("operator", {"sites": NORTH, "queues": frozenset({"pdf"})}, EMPTY, None),
+    "operator of every site in it": ("operator", {**ALL, "queues": frozenset({"oci"})}, None, EMPTY),
+    "operator of every site in another": ("operator", {**ALL, "queues": frozenset({"x"})}, EMPTY, EMPTY),
     "read key of a site": ("read", {"sites": NORTH}, NORTH, EMPTY),
     "read key of every site": ("read", ALL, None, None),
     "admin of nothing": ("admin", {}, None, None),
-    "admin of a site and a queue": (
-        "admin",
-        {"sites": NORTH, "queues": frozenset({"x"})},
-        None,
-        None,
-    ),
+    "admin of a site and a queue": ("admin", {"sites": NORTH, "queues": frozenset({"x"})}, None, None),
 }
 
 

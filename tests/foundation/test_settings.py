@@ -3,13 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from kesin.foundation.settings import (
-    BadSettings,
-    describe_settings,
-    load_settings,
-    mask_secrets,
-    unknown_variables,
-)
+from kesin.foundation.settings import BadSettings, describe_settings, load_settings, mask_secrets, unknown_variables
 
 
 @pytest.fixture(autouse=True)
@@ -96,7 +90,4 @@ def test_passwords_are_masked_wherever_an_address_can_hold_one(address, shown):
 def test_a_variable_nobody_reads_is_found_with_the_one_it_may_be_meant_for(monkeypatch):
     for name in ("KESIN_DATADIR", "KESIN_COLOUR", "KESIN_PORT", "OTHER"):
         monkeypatch.setenv(name, "1")
-    assert unknown_variables() == {
-        "KESIN_COLOUR": None,
-        "KESIN_DATADIR": "KESIN_DATA_DIR",
-    }
+    assert unknown_variables() == {"KESIN_COLOUR": None, "KESIN_DATADIR": "KESIN_DATA_DIR"}

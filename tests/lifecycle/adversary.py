@@ -190,9 +190,7 @@ class History:
                     [
                         move
                         for move in moves
-                        if state in move.sources
-                        and role in move.by
-                        and not (move.chained or move.prunes)
+                        if state in move.sources and role in move.by and not (move.chained or move.prunes)
                     ],
                 )
                 for action, moves in self.lifecycle.actions.items()
@@ -217,9 +215,7 @@ class History:
         return level
 
 
-def walk(
-    lifecycle: Lifecycle, errors: Sequence[Error], *, people: bool = False, until: str = ""
-) -> History:
+def walk(lifecycle: Lifecycle, errors: Sequence[Error], *, people: bool = False, until: str = "") -> History:
     """All histories from birth; with ``people``, operators and producers press every button too.
 
     It goes no further once it met the fault it was sent for, if one is seen in a single step.
@@ -265,9 +261,7 @@ def _moves(
     for role in roles:
         for action, open_to in history.open_moves(job.state, role):
             for options in _options(open_to):
-                context = MoveContext(
-                    NOW, role, "worker-1", lifecycle.lease_seconds * SECOND, options
-                )
+                context = MoveContext(NOW, role, "worker-1", lifecycle.lease_seconds * SECOND, options)
                 fitting = [m for m in open_to if _fits(lifecycle, m, job, context)]
                 if len(fitting) > 1:
                     history.ambiguous.add(f"{action} in {job.state}")
@@ -296,9 +290,7 @@ def _made(
             after = apply_move(lifecycle, move, job, change, context)
             if _overdraws(history, job, after):
                 continue
-            links = [
-                m for m in lifecycle.chained_moves(move) if _fits(lifecycle, m, after, context)
-            ]
+            links = [m for m in lifecycle.chained_moves(move) if _fits(lifecycle, m, after, context)]
             if len(links) > 1:
                 history.ambiguous.add(f"{move.then} after {move.name}")
             if not links:
@@ -346,9 +338,7 @@ def _judge(history: History, node: Node) -> None:
                 history.unfenced.add(f"{move.name} in {job.state}")
     waits = any(at and at > NOW for at in (job.run_at, job.timer_at, job.lease_until))
     goes_on = any(
-        edge.made
-        and (edge.made[0].claims or edge.made[0].stage)
-        and not edge.made[0].guard("age_over")
+        edge.made and (edge.made[0].claims or edge.made[0].stage) and not edge.made[0].guard("age_over")
         for edge in history.edges[node]
     )
     if lifecycle.state[job.state].working and not waits and not goes_on:

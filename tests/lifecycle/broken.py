@@ -27,17 +27,7 @@ from kesin.lifecycle.vocabulary import (
 from kesin.workloads.oci.lifecycle import OciLimits, adjustment_lifecycle, oci_lifecycle
 from kesin.workloads.optiplan.lifecycle import OptiplanLimits, optiplan_lifecycle
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
-from tests.lifecycle.mutations import (
-    Mutant,
-    add,
-    cut_by_timer,
-    edit,
-    errors,
-    mark,
-    rated,
-    remove,
-    stays,
-)
+from tests.lifecycle.mutations import Mutant, add, cut_by_timer, edit, errors, mark, rated, remove, stays
 
 # A lifecycle is its own key, and its proof never changes. Those of the real ones come with the
 # package: `tests/engine/test_proof_cache.py` makes every one of them again.
@@ -55,19 +45,13 @@ REAL = {
 SOUND = {
     **REAL,
     "oci": oci_lifecycle(OciLimits(too_recent_waits=1)),
-    "optiplan": replace(
-        optiplan_lifecycle(OptiplanLimits(max_attempts=1, retry_count_max=1)), max_returns=1
-    ),
+    "optiplan": replace(optiplan_lifecycle(OptiplanLimits(max_attempts=1, retry_count_max=1)), max_returns=1),
 }
 # The same rules under caps and pauses that leave few histories to walk.
 SMALL = {
     "oci": oci_lifecycle(
         OciLimits(
-            max_attempts_script=2,
-            too_recent_waits=1,
-            too_recent_pause_s=1,
-            lease_seconds=1,
-            backoff=Backoff((1,)),
+            max_attempts_script=2, too_recent_waits=1, too_recent_pause_s=1, lease_seconds=1, backoff=Backoff((1,))
         )
     ),
     "pdf": pdf_lifecycle(),
@@ -86,11 +70,7 @@ REPORTS = {
         ("INTERRUPTED", "TRANSIENT"),
         ("UNKNOWN", "PERMANENT"),
     ],
-    "optiplan": [
-        ("E_CRM_NO_MATCH", "VALIDATION"),
-        ("E_XML_INVALID", "PERMANENT"),
-        *CATEGORIES[2:3],
-    ],
+    "optiplan": [("E_CRM_NO_MATCH", "VALIDATION"), ("E_XML_INVALID", "PERMANENT"), *CATEGORIES[2:3]],
     "task": CATEGORIES,
 }
 
@@ -98,17 +78,12 @@ REPORTS = {
 MUTANTS = {
     # R1
     "a state nothing leads to": Mutant(
-        "oci",
-        lambda oci: replace(oci, states=(*oci.states, State("LIMBO", resting=True))),
-        {"R1"},
-        says="LIMBO",
+        "oci", lambda oci: replace(oci, states=(*oci.states, State("LIMBO", resting=True))), {"R1"}, says="LIMBO"
     ),
     "a state only an unreachable state leads to": Mutant(
         "oci",
         lambda oci: add(Move("sink", ("LIMBO",), "PIT", by=("operator",)))(
-            replace(
-                oci, states=(*oci.states, State("LIMBO", resting=True), State("PIT", resting=True))
-            )
+            replace(oci, states=(*oci.states, State("LIMBO", resting=True), State("PIT", resting=True)))
         ),
         {"R1"},
         says="LIMBO",
@@ -133,14 +108,7 @@ MUTANTS = {
         "optiplan",
         edit("recover", where=stays, sources=("OPTI_RUNNING", "OPTI_DONE", "DELIVERED")),
         {"R3"},
-        shows=(
-            "NEW",
-            "PREPARED",
-            "OPTI_IMPORTED",
-            "OPTI_RUNNING",
-            "OPTI_DONE",
-            "XML_READY (claimed",
-        ),
+        shows=("NEW", "PREPARED", "OPTI_IMPORTED", "OPTI_RUNNING", "OPTI_DONE", "XML_READY (claimed"),
         says="dies in XML_READY",
         meets="stuck",
     ),
@@ -275,11 +243,7 @@ MUTANTS = {
         meets="overdrawn",
     ),
     "a revive that renews the budget": Mutant(
-        "oci",
-        edit("revive", attempt="renew"),
-        {"R5"},
-        shows=("and again:", "revive → RETRY"),
-        meets="endless",
+        "oci", edit("revive", attempt="renew"), {"R5"}, shows=("and again:", "revive → RETRY"), meets="endless"
     ),
     "a revive that waits for no timer": Mutant(
         "oci",
@@ -290,37 +254,21 @@ MUTANTS = {
     ),
     "a clock move round a working state": Mutant(
         "task",
-        add(
-            Move(
-                "nudge",
-                ("ready",),
-                STAY,
-                by=("clock",),
-                when=(unclaimed,),
-                run_at="now",
-                stage="timeout",
-            )
-        ),
+        add(Move("nudge", ("ready",), STAY, by=("clock",), when=(unclaimed,), run_at="now", stage="timeout")),
         {"R5"},
         shows=("ready (unclaimed", "and again:", "nudge → ready (unclaimed"),
         meets="endless",
     ),
     # What is asked of a queue beside its moves: a key held for good, and a rate
     "a claim that needs a key which another may hold for good": Mutant(
-        "task",
-        mark("ready", holds_key=False),
-        {"R4"},
-        says="a job waits in ready forever",
+        "task", mark("ready", holds_key=False), {"R4"}, says="a job waits in ready forever"
     ),
     "a circle that a rate only slows": Mutant(
         "task", lambda task: edit("claim", attempt="keep")(rated(task)), {"R5"}, ("running",)
     ),
     # R6
     "two exclusive states in a row": Mutant(
-        "optiplan",
-        mark("OPTI_DONE", exclusive=True),
-        {"R6"},
-        says="collect leads from one state with slots to another",
+        "optiplan", mark("OPTI_DONE", exclusive=True), {"R6"}, says="collect leads from one state with slots to another"
     ),
     "a clock move that leaves OPTI_RUNNING under a live claim": Mutant(
         "optiplan",
@@ -332,10 +280,7 @@ MUTANTS = {
         "optiplan", mark("HOLD", exclusive=True), {"R6"}, says="HOLD has slots and is not a working"
     ),
     "slots of a tenant that a job rests in": Mutant(
-        "task",
-        mark("failed", slots=2, slots_per="tenant"),
-        {"R6"},
-        says="failed has slots and is not a working state",
+        "task", mark("failed", slots=2, slots_per="tenant"), {"R6"}, says="failed has slots and is not a working state"
     ),
     "slots that the clock frees under a live claim": Mutant(
         "optiplan",
@@ -353,11 +298,7 @@ MUTANTS = {
         says="the action RESET_TO_QUEUED could be RESET_TO_QUEUED or RESET_TO_QUEUED",
     ),
     "a recover that is both": Mutant(
-        "oci",
-        edit("recover", when=(lease_over,)),
-        {"R7"},
-        says="in PROCESSING the action recover",
-        meets="ambiguous",
+        "oci", edit("recover", when=(lease_over,)), {"R7"}, says="in PROCESSING the action recover", meets="ambiguous"
     ),
     "alternatives of different names that overlap": Mutant(
         "oci",
@@ -369,11 +310,7 @@ MUTANTS = {
     # R8
     "a category without a verdict": Mutant(
         "oci",
-        errors(
-            lambda e: {
-                "rules": tuple(r for r in e.rules if r != Rule("api", Category.AUTH, Verdict.FAIL))
-            }
-        ),
+        errors(lambda e: {"rules": tuple(r for r in e.rules if r != Rule("api", Category.AUTH, Verdict.FAIL))}),
         {"R8"},
         says="channel api, category AUTH: expected one verdict, got none",
     ),
@@ -390,10 +327,7 @@ MUTANTS = {
         says="fail names 'attempt_cap', which is not a worker action",
     ),
     "a verdict that names no move": Mutant(
-        "task",
-        errors(lambda e: {"moves": ((Verdict.FAIL, "fail"),)}),
-        {"R8"},
-        says="retry names None",
+        "task", errors(lambda e: {"moves": ((Verdict.FAIL, "fail"),)}), {"R8"}, says="retry names None"
     ),
     "a code that names no call of a worker": Mutant(
         "pdf",

@@ -20,11 +20,7 @@ class Mutant:
 
 
 def edit(
-    name: str,
-    *,
-    where: Callable[[Move], bool] = lambda _: True,
-    without: tuple[str, ...] = (),
-    **changes: Any,
+    name: str, *, where: Callable[[Move], bool] = lambda _: True, without: tuple[str, ...] = (), **changes: Any
 ) -> Callable[[Lifecycle], Lifecycle]:
     """Change every move of that name: take guards of these kinds away, replace these fields."""
 
@@ -79,9 +75,7 @@ def mark(name: str, **marks: Any) -> Callable[[Lifecycle], Lifecycle]:
 
 
 def errors(change: Callable[[Taxonomy], dict[str, Any]]) -> Callable[[Lifecycle], Lifecycle]:
-    return lambda lifecycle: replace(
-        lifecycle, errors=replace(lifecycle.errors, **change(lifecycle.errors))
-    )
+    return lambda lifecycle: replace(lifecycle, errors=replace(lifecycle.errors, **change(lifecycle.errors)))
 
 
 def stays(move: Move) -> bool:

@@ -19,14 +19,7 @@ CLAIM = claim("ready", "running")
 FINISH = complete("running", "done", name="finish", error="keep", result="keep")
 FAIL = fail("running", "failed")
 RECOVER = recover("running", "ready", when=(lease_over,))
-PRUNE = Move(
-    "prune",
-    ("done", "failed"),
-    GONE,
-    by=("clock",),
-    when=(age_over("finished_at", 60),),
-    stage="prune",
-)
+PRUNE = Move("prune", ("done", "failed"), GONE, by=("clock",), when=(age_over("finished_at", 60),), stage="prune")
 REQUEUE = requeue("failed", "ready", by=("worker",), attempt="keep", chained=True)
 ERRORS = Taxonomy(
     channels=("worker",),

@@ -6,13 +6,7 @@ from typing import Any
 import pytest
 
 from kesin.lifecycle.declare import Lifecycle, Move
-from kesin.lifecycle.model import (
-    Change,
-    Job,
-    MoveContext,
-    apply_move,
-    failing_guard,
-)
+from kesin.lifecycle.model import Change, Job, MoveContext, apply_move, failing_guard
 from kesin.lifecycle.vocabulary import Role
 from tests.lifecycle.adversary import NOW, new_job
 from tests.tables import table as run_table
@@ -143,9 +137,7 @@ def _context(row: Row) -> MoveContext:
     return MoveContext(NOW, row.by, "worker-2", LEASE, row.options)
 
 
-def _only(
-    lifecycle: Lifecycle, moves: Any, job: Job, context: MoveContext, token: int | None
-) -> Move | None:
+def _only(lifecycle: Lifecycle, moves: Any, job: Job, context: MoveContext, token: int | None) -> Move | None:
     fitting = [
         move
         for move in moves
@@ -157,10 +149,7 @@ def _only(
 
 def _columns(lifecycle: Lifecycle, named: dict[str, Any]) -> dict[str, Any]:
     known = Job._fields
-    return {
-        name if name in known else lifecycle.stamp_column(name): value
-        for name, value in named.items()
-    }
+    return {name if name in known else lifecycle.stamp_column(name): value for name, value in named.items()}
 
 
 def _line(before: Job, after: Job) -> str:

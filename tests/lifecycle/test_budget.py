@@ -32,9 +32,7 @@ def some_salts(count):
     return [chance.randrange(SALT_LIMIT) for _ in range(count)]
 
 
-@pytest.mark.parametrize(
-    ("tries", "seconds"), [(0, 0), (1, 5), (2, 30), (3, 30), (100, 30), (-1, 0)]
-)
+@pytest.mark.parametrize(("tries", "seconds"), [(0, 0), (1, 5), (2, 30), (3, 30), (100, 30), (-1, 0)])
 def test_each_try_waits_its_own_delay_and_the_last_repeats(tries, seconds):
     assert Backoff((0, 5, 30)).delay_us(tries, salt=7) == seconds * SECOND_US
 
@@ -86,9 +84,7 @@ def test_jitter_is_the_same_number_everywhere(salt, tries, expected):
 
 
 def test_jitter_spreads_jobs_evenly_over_its_range():
-    tenths = Counter(
-        jitter_us(60, 0, salt) * 10 // (60 * SECOND_US + 1) for salt in some_salts(10_000)
-    )
+    tenths = Counter(jitter_us(60, 0, salt) * 10 // (60 * SECOND_US + 1) for salt in some_salts(10_000))
     assert sorted(tenths) == list(range(10))
     assert all(800 < count < 1_200 for count in tenths.values())
 

@@ -80,10 +80,7 @@ REFUSALS = {
         lambda: small(states=(replace(STATES[0], exclusive=True), *STATES[1:])),
         "small.ready it is initial and has slots",
     ),
-    "no slot at all": (
-        lambda: small(states=with_state(slots=0)),
-        "small.aside slots must be in 1…10000, got 0",
-    ),
+    "no slot at all": (lambda: small(states=with_state(slots=0)), "small.aside slots must be in 1…10000, got 0"),
     "fewer slots than none": (
         lambda: small(states=with_state(slots=-1)),
         "small.aside slots must be in 1…10000, got -1",
@@ -132,15 +129,9 @@ REFUSALS = {
     # a move's ends
     "a move name with a dash": (lambda: swapped(FINISH, name="fin-ish"), "small.fin-ish name"),
     "a move of nobody": (lambda: swapped(FINISH, by=()), "small.finish no role by="),
-    "an unknown source": (
-        lambda: swapped(FINISH, sources=("flying",)),
-        "small.finish unknown state 'flying'",
-    ),
+    "an unknown source": (lambda: swapped(FINISH, sources=("flying",)), "small.finish unknown state 'flying'"),
     "an unknown target": (lambda: swapped(FINISH, to="flown"), "small.finish unknown 'flown'"),
-    "a source that stands for no state": (
-        lambda: swapped(FINISH, sources=(STAY,)),
-        "small.finish unknown state '='",
-    ),
+    "a source that stands for no state": (lambda: swapped(FINISH, sources=(STAY,)), "small.finish unknown state '='"),
     "a source named twice": (
         lambda: swapped(FINISH, sources=("running", "running")),
         "small.finish source named twice",
@@ -158,10 +149,7 @@ REFUSALS = {
         "small.claim two moves ready → running count differently",
     ),
     # run_at
-    "a working job without a time to run at": (
-        lambda: swapped(RECOVER, run_at="clear"),
-        "small.recover clear run_at",
-    ),
+    "a working job without a time to run at": (lambda: swapped(RECOVER, run_at="clear"), "small.recover clear run_at"),
     "a stay that clears the time to run at": (
         lambda: swapped(RECOVER, to=STAY, run_at="clear"),
         "small.recover clear run_at",
@@ -175,18 +163,12 @@ REFUSALS = {
         "small.again work ready must set run_at",
     ),
     # stamps, flags and timers
-    "an unknown stamp set": (
-        lambda: swapped(CLAIM, stamp=("started_at",)),
-        "small.claim unknown stamp 'started_at'",
-    ),
+    "an unknown stamp set": (lambda: swapped(CLAIM, stamp=("started_at",)), "small.claim unknown stamp 'started_at'"),
     "an unknown stamp given": (
         lambda: swapped(ENQUEUE, stamp_input=("ordered_at",)),
         "small.enqueue unknown stamp 'ordered_at'",
     ),
-    "an unknown stamp cleared": (
-        lambda: swapped(CLAIM, unstamp=("ended_at",)),
-        "small.claim unknown stamp 'ended_at'",
-    ),
+    "an unknown stamp cleared": (lambda: swapped(CLAIM, unstamp=("ended_at",)), "small.claim unknown stamp 'ended_at'"),
     "the age of an unknown stamp": (
         lambda: swapped(PRUNE, when=(age_over("sold_at", 60),)),
         "small.prune age_over unknown stamp 'sold_at'",
@@ -199,14 +181,8 @@ REFUSALS = {
         lambda: swapped(CLAIM, when=(*CLAIM.when, flag_not_set("vip"))),
         "small.claim unknown flag 'vip'",
     ),
-    "an unknown flag set": (
-        lambda: swapped(CLAIM, flag=("vip",)),
-        "small.claim unknown flag 'vip'",
-    ),
-    "an end without finished_at": (
-        lambda: swapped(FAIL, stamp=()),
-        "small.fail ends failed must stamp finished_at",
-    ),
+    "an unknown flag set": (lambda: swapped(CLAIM, flag=("vip",)), "small.claim unknown flag 'vip'"),
+    "an end without finished_at": (lambda: swapped(FAIL, stamp=()), "small.fail ends failed must stamp finished_at"),
     "a timer for some errors that records none": (
         lambda: swapped(FINISH, timer=After(5), timer_for=(Category.AUTH,)),
         "small.finish timer_for error='record'",
@@ -224,10 +200,7 @@ REFUSALS = {
         lambda: swapped(CLAIM, when=(due, budget_left)),
         "claim needs the guards unclaimed",
     ),
-    "a claim by an operator": (
-        lambda: swapped(CLAIM, by=("worker", "operator")),
-        "claim only a worker claims",
-    ),
+    "a claim by an operator": (lambda: swapped(CLAIM, by=("worker", "operator")), "claim only a worker claims"),
     "an attempt counted outside a claim": (
         lambda: swapped(FAIL, attempt="count"),
         "fail attempt is counted by a claim",
@@ -241,10 +214,7 @@ REFUSALS = {
         "finish holds_claim contradicts lease_over",
     ),
     # the clock
-    "a clock move without a stage": (
-        lambda: swapped(RECOVER, stage=None),
-        "small.recover scheduled needs a stage",
-    ),
+    "a clock move without a stage": (lambda: swapped(RECOVER, stage=None), "small.recover scheduled needs a stage"),
     "a stage without the clock": (
         lambda: swapped(RECOVER, by=("worker",)),
         "small.recover only a scheduled move has a stage",
@@ -261,14 +231,9 @@ REFUSALS = {
         lambda: swapped(RECOVER, when=(lease_over, option("hard", is_set=True))),
         "small.recover scheduled cannot have option",
     ),
-    "a clock that is given a time": (
-        lambda: swapped(RECOVER, run_at="input"),
-        "small.recover scheduled no input",
-    ),
+    "a clock that is given a time": (lambda: swapped(RECOVER, run_at="input"), "small.recover scheduled no input"),
     "a clock that is given a stamp": (
-        lambda: small(
-            replace(RECOVER, stamp_input=("sold_at",)), without=(RECOVER,), stamps=("sold_at",)
-        ),
+        lambda: small(replace(RECOVER, stamp_input=("sold_at",)), without=(RECOVER,), stamps=("sold_at",)),
         "small.recover scheduled no input",
     ),
     "a clock that is given a payload": (
@@ -296,18 +261,11 @@ REFUSALS = {
         "small.recover scheduled records no error or result",
     ),
     "the age of a stamp without an index": (
-        lambda: small(
-            replace(PRUNE, when=(age_over("second", 60),)),
-            without=(PRUNE,),
-            stamps=("first", "second"),
-        ),
+        lambda: small(replace(PRUNE, when=(age_over("second", 60),)), without=(PRUNE,), stamps=("first", "second")),
         "small.prune first named stamp declare second first",
     ),
     # chains
-    "a chain to nowhere": (
-        lambda: swapped(FAIL, then="nowhere"),
-        "small.fail then='nowhere' names no chained move",
-    ),
+    "a chain to nowhere": (lambda: swapped(FAIL, then="nowhere"), "small.fail then='nowhere' names no chained move"),
     "a chain to a move that can be made alone": (
         lambda: chain(chained=False),
         "small.fail then='requeue' names no chained move",
@@ -354,34 +312,22 @@ REFUSALS = {
         "small enqueue_after leads to failed, and no parents_done leaves it",
     ),
     "work that waits for parents": (
-        lambda: small(
-            enqueue_after("aside"),
-            unblock("aside", "ready"),
-            states=with_state(resting=True, slots=1),
-        ),
+        lambda: small(enqueue_after("aside"), unblock("aside", "ready"), states=with_state(resting=True, slots=1)),
         "small aside waits for other jobs: it must rest, without success or slots",
     ),
     "parents settled by a call of its own": (
         lambda: small(
-            enqueue_after("aside"),
-            unblock("aside", "ready", action="unblock"),
-            states=with_state(resting=True),
+            enqueue_after("aside"), unblock("aside", "ready", action="unblock"), states=with_state(resting=True)
         ),
         "small.unblock give action='settle'",
     ),
-    "an enqueue into the wrong state": (
-        lambda: swapped(ENQUEUE, to="running"),
-        "small enqueue must lead to ready",
-    ),
+    "an enqueue into the wrong state": (lambda: swapped(ENQUEUE, to="running"), "small enqueue must lead to ready"),
     "nobody claims": (lambda: small(without=(CLAIM,)), "small no move claims a job"),
     "a prune of a job at work": (
         lambda: swapped(PRUNE, sources=("done", "running")),
         "small prune running still working",
     ),
-    "a prune by hand": (
-        lambda: swapped(PRUNE, by=("operator",), stage=None),
-        "small prune scheduled age_over",
-    ),
+    "a prune by hand": (lambda: swapped(PRUNE, by=("operator",), stage=None), "small prune scheduled age_over"),
     "a prune whatever the age": (lambda: swapped(PRUNE, when=()), "small prune scheduled age_over"),
 }
 

@@ -6,25 +6,11 @@ import pytest
 
 from kesin.lifecycle.budget import Backoff
 from kesin.lifecycle.task import task_lifecycle
-from kesin.lifecycle.vocabulary import (
-    STAGES,
-    After,
-    DeclarationError,
-    due,
-)
+from kesin.lifecycle.vocabulary import STAGES, After, DeclarationError, due
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
-from tests.lifecycle.small import (
-    BROKEN,
-    CLAIM,
-    ENQUEUE,
-    FAIL,
-    FINISH,
-    RECOVER,
-    STATES,
-    small,
-)
+from tests.lifecycle.small import BROKEN, CLAIM, ENQUEUE, FAIL, FINISH, RECOVER, STATES, small
 
 # What a declaration is
 

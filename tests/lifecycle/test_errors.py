@@ -25,10 +25,7 @@ VERDICTS = {
     ("oci", "api"): OURS,
     ("oci", "data_manager"): OURS,
     ("pdf", "worker"): dict.fromkeys(Category, ("fail", "fail")),
-    ("optiplan", "runner"): {
-        **dict.fromkeys(Category, ("fail", "fail")),
-        VALIDATION: ("hold", "hold"),
-    },
+    ("optiplan", "runner"): {**dict.fromkeys(Category, ("fail", "fail")), VALIDATION: ("hold", "hold")},
     ("task", "worker"): {
         VALIDATION: ("fail", "fail"),
         AUTH: ("fail", "fail"),
@@ -61,12 +58,7 @@ def taxonomy(**changes):
 @table(("queue", "channel", "category", "verdict", "move"), ROWS)
 def test_a_category_has_the_verdict_of_its_channel(queue, channel, category, verdict, move):
     found = LIFECYCLES[queue].errors.resolve("NEVER_SEEN", channel=channel, category=category)
-    assert (found.code, found.category, found.verdict, found.move) == (
-        "NEVER_SEEN",
-        category,
-        verdict,
-        move,
-    )
+    assert (found.code, found.category, found.verdict, found.move) == ("NEVER_SEEN", category, verdict, move)
 
 
 @pytest.mark.parametrize("queue", LIFECYCLES)
@@ -82,9 +74,7 @@ def test_an_order_id_google_already_knows_completes_the_row_and_keeps_the_code(c
 
 
 @pytest.mark.parametrize("channel", ["api", "data_manager"])
-@pytest.mark.parametrize(
-    "code", ["TOO_RECENT_EVENT", "TOO_RECENT_CALL", "TOO_RECENT_CONVERSION_ACTION"]
-)
+@pytest.mark.parametrize("code", ["TOO_RECENT_EVENT", "TOO_RECENT_CALL", "TOO_RECENT_CONVERSION_ACTION"])
 def test_what_google_calls_too_recent_waits(code, channel):
     found = OCI.resolve(code, channel=channel)
     assert (found.verdict, found.move) == (Verdict.WAIT, "too_recent")

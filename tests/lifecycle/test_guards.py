@@ -51,11 +51,7 @@ GUARDS = [
     (budget_left, {"attempt_count": 9, "attempt_base": 5}, {"attempt_count": 9, "attempt_base": 4}),
     (budget_left, {"attempt_count": 5, "max_attempts": 8}, {"attempt_count": 8, "max_attempts": 8}),
     (budget_spent, {"attempt_count": 5}, {"attempt_count": 4}),
-    (
-        budget_spent,
-        {"attempt_count": 8, "max_attempts": 8},
-        {"attempt_count": 5, "max_attempts": 8},
-    ),
+    (budget_spent, {"attempt_count": 8, "max_attempts": 8}, {"attempt_count": 5, "max_attempts": 8}),
     (retries_left(3), {"retry_count": 2}, {"retry_count": 3}),
     (code_in("A", "B"), {"error_code": "B"}, {"error_code": "C"}),
     (code_in("A"), {"error_code": "A"}, {"error_code": None}),
@@ -82,16 +78,8 @@ def test_a_guard_lets_the_right_job_through_and_stops_the_wrong_one(guard, passe
 
 CALLS = [
     (option("hard", is_set=True), {"options": frozenset({"hard"})}, {"options": frozenset()}),
-    (
-        option("hard", is_set=False),
-        {"options": frozenset({"soft"})},
-        {"options": frozenset({"hard"})},
-    ),
-    (
-        slot_free("slot"),
-        {"slots_taken": frozenset({"other"})},
-        {"slots_taken": frozenset({"slot"})},
-    ),
+    (option("hard", is_set=False), {"options": frozenset({"soft"})}, {"options": frozenset({"hard"})}),
+    (slot_free("slot"), {"slots_taken": frozenset({"other"})}, {"slots_taken": frozenset({"slot"})}),
     (rate(1, 60), {"rate_used": False}, {"rate_used": True}),
     (parents_done, {"parents": "done"}, {"parents": "pending"}),
     (parents_failed, {"parents": "failed"}, {"parents": "done"}),

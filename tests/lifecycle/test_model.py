@@ -24,17 +24,7 @@ from kesin.lifecycle.vocabulary import (
 )
 from tests.lifecycle.adversary import NOW, new_job
 from tests.lifecycle.plain import FRAGILE, PLAIN, TASK, VIP, context
-from tests.lifecycle.table import (
-    CLAIMED,
-    FUTURE,
-    HOUR,
-    LEASE,
-    MINUTE,
-    NO_ERROR,
-    PAST,
-    SECOND,
-    error,
-)
+from tests.lifecycle.table import CLAIMED, FUTURE, HOUR, LEASE, MINUTE, NO_ERROR, PAST, SECOND, error
 
 
 def apply(given=None, change=None, at=NOW, source="running", to="ready", **effects):
@@ -69,9 +59,7 @@ def test_a_claim_that_is_kept_travels_with_the_job():
     assert claim == ("worker-1", 4, NOW - MINUTE, NOW + HOUR, OWNED)
 
 
-@pytest.mark.parametrize(
-    ("to", "phase"), [("ready", READY), ("done", FINISHED), ("failed", RESTING), ("slot", 4)]
-)
+@pytest.mark.parametrize(("to", "phase"), [("ready", READY), ("done", FINISHED), ("failed", RESTING), ("slot", 4)])
 def test_an_unclaimed_job_takes_the_phase_of_where_it_goes(to, phase):
     assert apply(to=to, claim="drop", given=CLAIMED).phase == phase
 
@@ -178,30 +166,21 @@ def test_the_time_to_run_at_is_set_as_declared(effect, change, left):
 
 @pytest.mark.parametrize(
     ("effect", "left"),
-    [
-        ("clear", None),
-        ("keep", PAST),
-        (After(20), NOW + 20 * SECOND),
-        (Backoff((7,)), NOW + 7 * SECOND),
-    ],
+    [("clear", None), ("keep", PAST), (After(20), NOW + 20 * SECOND), (Backoff((7,)), NOW + 7 * SECOND)],
     ids=["clear", "keep", "after", "backoff"],
 )
 def test_a_timer_is_armed_cleared_or_kept(effect, left):
     assert apply(given={"timer_at": PAST}, timer=effect).timer_at == left
 
 
-@pytest.mark.parametrize(
-    ("category", "left"), [("TRANSIENT", NOW + 20 * SECOND), ("AUTH", None), (None, None)]
-)
+@pytest.mark.parametrize(("category", "left"), [("TRANSIENT", NOW + 20 * SECOND), ("AUTH", None), (None, None)])
 def test_a_timer_for_some_errors_is_armed_by_those_alone(category, left):
     effects = {"error": "record", "timer": After(20), "timer_for": (Category.TRANSIENT,)}
     change = {"error_category": category}
     assert apply(given={"timer_at": PAST}, change=change, **effects).timer_at == left
 
 
-@pytest.mark.parametrize(
-    ("counts", "expected"), [("attempts", 30), ("retries", 90)], ids=["attempts", "retries"]
-)
+@pytest.mark.parametrize(("counts", "expected"), [("attempts", 30), ("retries", 90)], ids=["attempts", "retries"])
 def test_a_backoff_picks_its_delay_by_the_counter_it_names(counts, expected):
     backoff = Backoff((10, 30, 50, 70, 90), counts=counts)
     given = {"attempt_count": 7, "attempt_base": 5, "retry_count": 4}
@@ -244,11 +223,7 @@ def test_every_time_of_a_move_counts_from_the_jobs_last_one_when_the_clock_jumps
     job = apply(at=NOW - HOUR, claim="take", **effects)
     times = (job.moved_at, job.claimed_at, job.stamp_1, job.finished_at)
     assert times == (NOW, NOW, NOW, NOW)
-    assert (job.run_at, job.timer_at, job.lease_until) == (
-        NOW + 5 * SECOND,
-        NOW + 7 * SECOND,
-        NOW + LEASE,
-    )
+    assert (job.run_at, job.timer_at, job.lease_until) == (NOW + 5 * SECOND, NOW + 7 * SECOND, NOW + LEASE)
 
 
 @given(jumps=st.lists(st.integers(-HOUR, HOUR), min_size=1, max_size=8))
@@ -322,8 +297,6 @@ def test_edges_name_where_a_job_comes_from_and_goes_to():
 
 
 def test_an_edge_that_stays_ends_where_it_begins():
-    stays = replace(
-        TASK, moves=(*TASK.moves, Move("nudge", ("ready", "failed"), STAY, by=("operator",)))
-    )
+    stays = replace(TASK, moves=(*TASK.moves, Move("nudge", ("ready", "failed"), STAY, by=("operator",))))
     nudges = {(source, to) for move, source, to in declared_edges(stays) if move.name == "nudge"}
     assert nudges == {("ready", "ready"), ("failed", "failed")}

@@ -43,9 +43,7 @@ def retry(to: str, then: dict, attempt: int) -> Row:
 PROMISES = {
     **{
         f"attempt {attempt} is followed by a pause of {seconds} s": retry(
-            "ready",
-            {"run_at": Within(NOW + seconds * SECOND, NOW + (seconds + 15) * SECOND)},
-            attempt,
+            "ready", {"run_at": Within(NOW + seconds * SECOND, NOW + (seconds + 15) * SECOND)}, attempt
         )
         for attempt, seconds in ((1, 15), (2, 30), (3, 60), (4, 120))
     },
@@ -163,14 +161,8 @@ def test_a_keyword_replaces_what_the_kind_would_set():
 
 
 def test_a_finished_job_expires_by_its_finish_and_is_not_stamped_again():
-    waiting, finished = (
-        expire("ready", "gone", 60),
-        expire("done", "gone", 60, since="finished_at"),
-    )
-    assert (waiting.when, waiting.stamp) == (
-        (unclaimed, age_over("created_at", 60)),
-        ("finished_at",),
-    )
+    waiting, finished = (expire("ready", "gone", 60), expire("done", "gone", 60, since="finished_at"))
+    assert (waiting.when, waiting.stamp) == ((unclaimed, age_over("created_at", 60)), ("finished_at",))
     assert (finished.when, finished.stamp) == ((age_over("finished_at", 60),), ())
     assert prune("done", days=2).when == (age_over("finished_at", 172_800),)
 

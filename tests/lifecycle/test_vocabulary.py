@@ -42,8 +42,7 @@ def test_a_guard_reads_as_it_is_written(guard, shown):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "shown"),
-    [(0, "0 s"), (59, "59 s"), (60, "1 min"), (5_400, "90 min"), (7_200, "2 h"), (172_800, "2 d")],
+    ("seconds", "shown"), [(0, "0 s"), (59, "59 s"), (60, "1 min"), (5_400, "90 min"), (7_200, "2 h"), (172_800, "2 d")]
 )
 def test_a_duration_is_told_in_the_largest_unit_that_stays_whole(seconds, shown):
     assert duration(seconds) == shown

@@ -125,11 +125,7 @@ def test_the_service_starts_with_the_extra_web_and_names_it_otherwise(installed)
     folder = kesin.args[0]
     env = {**os.environ, "KESIN_DATA_DIR": str(folder / "data"), "KESIN_LOG": "json"}
     program = subprocess.Popen(
-        [folder / "venv/bin/kesin", "serve", "--port", "0"],
-        stderr=subprocess.PIPE,
-        text=True,
-        env=env,
-        cwd=folder,
+        [folder / "venv/bin/kesin", "serve", "--port", "0"], stderr=subprocess.PIPE, text=True, env=env, cwd=folder
     )
     with program:
         lines = []

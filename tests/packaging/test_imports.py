@@ -127,9 +127,7 @@ def test_without_any_extra_commands_run_and_only_modules_that_need_one_fail_to_i
     assert "kesin.web.app" in failed
     for module, library in failed.items():
         assert not module.startswith(ALWAYS), (module, library)
-        allowed = next(
-            (extras for begin, extras in ALLOWED.items() if module.startswith(begin)), ()
-        )
+        allowed = next((extras for begin, extras in ALLOWED.items() if module.startswith(begin)), ())
         assert extra_providing(library) in allowed, (module, library)
 
 

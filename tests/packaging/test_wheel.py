@@ -22,9 +22,7 @@ from tests.docs.shell import run
 from tests.web.serving import own_settings, serve
 
 INFO = f"kesin-{__version__}.dist-info"
-EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][
-    "optional-dependencies"
-]
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
 NOT_FOR_USERS = {"all", "dev", "docs"}
 # Libraries are left out, nothing is downloaded, and the build backend is the installed one.
 PIP = {"PIP_NO_INDEX": "1", "PIP_NO_DEPS": "1", "PIP_NO_COMPILE": "1", "PIP_UPGRADE": "1"}
@@ -141,9 +139,7 @@ def test_kesin_is_installed_as_the_quick_start_says(built, target, tmp_path, whe
     assert (tmp_path / "kesin-env" / "bin" / "activate").exists()
 
 
-def test_the_courier_is_installed_and_accepts_the_delivery_of_the_tutorial(
-    target, tmp_path, monkeypatch
-):
+def test_the_courier_is_installed_and_accepts_the_delivery_of_the_tutorial(target, tmp_path, monkeypatch):
     run(text_of(COURIER))
     own_settings(monkeypatch, tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(target))

@@ -106,11 +106,7 @@ def together(**moves: dict[str, str]) -> str:
     """One statement that sets for each of these jobs what is said of it."""
     sets_of_columns = []
     for column in dict.fromkeys(column for sets in moves.values() for column in sets):
-        whens = [
-            f"WHEN id = '<{job}>' THEN {sets[column]}"
-            for job, sets in moves.items()
-            if column in sets
-        ]
+        whens = [f"WHEN id = '<{job}>' THEN {sets[column]}" for job, sets in moves.items() if column in sets]
         sets_of_columns.append(f"{column} = CASE {' '.join(whens)} ELSE {column} END")
     ids = ", ".join(f"'<{job}>'" for job in moves)
     return f"UPDATE [job] SET {', '.join(sets_of_columns)} WHERE id IN ({ids})"
@@ -131,9 +127,7 @@ EDITS = columns(
     """
 )
 WRONG_CLAIMS = {
-    column: value
-    for column, value in EDITS.items()
-    if column not in ("actor", "worker", "note", "moved_at")
+    column: value for column, value in EDITS.items() if column not in ("actor", "worker", "note", "moved_at")
 } | columns(f"""
     state = 'failed', phase = 0, move = 'complete', seq = seq + 2, claim_seq = seq,
     attempt_count = attempt_count, claimed_at = {NOW}, moved_at = {NOW - 1}, worker = NULL,
@@ -163,9 +157,7 @@ ATTACKS = {
     "a claim of a claimed job": update("running", CLAIM),
     "a claim stolen where claims keep the state": update("started", CLAIM, state="'NEW'"),
     "a finish that keeps the claim": update("running", COMPLETE | {"worker": "'me'"}),
-    "a finish that counts an attempt": update(
-        "running", COMPLETE, attempt_count="attempt_count + 1"
-    ),
+    "a finish that counts an attempt": update("running", COMPLETE, attempt_count="attempt_count + 1"),
     "a finish that gives an attempt back": update("running", COMPLETE, attempt_base="1"),
     "a finish that forgets its claim": update("running", COMPLETE, claim_seq="0"),
     "a finish that skips a number": update("running", COMPLETE, seq="seq + 2"),
@@ -179,14 +171,10 @@ ATTACKS = {
     "a finish for another tenant": update("running", COMPLETE, tenant="'other'"),
     "a finish for another queue": update("running", COMPLETE, queue="'twin'"),
     "a finish under another id": update("running", COMPLETE, id=f"'{UNKNOWN_ID}'"),
-    "a finish that replaces the payload": update(
-        "running", COMPLETE, new_payload="'[9]'", payload_seq="seq + 1"
-    ),
+    "a finish that replaces the payload": update("running", COMPLETE, new_payload="'[9]'", payload_seq="seq + 1"),
     "a retry that records a result": update("running", RETRY, result="'[9]'"),
     "a retry that says it is finished": update("running", RETRY, finished_at=str(LATER)),
-    "a retry that renews the budget": update(
-        "running", RETRY, attempt_base="attempt_count", max_attempts="99"
-    ),
+    "a retry that renews the budget": update("running", RETRY, attempt_base="attempt_count", max_attempts="99"),
     "a requeue that takes a taken key": update("loser", REQUEUE),
     "a requeue that counts a return": update("failed", REQUEUE, return_count="1"),
     "a correction without a payload": update("invalid", CORRECT, new_payload="NULL"),
@@ -211,27 +199,19 @@ ATTACKS = {
     + " ON CONFLICT (id) DO UPDATE SET seq = job.seq + 1",
     "a job that hides its key": update("ready", {"keyed": "FALSE"}),
     "a finish that hides its key": update("running", COMPLETE, keyed="FALSE"),
-    "a new job that hides its key": then(
-        insert("job", NEW_JOB, keyed="FALSE"), insert("job_body", NEW_BODY)
-    ),
+    "a new job that hides its key": then(insert("job", NEW_JOB, keyed="FALSE"), insert("job_body", NEW_BODY)),
     "a ready job is deleted": "DELETE FROM [job] WHERE id = '<ready>'",
     "a claimed job is deleted": "DELETE FROM [job] WHERE id = '<running>'",
     "a waiting job is deleted": "DELETE FROM [job] WHERE id = '<retry>'",
     "a job that is kept for good is deleted": "DELETE FROM [job] WHERE id = '<unprunable>'",
     "a finished and a live job are deleted": "DELETE FROM [job] WHERE id IN ('<done>', '<ready>')",
     "all jobs are deleted": "DELETE FROM [job]",
-    "a next event is forged": FORGED_EVENT.format(
-        job="ready", seq=2, at=NOW, move="claim", to="running"
+    "a next event is forged": FORGED_EVENT.format(job="ready", seq=2, at=NOW, move="claim", to="running"),
+    "a first event is forged": FORGED_EVENT.format(job="ready", seq=0, at=NOW, move="enqueue", to="ready"),
+    "an event is forged twice": FORGED_EVENT.format(job="ready", seq=1, at=NOW, move="enqueue", to="ready"),
+    "an event of no job is forged": FORGED_EVENT.format(job="ready", seq=1, at=NOW, move="enqueue", to="ready").replace(
+        "<ready>", UNKNOWN_ID
     ),
-    "a first event is forged": FORGED_EVENT.format(
-        job="ready", seq=0, at=NOW, move="enqueue", to="ready"
-    ),
-    "an event is forged twice": FORGED_EVENT.format(
-        job="ready", seq=1, at=NOW, move="enqueue", to="ready"
-    ),
-    "an event of no job is forged": FORGED_EVENT.format(
-        job="ready", seq=1, at=NOW, move="enqueue", to="ready"
-    ).replace("<ready>", UNKNOWN_ID),
     "an event is edited": "UPDATE [event] SET actor = 'somebody else' WHERE job_id = '<done>'",
     "an event is dated back": "UPDATE [event] SET at = 1 WHERE job_id = '<done>' AND seq = 2",
     "an event is given to another job": "UPDATE [event] SET job_id = '<ready>', seq = 9"
@@ -239,42 +219,30 @@ ATTACKS = {
     "an event is deleted": "DELETE FROM [event] WHERE job_id = '<done>' AND seq = 3",
     "all events are deleted": "DELETE FROM [event]",
     "a payload is edited": "UPDATE [job_body] SET payload = '[9]' WHERE id = '<ready>'",
-    "a payload of a finished job is edited": "UPDATE [job_body] SET payload = '[9]'"
-    " WHERE id = '<done>'",
+    "a payload of a finished job is edited": "UPDATE [job_body] SET payload = '[9]' WHERE id = '<done>'",
     "a key is edited": "UPDATE [job_body] SET dedup_key = 'x' WHERE id = '<ready>'",
     "a key is let go": "UPDATE [job_body] SET held_key = NULL WHERE id = '<ready>'",
     "a freed key is taken": "UPDATE [job_body] SET held_key = dedup_key WHERE id = '<failed>'",
     "a body is given to another tenant": "UPDATE [job_body] SET tenant = 'x' WHERE id = '<ready>'",
     "a body is given to another queue": "UPDATE [job_body] SET queue = 'x' WHERE id = '<ready>'",
-    "a body is given to another job": f"UPDATE [job_body] SET id = '{UNKNOWN_ID}'"
-    " WHERE id = '<ready>'",
+    "a body is given to another job": f"UPDATE [job_body] SET id = '{UNKNOWN_ID}' WHERE id = '<ready>'",
     "a body is deleted": "DELETE FROM [job_body] WHERE id = '<ready>'",
     "all bodies are deleted": "DELETE FROM [job_body]",
     "a body without a job": insert("job_body", NEW_BODY),
     "a second body for a job": insert("job_body", NEW_BODY, id="'<other>'"),
     "a body that overwrites": insert("job_body", NEW_BODY, id="'<ready>'")
     + " ON CONFLICT (id) DO UPDATE SET payload = '[9]'",
-    "a body whose key is not held": then(
-        insert("job", NEW_JOB), insert("job_body", NEW_BODY, held_key="NULL")
-    ),
-    "a body that holds another key": then(
-        insert("job", NEW_JOB), insert("job_body", NEW_BODY, held_key="'another'")
-    ),
+    "a body whose key is not held": then(insert("job", NEW_JOB), insert("job_body", NEW_BODY, held_key="NULL")),
+    "a body that holds another key": then(insert("job", NEW_JOB), insert("job_body", NEW_BODY, held_key="'another'")),
     "a body for another tenant than its job": then(
         insert("job", NEW_JOB), insert("job_body", NEW_BODY, tenant="'another'")
     ),
     "a body whose key is taken": then(
-        insert("job", NEW_JOB),
-        insert("job_body", NEW_BODY, dedup_key="'taken'", held_key="'taken'"),
+        insert("job", NEW_JOB), insert("job_body", NEW_BODY, dedup_key="'taken'", held_key="'taken'")
     ),
-    "a declared move and then an edit": then(
-        update("running", COMPLETE), update("running", {"result": "'[9]'"})
-    ),
+    "a declared move and then an edit": then(update("running", COMPLETE), update("running", {"result": "'[9]'"})),
 }
-SWAP = (
-    "UPDATE [job] SET id = CASE id WHEN '<ready>' THEN {other} ELSE {ready} END"
-    " WHERE id IN ('<ready>', '<other>')"
-)
+SWAP = "UPDATE [job] SET id = CASE id WHEN '<ready>' THEN {other} ELSE {ready} END WHERE id IN ('<ready>', '<other>')"
 SQLITE_ATTACKS = {
     "two jobs that swap ids": SWAP.format(ready="'<ready>'", other="'<other>'"),
     "a new job that replaces": insert("job", NEW_JOB, how="INSERT OR REPLACE", id="'<done>'"),
@@ -289,13 +257,11 @@ SQLITE_ATTACKS = {
     "a body that replaces": insert("job_body", NEW_BODY, how="INSERT OR REPLACE", id="'<ready>'"),
     "a body that replaces the holder of its key": then(
         insert("job", NEW_JOB),
-        insert(
-            "job_body", NEW_BODY, how="INSERT OR REPLACE", dedup_key="'taken'", held_key="'taken'"
-        ),
+        insert("job_body", NEW_BODY, how="INSERT OR REPLACE", dedup_key="'taken'", held_key="'taken'"),
     ),
-    "an event that replaces": FORGED_EVENT.format(
-        job="ready", seq=1, at=NOW, move="enqueue", to="ready"
-    ).replace("INSERT", "INSERT OR REPLACE"),
+    "an event that replaces": FORGED_EVENT.format(job="ready", seq=1, at=NOW, move="enqueue", to="ready").replace(
+        "INSERT", "INSERT OR REPLACE"
+    ),
     "an event edited by replacing": "UPDATE OR REPLACE [event] SET seq = 1 WHERE job_id = '<done>'",
     "an edit with ignore": update_or("IGNORE", "ready", {"state": "'done'"}),
     "a move nobody declared with ignore": update_or("IGNORE", "ready", COMPLETE),
@@ -303,9 +269,7 @@ SQLITE_ATTACKS = {
 }
 SQLITE_IGNORED = {
     "a second job in the slot with ignore": update_or("IGNORE", "waiting", RUN),
-    "a lease for a job nobody claimed with ignore": update_or(
-        "IGNORE", "ready", {"lease_until": "1"}
-    ),
+    "a lease for a job nobody claimed with ignore": update_or("IGNORE", "ready", {"lease_until": "1"}),
     "a new job that is ignored": insert("job", NEW_JOB, how="INSERT OR IGNORE", id="'<ready>'"),
     "a body that is ignored": insert("job_body", NEW_BODY, how="INSERT OR IGNORE", id="'<ready>'"),
 }

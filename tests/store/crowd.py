@@ -171,9 +171,7 @@ def written(jobs: int, tenants: int = TENANTS) -> Iterator[Written]:
             first = end
 
 
-def _statements(
-    jobs: int, tenants: int, schema: str, series: Callable[[int, int], str], job_id: str
-) -> Iterator[str]:
+def _statements(jobs: int, tenants: int, schema: str, series: Callable[[int, int], str], job_id: str) -> Iterator[str]:
     for number, part in enumerate(written(jobs, tenants)):
         rows = f"(SELECT i, {part.created()} AS created FROM {series(part.first, part.end)}) r"
         this_id = job_id.replace("QUEUE", str(list(QUEUES).index(part.queue)))
@@ -213,8 +211,7 @@ def crowd_postgres(url: str, schema: str, jobs: int) -> None:
     store.close()
     hexed = "lpad(to_hex(created / 1000), 12, '0')"
     job_id = (
-        f"(substr({hexed}, 1, 8) || '-' || substr({hexed}, 9) || '-7000-8QUEUE00-'"
-        " || lpad(to_hex(i), 12, '0'))::uuid"
+        f"(substr({hexed}, 1, 8) || '-' || substr({hexed}, 9) || '-7000-8QUEUE00-' || lpad(to_hex(i), 12, '0'))::uuid"
     )
     series = lambda first, end: f"generate_series({first}::bigint, {end - 1}) i"  # noqa: E731
     with psycopg.connect(url, autocommit=True) as connection:
@@ -245,8 +242,7 @@ def crowd_sqlite(path: Path, jobs: int, tenants: int = TENANTS) -> None:
     store.close()
     job_id = "printf('%08x-%04x-7000-8QUEUE00-%012x', created/1000 >> 16, created/1000 & 65535, i)"
     series = lambda first, end: (  # noqa: E731
-        f"(WITH RECURSIVE s(i) AS (SELECT {first} UNION ALL SELECT i + 1 FROM s"
-        f" WHERE i < {end - 1}) SELECT i FROM s)"
+        f"(WITH RECURSIVE s(i) AS (SELECT {first} UNION ALL SELECT i + 1 FROM s WHERE i < {end - 1}) SELECT i FROM s)"
     )
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA synchronous = OFF")

@@ -72,11 +72,7 @@ EFFECTS: tuple[Move, ...] = tuple(
         ("keep_everything", ANYWHERE, {}),
         ("drop_claim", ("running",), {"claim": "drop"}),
         ("return_attempt", ("running",), {"attempt": "return", "claim": "drop"}),
-        (
-            "return_and_count",
-            ("running",),
-            {"attempt": "return", "claim": "drop", "when": (returns_left,)},
-        ),
+        ("return_and_count", ("running",), {"attempt": "return", "claim": "drop", "when": (returns_left,)}),
         ("renew", ANYWHERE, {"attempt": "renew"}),
         ("count_retry", ANYWHERE, {"retry": "count"}),
         ("record_error", ANYWHERE, {"error": "record"}),
@@ -89,11 +85,7 @@ EFFECTS: tuple[Move, ...] = tuple(
         ("back_off_by_retries", ANYWHERE, {"run_at": Backoff((60, 180), 7, "retries")}),
         ("arm_after", ANYWHERE, {"timer": After(90)}),
         ("arm_backoff", ANYWHERE, {"timer": Backoff((5, 50), jitter_s=3)}),
-        (
-            "arm_for_transient",
-            ANYWHERE,
-            {"timer": After(5), "timer_for": (Category.TRANSIENT,), "error": "record"},
-        ),
+        ("arm_for_transient", ANYWHERE, {"timer": After(5), "timer_for": (Category.TRANSIENT,), "error": "record"}),
         ("clear_timer", ANYWHERE, {"timer": "clear"}),
         ("stamp", ANYWHERE, {"stamp": ("second_at", "finished_at")}),
         ("unstamp", ANYWHERE, {"unstamp": ("first_at", "finished_at")}),
@@ -120,14 +112,7 @@ def every_word() -> Lifecycle:
             State("done", terminal=True, success=True),
         ),
         moves=(
-            Move(
-                "enqueue",
-                (),
-                "ready",
-                by=("producer",),
-                run_at="input",
-                stamp_input=("first_at",),
-            ),
+            Move("enqueue", (), "ready", by=("producer",), run_at="input", stamp_input=("first_at",)),
             Move(
                 "claim",
                 ("ready",),
@@ -157,10 +142,7 @@ def every_word() -> Lifecycle:
                 stamp=("finished_at",),
             ),
             Move("take_slot", ("ready",), "alone", by=("operator",)),
-            *(
-                Move(name, ANYWHERE, STAY, by=("operator",), when=(guard,))
-                for name, guard in GUARDS.items()
-            ),
+            *(Move(name, ANYWHERE, STAY, by=("operator",), when=(guard,)) for name, guard in GUARDS.items()),
             *EFFECTS,
         ),
         errors=Taxonomy(channels=("worker",), rules=(), moves=()),
@@ -206,10 +188,7 @@ def cast(scene: Scene) -> dict[str, Job]:
 
 def tell_stories(scene: Scene, since: str) -> None:
     """Each job has a tenant of its own, so that a claim finds it; all go on step by step."""
-    news = {
-        name: scene.new(tenant=f"{since} {name}", key=name, stamps={"first_at": scene.now})
-        for name in STORIES
-    }
+    news = {name: scene.new(tenant=f"{since} {name}", key=name, stamps={"first_at": scene.now}) for name in STORIES}
     scene.enqueue(*news.values())
     for n in range(max(len(story) for story in STORIES.values())):
         steps = [(news[name], *story[n]) for name, story in STORIES.items() if n < len(story)]

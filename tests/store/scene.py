@@ -147,9 +147,7 @@ class Scene:
         assert outcome.result == "moved", outcome
         return self.job(outcome.id)
 
-    def sweep(
-        self, name: str, *, source: str = "", to: str = "", limit: int = 1_000, **how: Any
-    ) -> int:
+    def sweep(self, name: str, *, source: str = "", to: str = "", limit: int = 1_000, **how: Any) -> int:
         """Make a scheduled move."""
         move = self.declared(name, source=source, to=to, by="clock")
         return self.store.sweep(self.queue, move, limit=limit, now=self.now, **how)
@@ -171,9 +169,7 @@ class Scene:
     def modelled(self, move: Move, before: Job, change: Change | None = None, **how: Any) -> Job:
         """The job after the move, according to the Python model."""
         circumstances = {"now": self.now, "actor": "w1", "lease_us": LEASE_S * SECOND, **how}
-        return apply_move(
-            self.lifecycle, move, before, change or Change(before.id), MoveContext(**circumstances)
-        )
+        return apply_move(self.lifecycle, move, before, change or Change(before.id), MoveContext(**circumstances))
 
     # Reading
 
@@ -226,9 +222,7 @@ def results(outcomes: Iterable[Outcome]) -> list[str]:
     return [outcome.reason or outcome.result for outcome in outcomes]
 
 
-def error(
-    code: str = "BOOM", category: str = "TRANSIENT", message: str = "it broke"
-) -> dict[str, Any]:
+def error(code: str = "BOOM", category: str = "TRANSIENT", message: str = "it broke") -> dict[str, Any]:
     """What a failure reports."""
     return {"error_code": code, "error_category": category, "error_message": message}
 

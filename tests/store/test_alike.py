@@ -36,13 +36,7 @@ def test_a_job_with_common_values_has_its_own_fence(task):
 def test_unstorable_characters_are_dropped_from_common_and_own_values(task, char):
     alike, *apart = task.claim_new_jobs(3)
     task.move("fail", alike, **error(message=f"a{char}b"))
-    task.apply(
-        "fail",
-        [
-            Change(job.id, 2, "E", "TRANSIENT", f"a{char}b", note=f'"{n}"')
-            for n, job in enumerate(apart)
-        ],
-    )
+    task.apply("fail", [Change(job.id, 2, "E", "TRANSIENT", f"a{char}b", note=f'"{n}"') for n, job in enumerate(apart)])
     assert {task.job(job).error_message for job in (alike, *apart)} == {"ab"}
 
 
@@ -62,13 +56,8 @@ def test_a_call_answers_as_its_jobs_would_one_by_one(store):
     singly = Scene(store, "singly", task_lifecycle())
     for values in product(VALUES, repeat=2):
         many, ones = (
-            [
-                Change(job.id, token, result=result, note=note)
-                for job, (token, result, note) in pairs
-            ]
-            for pairs in (
-                zip(scene.claim_new_jobs(2), values, strict=True) for scene in (together, singly)
-            )
+            [Change(job.id, token, result=result, note=note) for job, (token, result, note) in pairs]
+            for pairs in (zip(scene.claim_new_jobs(2), values, strict=True) for scene in (together, singly))
         )
         alone = [singly.apply_one("complete", change) for change in ones]
         assert results(together.apply("complete", many)) == results(alone), values

@@ -31,9 +31,7 @@ def test_a_move_answers_with_the_new_state_and_leaves_one_event(task):
 def test_outcomes_are_in_the_order_of_the_changes_not_of_the_ids(task):
     jobs = task.claim_new_jobs(5)
     shuffled = [jobs[n] for n in (3, 0, 4, 1, 2)]
-    assert [outcome.id for outcome in task.apply("complete", shuffled)] == [
-        job.id for job in shuffled
-    ]
+    assert [outcome.id for outcome in task.apply("complete", shuffled)] == [job.id for job in shuffled]
     assert task.apply("complete", []) == []
 
 
@@ -41,9 +39,7 @@ def test_each_job_of_a_call_gets_its_own_answer(task):
     done, lost, good = task.claim_new_jobs(3)
     task.move("complete", done)
     waiting = task.create_job()
-    outcomes = task.apply(
-        "complete", [good, Change(UNKNOWN_ID, 2), Change(lost.id, 1), done, waiting, Change("?", 2)]
-    )
+    outcomes = task.apply("complete", [good, Change(UNKNOWN_ID, 2), Change(lost.id, 1), done, waiting, Change("?", 2)])
     assert results(outcomes) == ["moved", "unknown", "stale", "already", "stale", "unknown"]
 
 
@@ -89,10 +85,7 @@ def test_an_action_reaches_exactly_the_tenants_it_names(oci):
 def test_a_job_in_another_state_is_refused_and_one_at_the_target_is_there_already(task):
     running, ready = task.claim_new_job().id, task.create_job()
     outcomes = task.apply("requeue", [running, ready], **OPERATOR)
-    assert outcomes == [
-        Outcome("refused", running, "running", 2, "state"),
-        Outcome("already", ready, "ready", 1),
-    ]
+    assert outcomes == [Outcome("refused", running, "running", 2, "state"), Outcome("already", ready, "ready", 1)]
 
 
 def test_a_refusal_changes_nothing(oci):
@@ -127,9 +120,7 @@ def test_an_action_that_a_role_does_not_have_is_refused(task):
         ("nonsense", "worker"),
         ("", "operator"),
     ):
-        with pytest.raises(
-            StoreError, match=f"not an action that the {role} can take on the queue 'task'"
-        ):
+        with pytest.raises(StoreError, match=f"not an action that the {role} can take on the queue 'task'"):
             task.apply(action, [job], role=role)
     assert task.snapshot() == before
 

@@ -166,8 +166,7 @@ def test_another_chain_is_noticed_by_a_backup(log: Log, open_empty: Callable[[],
 
 GUARDED = {
     "a line is changed": "UPDATE {audit} SET actor = 'other'",
-    "a line outside the chain": "INSERT INTO {audit} (at, actor, action, allowed)"
-    " VALUES (1, 'a', 'x', 1)",
+    "a line outside the chain": "INSERT INTO {audit} (at, actor, action, allowed) VALUES (1, 'a', 'x', 1)",
     "a number that is taken": "INSERT INTO {audit} (at, actor, action, allowed, seq, hash)"
     " VALUES (1, 'a', 'x', 1, 10, 'x')",
     "the head goes back": "UPDATE {head} SET seq = seq - 1",

@@ -74,9 +74,7 @@ def test_of_alternatives_with_one_name_only_the_chained_one_is_followed(open_que
         replace(fail, when=(holds_claim, budget_left)),
         replace(fail, when=(holds_claim, budget_spent), then=""),
     )
-    moves = tuple(
-        move for old in lifecycle.moves for move in (alternatives if old is fail else (old,))
-    )
+    moves = tuple(move for old in lifecycle.moves for move in (alternatives if old is fail else (old,)))
     pdf = open_queue(replace(lifecycle, moves=moves))
     assert pdf.move("fail", pdf.claim_new_job(max_attempts=2), **BROWSER).state == "queued"
     assert pdf.move("fail", pdf.claim()[0], **BROWSER).state == "failed"

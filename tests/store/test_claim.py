@@ -112,9 +112,7 @@ def test_with_more_tenants_than_the_limit_each_gets_at_most_one(oci):
 def test_with_more_tenants_than_the_limit_all_have_their_turn(oci):
     for n in range(10):
         oci.create_job(tenant=f"t{n}")
-    assert sum((Counter(share(oci.claim(4))) for _ in range(3)), Counter()) == {
-        f"t{n}": 1 for n in range(10)
-    }
+    assert sum((Counter(share(oci.claim(4))) for _ in range(3)), Counter()) == {f"t{n}": 1 for n in range(10)}
 
 
 def test_a_tenant_that_is_paused_or_has_no_due_job_takes_no_share(oci):

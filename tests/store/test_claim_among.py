@@ -99,9 +99,7 @@ def ahead(scene, job, most=100):
 
 
 def test_jobs_of_all_tenants_that_are_due_before_are_ahead(task):
-    third, first, second = (
-        task.create_job(tenant=f"t{n}", run_at=NOW - n * MINUTE) for n in (1, 3, 2)
-    )
+    third, first, second = (task.create_job(tenant=f"t{n}", run_at=NOW - n * MINUTE) for n in (1, 3, 2))
     same_time = task.create_jobs(2)
     line = [first, second, third, *same_time]
     assert [ahead(task, job) for job in line] == [0, 1, 2, 3, 4]

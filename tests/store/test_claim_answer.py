@@ -59,11 +59,7 @@ def test_a_first_claim_by_a_clock_behind_the_jobs_birth_is_given_as_it_is_stored
 
 def test_a_claim_gives_what_it_sets_itself(store):
     task = task_lifecycle()
-    seen: dict[str, Any] = {
-        "flag": ("seen",),
-        "timer": After(60),
-        "error": Fixed("SEEN", Category.TRANSIENT, ODD),
-    }
+    seen: dict[str, Any] = {"flag": ("seen",), "timer": After(60), "error": Fixed("SEEN", Category.TRANSIENT, ODD)}
     moves = tuple(replace(move, **seen) if move.claims else move for move in task.moves)
     scene = Scene(store, "seen", replace(task, flags=("seen",), moves=moves))
     job = scene.claim_new_job()
@@ -75,10 +71,7 @@ def test_a_claim_reads_what_moves_of_another_version_set(store):
     """A process of an older version does not know the moves, but the database does."""
     older = task_lifecycle()
     see = Move("see", ("ready",), "ready", by=("operator",), stamp=("seen_at",))
-    moves = [
-        replace(move, stamp=("given_at",)) if move.name == "release" else move
-        for move in (*older.moves, see)
-    ]
+    moves = [replace(move, stamp=("given_at",)) if move.name == "release" else move for move in (*older.moves, see)]
     newer = replace(older, stamps=("seen_at", "given_at"), moves=tuple(moves))
     store.open("aged", older)
     scene = Scene(store, "aged", newer)

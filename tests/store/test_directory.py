@@ -10,15 +10,7 @@ import pytest
 
 from kesin.store import audit_log
 from kesin.store.audit_log import AuditLine
-from kesin.store.directory import (
-    ApiKey,
-    Directory,
-    MetadataEntry,
-    Secret,
-    Session,
-    Site,
-    User,
-)
+from kesin.store.directory import ApiKey, Directory, MetadataEntry, Secret, Session, Site, User
 from kesin.store.errors import StoreError
 from kesin.store.redis.store import RedisStore
 from tests.store.conftest import SQL_STORES, opened
@@ -274,14 +266,10 @@ def test_metadata_differs_by_workload_site_and_name(directory):
 
 def test_locked_metadata_is_created_once(directory):
     with directory.transaction():
-        assert directory.lock_metadata("oci", "", "seen", 5) == MetadataEntry(
-            "oci", "", "seen", "null", 5
-        )
+        assert directory.lock_metadata("oci", "", "seen", 5) == MetadataEntry("oci", "", "seen", "null", 5)
         directory.put_metadata(MetadataEntry("oci", "", "seen", "1", 6))
     with directory.transaction():
-        assert directory.lock_metadata("oci", "", "seen", 7) == MetadataEntry(
-            "oci", "", "seen", "1", 6
-        )
+        assert directory.lock_metadata("oci", "", "seen", 7) == MetadataEntry("oci", "", "seen", "1", 6)
     assert directory.metadata_entries("oci") == [MetadataEntry("oci", "", "seen", "1", 6)]
 
 
@@ -294,9 +282,7 @@ def test_locked_metadata_is_waited_for(directory):
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(count, range(40)))
-    assert directory.metadata_entry("oci", "north", "n") == MetadataEntry(
-        "oci", "north", "n", "40", 1
-    )
+    assert directory.metadata_entry("oci", "north", "n") == MetadataEntry("oci", "north", "n", "40", 1)
 
 
 # Together

@@ -29,9 +29,7 @@ def test_a_correction_replaces_the_payload_and_its_event_holds_both(oci):
     assert claimed.payload == {"v": 2}
     oci.move("ack", claimed)
     payloads = [(event.move, event.payload, event.old_payload) for event in oci.events(job)]
-    assert [row for row in payloads if row[1:] != (None, None)] == [
-        ("correct", '{"v":2}', '{"v":1}')
-    ]
+    assert [row for row in payloads if row[1:] != (None, None)] == [("correct", '{"v":2}', '{"v":1}')]
 
 
 def test_a_correction_without_a_payload_is_refused_in_words(oci):

@@ -137,9 +137,7 @@ def test_tenants_and_queues_do_not_share_keys(oci, pdf):
 def test_a_duplicate_is_noted_under_its_own_tenant(oci):
     holder = oci.create_job(key="k", tenant="a")
     oci.enqueue(oci.new(key="k", tenant="a"))
-    assert rows(oci.store, "SELECT queue, tenant FROM {note} WHERE job_id IS NOT NULL") == [
-        ("oci", "a")
-    ]
+    assert rows(oci.store, "SELECT queue, tenant FROM {note} WHERE job_id IS NOT NULL") == [("oci", "a")]
     assert len(oci.notes(holder)) == 1
 
 

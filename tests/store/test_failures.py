@@ -33,12 +33,8 @@ def test_jobs_at_rest_and_jobs_to_be_tried_again_are_counted_apart(task):
     retried = fail(task, "retry", **BUSY)
     run_at = task.store.job(retried).run_at
     assert failures(task, recent_from=task.now) == [
-        FailureCount(
-            "default", "failed", "BAD", "VALIDATION", False, 2, started, None, task.now, ((0, 1),)
-        ),
-        FailureCount(
-            "default", "ready", "BUSY", "TRANSIENT", True, 1, task.now, run_at, task.now, ((0, 1),)
-        ),
+        FailureCount("default", "failed", "BAD", "VALIDATION", False, 2, started, None, task.now, ((0, 1),)),
+        FailureCount("default", "ready", "BUSY", "TRANSIENT", True, 1, task.now, run_at, task.now, ((0, 1),)),
     ]
 
 

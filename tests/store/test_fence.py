@@ -100,9 +100,7 @@ def test_another_finish_of_a_claim_that_is_finished_is_stale(task):
 
 
 @pytest.mark.parametrize(
-    "actions",
-    [["complete"] * 12, ["complete", "fail", "release", "retry"] * 2],
-    ids=["equal", "different"],
+    "actions", [["complete"] * 12, ["complete", "fail", "release", "retry"] * 2], ids=["equal", "different"]
 )
 def test_of_many_finishes_at_once_exactly_one_moves(task, actions):
     job = task.claim_new_job()

@@ -49,9 +49,7 @@ def reports(file: Path, postgres_url: str, redis_server: RedisServer) -> Iterato
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres", "redis"])
-def test_parent_and_child_use_a_store_at_the_same_time_and_a_transaction_stays_with_one(
-    reports: Reports, kind: str
-):
+def test_parent_and_child_use_a_store_at_the_same_time_and_a_transaction_stays_with_one(reports: Reports, kind: str):
     inside, together = reports[kind]["inside"], reports[kind]["together"]
     assert inside["jobs"] == sorted(inside["wanted"])
     assert "transaction" in inside["refused"][0]

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from kesin.store.history import (
-    PERIODS,
-    TotalNote,
-    note_history,
-    read_tenants,
-    read_totals,
-)
+from kesin.store.history import PERIODS, TotalNote, note_history, read_tenants, read_totals
 from tests.store.scene import DAY, HOUR, MINUTE, SECOND
 
 HALF_AN_HOUR = 30 * MINUTE

@@ -114,12 +114,7 @@ def test_a_bad_value_is_refused_with_its_field_and_nothing_is_written(store):
 def test_a_bad_job_is_answered_in_its_place_and_the_others_are_created(queue):
     good = [NewJob({"a": NUL}), NewJob({"a": SURROGATE})]
     for n, bad in enumerate(
-        (
-            NewJob(math.nan),
-            NewJob({}, key=""),
-            NewJob({}, max_attempts=0),
-            NewJob({}, note=math.nan),
-        )
+        (NewJob(math.nan), NewJob({}, key=""), NewJob({}, max_attempts=0), NewJob({}, note=math.nan))
     ):
         outcomes = queue.enqueue_many([good[0], bad, good[1]])
         assert [type(outcome) for outcome in outcomes] == [Outcome, BadInput, Outcome]

@@ -141,10 +141,7 @@ FILTERS = {
     "one tenant": (Filter(tenants=("b",)), lambda j: j.tenant == "b"),
     "several tenants": (Filter(tenants=("a", "c", "z")), lambda j: j.tenant in "ac"),
     "one code": (Filter(codes=("UPLOAD",)), lambda j: j.error_code == "UPLOAD"),
-    "several codes": (
-        Filter(codes=("UPLOAD", "TOKEN", "other")),
-        lambda j: j.error_code in ("UPLOAD", "TOKEN"),
-    ),
+    "several codes": (Filter(codes=("UPLOAD", "TOKEN", "other")), lambda j: j.error_code in ("UPLOAD", "TOKEN")),
     "a category": (Filter(categories=("AUTH",)), lambda j: j.error_category == "AUTH"),
     "several categories": (
         Filter(categories=("AUTH", "VALIDATION")),
@@ -154,29 +151,17 @@ FILTERS = {
     "created before": (Filter(created_before=MIDDLE), lambda j: j.created_at < MIDDLE),
     "moved before": (Filter(moved_before=MIDDLE), lambda j: j.moved_at < MIDDLE),
     "a key": (Filter(dedup_key="key4-2"), lambda j: j.dedup_key == "key4-2"),
-    "a key of a tenant": (
-        Filter(dedup_key="key4-2", tenants=("a", "b", "c", "z")),
-        lambda j: j.dedup_key == "key4-2",
-    ),
+    "a key of a tenant": (Filter(dedup_key="key4-2", tenants=("a", "b", "c", "z")), lambda j: j.dedup_key == "key4-2"),
     "part of the payload": (Filter(contains='"n":1'), lambda j: '"n":1' in j.payload_json),
-    "part of the payload, by the letter": (
-        Filter(contains="izmir"),
-        lambda j: "izmir" in j.payload_json,
-    ),
+    "part of the payload, by the letter": (Filter(contains="izmir"), lambda j: "izmir" in j.payload_json),
     "Turkish letters of the payload": (
         Filter(contains="İzmir", states=("QUEUED",)),
         lambda j: "İzmir" in j.payload_json and j.state == "QUEUED",
     ),
     "signs of the payload": (Filter(contains="100%_"), lambda j: "100%_" in j.payload_json),
     "some words": (Filter(text="try again"), lambda j: "try again" in (j.error_message or "")),
-    "words in other letters": (
-        Filter(text="UPLOAD_FAILED"),
-        lambda j: "Upload_failed" in (j.error_message or ""),
-    ),
-    "words in other Turkish letters": (
-        Filter(text="şablon"),
-        lambda j: "ŞABLON" in (j.error_message or ""),
-    ),
+    "words in other letters": (Filter(text="UPLOAD_FAILED"), lambda j: "Upload_failed" in (j.error_message or "")),
+    "words in other Turkish letters": (Filter(text="şablon"), lambda j: "ŞABLON" in (j.error_message or "")),
     "a percent sign": (Filter(text="100%"), lambda j: "100%" in (j.error_message or "")),
     "an underscore": (Filter(text="d_f"), lambda j: "d_f" in (j.error_message or "")),
     "an exclamation mark": (Filter(text="again!"), lambda j: "again!" in (j.error_message or "")),
@@ -292,10 +277,7 @@ def test_a_filter_by_key_and_tenant_goes_by_the_index_where_no_state_lets_go_of_
 
 def test_a_queue_that_once_had_a_state_without_keys_still_finds_its_jobs(open_queue):
     before, after = (
-        replace(
-            version,
-            states=tuple(replace(s, holds_key=s.name != "checking") for s in version.states),
-        )
+        replace(version, states=tuple(replace(s, holds_key=s.name != "checking") for s in version.states))
         for version in (checking_lifecycle(), checking_lifecycle(retiring=True))
     )
     older = open_queue(before, "mixed")

@@ -50,9 +50,7 @@ def test_a_job_waits_until_the_last_of_those_it_comes_after(jobs):
     assert settle(jobs) == 1
     assert states(jobs, [child]) == ["ready"]
     assert [job.id for job in jobs.claim(9)] == [child]
-    assert [event.move for event in jobs.store.events(child)] == [
-        *("enqueue_after", "unblock", "claim")
-    ]
+    assert [event.move for event in jobs.store.events(child)] == [*("enqueue_after", "unblock", "claim")]
 
 
 @pytest.mark.parametrize("action", ["fail", "cancel"])
@@ -318,9 +316,7 @@ def test_a_job_of_another_store_is_refused(store, tmp_path):
     with closing(open_store(tmp_path / "another.db")) as another:
         parent = Queue("q", AFTER, another).enqueue({}).id
         for queue in (Queue("q", AFTER, store), Queue("other", AFTER, store)):
-            with pytest.raises(
-                BadInput, match=f"a job that is not in this store: {parent}"
-            ) as refused:
+            with pytest.raises(BadInput, match=f"a job that is not in this store: {parent}") as refused:
                 queue.enqueue({}, after=[parent])
             assert (refused.value.code, refused.value.field) == ("unknown_parent", "after")
             assert queue.stats().total == 0
@@ -361,8 +357,7 @@ def test_the_database_keeps_the_parents_against_a_prompt(jobs):
 def test_a_key_of_a_batch_refuses_those_behind_its_holder_only(open_queue, holder, holder_first):
     task = task_lifecycle(parents=True)
     states = [
-        replace(one, holds_key=one.name == holder) if one.name in ("ready", "blocked") else one
-        for one in task.states
+        replace(one, holds_key=one.name == holder) if one.name in ("ready", "blocked") else one for one in task.states
     ]
     scene = open_queue(replace(task, states=tuple(states)))
     parent = scene.create_job()

@@ -141,11 +141,7 @@ def test_of_rivals_for_a_key_one_moves_unless_another_job_holds_it(open_queue):
     assert counts == {("ashore", ""): 4, ("ashore", "duplicate"): 2}
     assert counts == apply_and_count(ferry, "board")
     ferry.create_job(key=k, tenant="a")
-    assert preview(ferry, "board") == {
-        ("ashore", ""): 3,
-        ("ashore", "duplicate"): 3,
-        ("waiting", "already"): 1,
-    }
+    assert preview(ferry, "board") == {("ashore", ""): 3, ("ashore", "duplicate"): 3, ("waiting", "already"): 1}
 
 
 def test_of_many_before_a_slot_one_enters_unless_it_is_taken(open_queue):

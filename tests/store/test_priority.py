@@ -40,9 +40,7 @@ def test_an_urgent_job_passes_by_no_other_tenant(task):
     for n in range(4):
         task.enqueue(task.new(f'"urgent {n}"', tenant="loud", priority=2))
         task.enqueue(task.new(f'"plain {n}"', tenant="quiet"))
-    assert sorted(claimed(task, limit=4)) == [
-        *('"plain 0"', '"plain 1"', '"urgent 0"', '"urgent 1"')
-    ]
+    assert sorted(claimed(task, limit=4)) == [*('"plain 0"', '"plain 1"', '"urgent 0"', '"urgent 1"')]
 
 
 def test_a_job_that_is_not_due_holds_up_no_lower_one(task):
@@ -133,9 +131,7 @@ def test_a_claim_on_postgresql_walks_one_level_unless_a_waiting_job_has_another(
         explained = f"EXPLAIN (ANALYZE, FORMAT JSON) {text}"
         with store.transaction() as connection:
             [(found,)] = connection.execute(explained.encode(), params).fetchall()
-        [node] = [
-            node for node in nodes(found[0]["Plan"]) if node.get("Subplan Name") == "CTE levels"
-        ]
+        [node] = [node for node in nodes(found[0]["Plan"]) if node.get("Subplan Name") == "CTE levels"]
         return round(node["Actual Rows"])
 
     assert levels() == 1

@@ -98,9 +98,7 @@ def test_a_rate_and_slots_hold_together(open_queue):
 
 
 @pytest.mark.parametrize("store", ["postgres"], indirect=True)
-def test_a_claim_waits_for_another_of_the_same_tenant_and_then_gets_what_its_rate_leaves(
-    store, postgres_url
-):
+def test_a_claim_waits_for_another_of_the_same_tenant_and_then_gets_what_its_rate_leaves(store, postgres_url):
     queue = Queue("q", RATED, store)
     queue.enqueue_many([NewJob({"n": n}) for n in range(9)])
     assert len(queue.claim("w", limit=1)) == 1  # the tenant's rate has a row

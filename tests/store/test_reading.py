@@ -26,9 +26,7 @@ def test_a_job_is_read_whole_and_an_unknown_id_is_none(task):
 
 def test_a_note_is_read_as_it_was_made(oci):
     job = oci.create_job(tenant="a")
-    oci.store.add_note(
-        "oci", kind="remark", actor="op", tenant="a", job_id=job, details='{"a":1}', now=NOW + 5
-    )
+    oci.store.add_note("oci", kind="remark", actor="op", tenant="a", job_id=job, details='{"a":1}', now=NOW + 5)
     assert oci.notes(job) == [Note(job, NOW + 5, "remark", "op", '{"a":1}')]
 
 
@@ -76,9 +74,7 @@ def test_a_scan_brings_every_job_with_its_events(oci, task):
     ids = oci.create_jobs(3)
     task.create_job()
     oci.claim(2)
-    assert [(job.id, len(events)) for job, events in oci.store.scan("oci")] == list(
-        zip(ids, [2, 2, 1], strict=True)
-    )
+    assert [(job.id, len(events)) for job, events in oci.store.scan("oci")] == list(zip(ids, [2, 2, 1], strict=True))
 
 
 def test_a_scan_may_be_left_early(oci):

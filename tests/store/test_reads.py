@@ -18,19 +18,7 @@ from kesin.store.records import Backlog, Filter
 from kesin.store.sql.reader import SqlReader
 from kesin.store.sqlite.store import SqliteStore
 from kesin.workloads.oci.lifecycle import oci_lifecycle
-from tests.store.scene import (
-    DAY,
-    HOUR,
-    LEASE_S,
-    MINUTE,
-    NOW,
-    OPERATOR,
-    SECOND,
-    UNKNOWN_ID,
-    count_rows,
-    error,
-    sent_by,
-)
+from tests.store.scene import DAY, HOUR, LEASE_S, MINUTE, NOW, OPERATOR, SECOND, UNKNOWN_ID, count_rows, error, sent_by
 from tests.store.traffic import traffic
 
 NOTHING = Backlog(None, {}, 0, 0)
@@ -263,9 +251,7 @@ def test_a_sql_store_also_counts_by_the_fourth_stamp(oci):
 
 def test_age_is_measured_by_the_first_stamp_only(oci, task):
     for stamp in ("uploaded_at", "created_at", "nothing", ""):
-        with pytest.raises(
-            StoreError, match=f"'{stamp}' is not the first stamp of the queue 'oci'"
-        ):
+        with pytest.raises(StoreError, match=f"'{stamp}' is not the first stamp of the queue 'oci'"):
             waiting(oci, aged=(stamp, NOW))
     with pytest.raises(StoreError, match="is not the first stamp"):
         waiting(task, aged=("created_at", NOW))

@@ -56,10 +56,7 @@ def test_a_cap_given_by_the_caller_counts_instead_of_the_jobs_own(oci):
 
 def test_a_cap_given_by_the_caller_takes_a_claim_only_once_its_lease_is_over(oci):
     job = oci.claim_new_job(max_attempts=5)
-    for now, moved, state in (
-        (job.lease_until - 1, 0, "PROCESSING"),
-        (job.lease_until, 1, "FAILED"),
-    ):
+    for now, moved, state in ((job.lease_until - 1, 0, "PROCESSING"), (job.lease_until, 1, "FAILED")):
         oci.clock.time_us = now
         assert oci.sweep("attempt_cap", source="PROCESSING", max_attempts=1) == moved
         assert oci.state(job) == state

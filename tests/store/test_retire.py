@@ -82,8 +82,7 @@ def test_a_claim_by_an_old_process_does_not_enter_a_retired_state_either(open_qu
     claims = tuple(replace(move, to="checking") if move.claims else move for move in task.moves)
     state = State("checking", holds_key=True)
     ways_out = tuple(
-        replace(move, sources=("running", "checking")) if "running" in move.sources else move
-        for move in claims
+        replace(move, sources=("running", "checking")) if "running" in move.sources else move for move in claims
     )
     start = Move("start", ("checking",), "running", by=("worker",))
     older = replace(task, states=(*task.states, state), moves=(*ways_out, start))
@@ -132,10 +131,7 @@ def test_a_state_is_retired_or_entered_at_once_and_never_both(store):
 
 def until_somebody_waits(url: str, store: PostgresStore) -> None:
     """Look until a session waits for a lock on the table of jobs."""
-    waiting = (
-        "SELECT count(*) FROM pg_locks WHERE NOT granted"
-        f" AND relation = '{store.dialect.table('job')}'::regclass"
-    )
+    waiting = f"SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = '{store.dialect.table('job')}'::regclass"
     with psycopg.connect(url, autocommit=True) as looker:
         while looker.execute(waiting).fetchall() == [(0,)]:
             pass

@@ -62,10 +62,7 @@ def test_what_a_job_left_behind_in_another_store_is_not_the_job(both):
 
 
 def test_a_home_that_is_away_is_no_matter_of_the_others(both, server):
-    queues = {
-        "pdf": Queue("pdf", pdf_lifecycle(), both),
-        "task": Queue("task", task_lifecycle(), both),
-    }
+    queues = {"pdf": Queue("pdf", pdf_lifecycle(), both), "task": Queue("task", task_lifecycle(), both)}
     job = queues["task"].enqueue({}).id
     known = {name: Workload(name, task_lifecycle, has_sites=False) for name in queues}
     commands = Commands(queues, Accounts(Directory(both)), known)

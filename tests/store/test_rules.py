@@ -117,10 +117,7 @@ def renamed_check(**marks: Any) -> Lifecycle:
     [
         ({"terminal": True}, "jobs in checking are resting, and would have to be finished"),
         ({"resting": True, "holds_key": True}, "checking now holds the key"),
-        (
-            {"resting": True, "exclusive": True},
-            "checking had no slots and would have slots per queue",
-        ),
+        ({"resting": True, "exclusive": True}, "checking had no slots and would have slots per queue"),
     ],
 )
 def test_a_kept_state_keeps_what_its_rows_hold(store, marks, why):
@@ -144,9 +141,7 @@ def test_a_key_that_the_same_moves_would_let_go_is_refused_as_that(open_queue):
     assert reason == said
 
 
-@pytest.mark.parametrize(
-    ("name", "change"), [("requeue", {"retry": "count"}), ("release", {"attempt": "keep"})]
-)
+@pytest.mark.parametrize(("name", "change"), [("requeue", {"retry": "count"}), ("release", {"attempt": "keep"})])
 def test_a_move_keeps_its_effects(store, name, change):
     task = task_lifecycle()
     store.open("q", task)
@@ -160,14 +155,7 @@ def test_a_move_keeps_its_effects(store, name, change):
 def parking(*, flagged: bool) -> Lifecycle:
     """A job waits to be brought back by the clock; ``flagged``: only one parked with the flag."""
     task = task_lifecycle()
-    park = Move(
-        "park",
-        ("ready",),
-        "parked",
-        by=("operator",),
-        timer=After(60),
-        flag=("late",) if flagged else (),
-    )
+    park = Move("park", ("ready",), "parked", by=("operator",), timer=After(60), flag=("late",) if flagged else ())
     fetch = Move(
         "fetch",
         ("parked",),
@@ -203,9 +191,7 @@ def test_rules_grow_and_jobs_of_the_old_ones_go_on(open_queue):
     running, ready = scene.claim_new_job(max_attempts=5), scene.create_job()
     see = Move("see", ("ready",), "ready", by=("operator",), flag=("seen",), stamp=("seen_at",))
     checking = checking_lifecycle()
-    grown = [
-        replace(checking, flags=("seen",), stamps=("seen_at",), moves=(*checking.moves, see)),
-    ]
+    grown = [replace(checking, flags=("seen",), stamps=("seen_at",), moves=(*checking.moves, see))]
     grown.append(replace(grown[0], flags=("seen", "heard")))
     grown.append(grown[1].with_limits(max_attempts=2))
     for lifecycle in grown:
@@ -269,8 +255,7 @@ def test_of_two_versions_declared_at_once_the_second_has_to_fit_the_first(store)
         queue = f"q{number}"
         store.open(queue, plain)
         calls = [
-            lambda queue=queue, flag=flag: store.open(queue, replace(plain, flags=(flag,)))
-            for flag in ("blue", "red")
+            lambda queue=queue, flag=flag: store.open(queue, replace(plain, flags=(flag,))) for flag in ("blue", "red")
         ]
         refusals = [problem for problem in all_at_once(*calls) if problem]
         assert [type(problem) for problem in refusals] == [UpgradeRefused]

@@ -26,9 +26,7 @@ def mails(store):
 
 
 def mail(scene, to, number=None, **details):
-    [outcome] = scene.enqueue(
-        scene.new(payload=json.dumps({"to": to, "order": {"number": number}}), **details)
-    )
+    [outcome] = scene.enqueue(scene.new(payload=json.dumps({"to": to, "order": {"number": number}}), **details))
     return outcome.id
 
 
@@ -39,9 +37,7 @@ def found(scene, text, **where):
 
 def terms(store):
     assert isinstance(store, SqlStore)
-    return sorted(
-        row[0] for row in store._read(f"SELECT term FROM {store.dialect.table('search_term')}", {})
-    )
+    return sorted(row[0] for row in store._read(f"SELECT term FROM {store.dialect.table('search_term')}", {}))
 
 
 def test_a_job_is_found_by_how_its_words_begin(mails):
@@ -89,12 +85,8 @@ def test_pages_and_previews_of_a_search(mails):
     assert [job.id for job in (*page.jobs, *rest.jobs)] == ids[::-1]
     assert rest.cursor is None
     previewed = {"role": "operator", "now": mails.now}
-    assert mails.store.preview("mails", "cancel", Filter(search="ada"), **previewed) == {
-        ("ready", ""): 5
-    }
-    chosen = mails.store.preview(
-        "mails", "cancel", Filter(search="ada 1"), ids=ids[:2], **previewed
-    )
+    assert mails.store.preview("mails", "cancel", Filter(search="ada"), **previewed) == {("ready", ""): 5}
+    chosen = mails.store.preview("mails", "cancel", Filter(search="ada 1"), ids=ids[:2], **previewed)
     assert chosen == {("ready", ""): 1}
 
 
@@ -139,9 +131,7 @@ def test_a_pruned_job_leaves_no_terms(store):
     kept = mail(oci, "Alan")
     assert oci.apply_one("cancel", job_id, **OPERATOR).result == "moved"
     oci.clock.advance(400 * 86_400)
-    [prune] = {
-        move for move in oci.lifecycle.moves if move.prunes and oci.state(job_id) in move.sources
-    }
+    [prune] = {move for move in oci.lifecycle.moves if move.prunes and oci.state(job_id) in move.sources}
     assert oci.store.sweep("mails", prune, limit=10, now=oci.now) == 1
     assert (found(oci, "ada"), found(oci, "alan")) == ([], [kept])
     if isinstance(store, SqlStore):

@@ -16,9 +16,7 @@ def changed(*moves: Move, **marks: Any) -> Lifecycle:
     task = task_lifecycle()
     names = {move.name for move in moves}
     others = tuple(move for move in task.moves if move.name not in names)
-    states = tuple(
-        replace(state, **marks) if state.name == "ready" else state for state in task.states
-    )
+    states = tuple(replace(state, **marks) if state.name == "ready" else state for state in task.states)
     return replace(task, states=states, moves=(*others, *moves))
 
 
@@ -56,11 +54,7 @@ def test_of_jobs_with_one_key_a_sweep_takes_one_and_every_other_job(open_queue):
     queue.enqueue(*(queue.new(key=key) for key in ("a", "a", "b", "b", "b", "c")))
     queue.clock.time_us += 61 * SECOND
     assert queue.sweep("expire") == 3
-    assert sorted(job.dedup_key for job in queue.all().values() if job.state == "ready") == [
-        "a",
-        "b",
-        "b",
-    ]
+    assert sorted(job.dedup_key for job in queue.all().values() if job.state == "ready") == ["a", "b", "b"]
     assert queue.sweep("expire") == 0
 
 
@@ -104,10 +98,7 @@ def test_a_prune_may_wait_for_a_timer(open_queue):
     prune = next(move for move in task.moves if move.name == "prune")
     cancel = next(move for move in task.moves if move.name == "cancel")
     queue = open_queue(
-        changed(
-            replace(prune, when=(age_over("finished_at", 3_600), timer_over)),
-            replace(cancel, timer=After(86_400)),
-        )
+        changed(replace(prune, when=(age_over("finished_at", 3_600), timer_over)), replace(cancel, timer=After(86_400)))
     )
     job = queue.create_job()
     queue.move("cancel", job, role="operator", actor="op")

@@ -21,9 +21,7 @@ guarded = pytest.mark.parametrize("store", ["sqlite-file", "postgres"], indirect
 TWO_EACH = task_lifecycle(concurrency=2, per="tenant")
 EXCLUSIVE = replace(
     task_lifecycle(),
-    states=tuple(
-        replace(state, exclusive=state.name == "running") for state in task_lifecycle().states
-    ),
+    states=tuple(replace(state, exclusive=state.name == "running") for state in task_lifecycle().states),
 )
 
 
@@ -159,11 +157,7 @@ def test_slots_above_a_lowered_limit_count(store, after):
 def test_lowered_slots_hold_for_a_claim_of_another_name(store):
     before, plain = task_lifecycle(concurrency=3), task_lifecycle(concurrency=2)
     renamed = replace(
-        plain,
-        moves=tuple(
-            replace(move, name="take", action="claim") if move.claims else move
-            for move in plain.moves
-        ),
+        plain, moves=tuple(replace(move, name="take", action="claim") if move.claims else move for move in plain.moves)
     )
     old = Queue("q", before, store)
     for n in range(9):
@@ -222,9 +216,7 @@ def test_raised_slots_are_there_at_once(store):
     assert len(new.claim("w", limit=9)) == 2
 
 
-@pytest.mark.parametrize(
-    "after", [task_lifecycle(), TWO_EACH], ids=["no slots", "slots of a tenant"]
-)
+@pytest.mark.parametrize("after", [task_lifecycle(), TWO_EACH], ids=["no slots", "slots of a tenant"])
 def test_whose_slots_a_state_has_does_not_change(store, after):
     Queue("q", THREE, store)
     with pytest.raises(UpgradeRefused, match="U3: running had slots per queue and would have"):
@@ -236,9 +228,7 @@ def test_a_preview_says_for_how_many_there_is_a_slot(open_queue):
     put_aside = Move("put_aside", ("ready",), "aside", by=("operator",), when=(unclaimed,))
     scene = open_queue(replace(task, states=(*task.states, aside), moves=(*task.moves, put_aside)))
     jobs = [*scene.create_jobs(3, tenant="a"), *scene.create_jobs(1, tenant="b")]
-    foreseen = scene.store.preview(
-        scene.queue, "put_aside", Filter(), role="operator", ids=jobs, now=scene.now
-    )
+    foreseen = scene.store.preview(scene.queue, "put_aside", Filter(), role="operator", ids=jobs, now=scene.now)
     assert foreseen == {("ready", ""): 3, ("ready", "busy"): 1}
     outcomes = scene.apply("put_aside", jobs, role="operator", actor="op")
     assert Counter(outcome.result for outcome in outcomes) == {"moved": 3, "busy": 1}
@@ -267,20 +257,14 @@ def test_the_database_keeps_the_slots_against_a_prompt(open_queue):
     ):
         with pytest.raises(Exception, match=r"a job changes only by|UNIQUE|unique|job_slot"):
             scene.store._rows(
-                f"UPDATE {scene.store.dialect.table('job')} SET {sets}, slot = {slot}"
-                f" WHERE id = '{job_id}'",
-                {},
+                f"UPDATE {scene.store.dialect.table('job')} SET {sets}, slot = {slot} WHERE id = '{job_id}'", {}
             )
     with pytest.raises((GuardRefused, Exception)):
         scene.store._rows(
-            f"UPDATE {scene.store.dialect.table('job')} SET slot = 'running/a/2'"
-            f" WHERE id = '{claimed.id}'",
-            {},
+            f"UPDATE {scene.store.dialect.table('job')} SET slot = 'running/a/2' WHERE id = '{claimed.id}'", {}
         )
     scene.store._rows(
-        f"UPDATE {scene.store.dialect.table('job')} SET {sets}, slot = 'running/a/2'"
-        f" WHERE id = '{second}'",
-        {},
+        f"UPDATE {scene.store.dialect.table('job')} SET {sets}, slot = 'running/a/2' WHERE id = '{second}'", {}
     )
 
 

@@ -18,11 +18,7 @@ from kesin.workloads.pdf.lifecycle import pdf_lifecycle
 from tests.store.scene import DAY, MINUTE, NOW, OPERATOR, Scene, error, sent_by
 
 TRANSIENT = error("UPLOAD_EXCEPTION", "TRANSIENT")
-LIFECYCLES = {
-    "oci": oci_lifecycle(),
-    "pdf": pdf_lifecycle(),
-    "optiplan": optiplan_lifecycle(),
-}
+LIFECYCLES = {"oci": oci_lifecycle(), "pdf": pdf_lifecycle(), "optiplan": optiplan_lifecycle()}
 YEARS_S = 10 * 366 * 86_400
 
 
@@ -84,9 +80,7 @@ def it_was_delivered_long_ago(oci):
 
 @story("oci", "prune", "FAILED", "")
 def it_failed_long_ago(oci):
-    return oci.move(
-        "ack_failed", oci.claim_new_job(), **error("BAD", "VALIDATION")
-    ), NOW + 365 * DAY
+    return oci.move("ack_failed", oci.claim_new_job(), **error("BAD", "VALIDATION")), NOW + 365 * DAY
 
 
 @story("pdf", "lose", "running", "failed")
@@ -148,9 +142,7 @@ def no_xml_came(optiplan):
 @story("optiplan", "blocked_timeout", "OPTI_RUNNING", "FAILED")
 def the_folder_stayed_away(optiplan):
     held = reached(optiplan, "prepare", "import", "run")
-    away = Change(
-        held.id, held.claim_seq, "E_EXPORT_DIR_UNWRITABLE", "TRANSIENT", "away", run_at=NOW + 1
-    )
+    away = Change(held.id, held.claim_seq, "E_EXPORT_DIR_UNWRITABLE", "TRANSIENT", "away", run_at=NOW + 1)
     job = optiplan.move("block", away)
     return job, job.timer_at
 
@@ -197,9 +189,7 @@ def test_a_scheduled_move_is_made_once_at_its_time_as_the_model_makes_it(open_qu
             if (move.name, move.to) == (key.name, key.to) and key.source in move.sources
         )
         before, when = story(scene)
-        assert sweep(beside[key.queue], move, when) == 0, (
-            f"{key}: a sweep moved a job of another queue"
-        )
+        assert sweep(beside[key.queue], move, when) == 0, f"{key}: a sweep moved a job of another queue"
         if is_timed(key):
             assert sweep(scene, move, when - 1) == 0, key
         assert scene.job(before) == before, key
@@ -231,10 +221,9 @@ def test_no_sweep_touches_a_live_claim(open_queue, queue):
     scene.create_job(max_attempts=1, stamps=stamps)
     (job,) = scene.claim(lease_s=2 * YEARS_S)
     scene.clock.advance(YEARS_S)
-    assert [
-        scene.store.sweep(queue, move, limit=10, now=scene.now)
-        for move in scene.lifecycle.scheduled_moves
-    ] == [0] * len(scene.lifecycle.scheduled_moves)
+    assert [scene.store.sweep(queue, move, limit=10, now=scene.now) for move in scene.lifecycle.scheduled_moves] == [
+        0
+    ] * len(scene.lifecycle.scheduled_moves)
     assert scene.job(job) == job
 
 

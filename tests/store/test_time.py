@@ -63,10 +63,7 @@ def test_replay_is_empty_after_a_payload_was_replaced_twice(oci):
         oci.move("reject", job, **error("BAD", "VALIDATION"))
         oci.move("correct", job, payload=f'{{"v":{version}}}', role="producer", actor="p")
     assert verify(oci.store, "oci").differences == []
-    assert [event.old_payload for event in oci.events(job) if event.payload] == [
-        '{"v":1}',
-        '{"v":2}',
-    ]
+    assert [event.old_payload for event in oci.events(job) if event.payload] == ['{"v":1}', '{"v":2}']
 
 
 def test_replay_passes_over_pruned_jobs_and_other_queues(oci, task):

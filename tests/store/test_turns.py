@@ -53,9 +53,7 @@ def test_every_tenant_is_served_alike_at_every_claim_size(queue, limit):
     served: Counter[str] = Counter()
     for _ in range(12):
         served.update(claimed_tenants(queue, limit))
-        assert max(served.values()) - min(served[tenant] for tenant in "abcd") <= max(
-            1, -(-limit // 4)
-        )
+        assert max(served.values()) - min(served[tenant] for tenant in "abcd") <= max(1, -(-limit // 4))
 
 
 def test_what_a_tenant_does_not_use_is_left_to_the_next_claim(queue):
@@ -66,10 +64,7 @@ def test_what_a_tenant_does_not_use_is_left_to_the_next_claim(queue):
 
 def test_the_first_start_of_a_queue_is_drawn_by_its_seed(store):
     def firsts() -> list[str]:
-        queues = (
-            Queue("turns", task_lifecycle(), store, clock=ManualClock(NOW), seed=seed)
-            for seed in range(8)
-        )
+        queues = (Queue("turns", task_lifecycle(), store, clock=ManualClock(NOW), seed=seed) for seed in range(8))
         return [queue.peek()[0].tenant for queue in queues]
 
     clock = ManualClock(NOW)
@@ -145,10 +140,7 @@ def test_others_write_while_a_claim_looks_for_a_tenant_with_due_jobs(monkeypatch
     store.close()
 
 
-@given(
-    after=st.sampled_from(["", "b", "z"]),
-    tenants=st.lists(st.sampled_from("abcd"), min_size=1, max_size=9),
-)
+@given(after=st.sampled_from(["", "b", "z"]), tenants=st.lists(st.sampled_from("abcd"), min_size=1, max_size=9))
 def test_the_next_turn_is_behind_the_last_who_got_most(after, tenants):
     counts = Counter(tenants)
     order = sorted(counts, key=lambda tenant: (tenant <= after, tenant))

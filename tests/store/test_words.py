@@ -44,9 +44,7 @@ def test_a_guard_admits_exactly_the_jobs_the_model_admits(words):
     for action in GUARDS.keys() - set(NEED_INPUT):
         guard = GUARDS[action]
         expected = {
-            job.id: "moved"
-            if guard_holds(guard, job, words.lifecycle, CONTEXT, None)
-            else guard.kind
+            job.id: "moved" if guard_holds(guard, job, words.lifecycle, CONTEXT, None) else guard.kind
             for job in jobs.values()
         }
         assert len({*expected.values()}) == 2, f"the cast does not try {action} both ways"
@@ -60,8 +58,7 @@ def test_an_option_admits_one_move_and_excludes_the_other(words):
     job = words.create_job()
     for options, expected in (([], ["option", "moved"]), (["loud"], ["moved", "option"])):
         outcomes = [
-            words.apply_one(action, job, options=options, **OPERATOR)
-            for action in ("if_option", "if_no_option")
+            words.apply_one(action, job, options=options, **OPERATOR) for action in ("if_option", "if_no_option")
         ]
         assert results(outcomes) == expected
 
@@ -95,13 +92,8 @@ def test_an_effect_leaves_exactly_the_jobs_the_model_leaves(words, now):
             and all(guard_holds(guard, job, words.lifecycle, context, None) for guard in move.when)
         ]
         assert len(eligible) > 3, f"too few jobs of the cast can make the move {move.name}"
-        changes = [
-            Change(job.id, **(FULL_INPUT, LITTLE_INPUT)[n % 2]) for n, job in enumerate(eligible)
-        ]
-        moved = [
-            words.modelled(move, job, change, actor="op")
-            for job, change in zip(eligible, changes, strict=True)
-        ]
+        changes = [Change(job.id, **(FULL_INPUT, LITTLE_INPUT)[n % 2]) for n, job in enumerate(eligible)]
+        moved = [words.modelled(move, job, change, actor="op") for job, change in zip(eligible, changes, strict=True)]
         assert max(job.moved_at for job in moved) >= NOW, "no time runs backward"
         with rolled_back(words.store):
             outcomes = words.apply(move.name, changes, **OPERATOR)

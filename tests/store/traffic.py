@@ -43,9 +43,7 @@ def traffic(scene: Scene, chance: random.Random, *, steps: int, jumps: bool = Fa
 
 
 def new_job(scene: Scene, chance: random.Random) -> Any:
-    stamps = dict.fromkeys(
-        scene.lifecycle.enqueue_move.stamp_input, NOW - chance.randint(0, 60 * DAY)
-    )
+    stamps = dict.fromkeys(scene.lifecycle.enqueue_move.stamp_input, NOW - chance.randint(0, 60 * DAY))
     return scene.new(
         tenant=chance.choice("abc"),
         key=chance.choice((None, "k1", "k2", "k3")),

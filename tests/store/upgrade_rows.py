@@ -41,9 +41,7 @@ def put_into_file(path: Path, version: int, tables: Rows) -> list[str]:
             row = (step.version, step.name, step.checksum, NOW)
             connection.execute("INSERT INTO schema_migration VALUES (?, ?, ?, ?)", row)
         names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
-        triggers = connection.execute(
-            "SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"
-        ).fetchall()
+        triggers = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
         for name, _ in triggers:
             connection.execute(f"DROP TRIGGER {name}")
         there = [table for table in tables if table in names]
@@ -77,9 +75,7 @@ def put_into_schema(store: PostgresStore, version: int, tables: Rows) -> list[st
             connection.execute(f"ALTER TABLE {name} ENABLE TRIGGER USER")
             if table in ("note", "audit"):
                 last = f"(SELECT max(id) FROM {name})"
-                connection.execute(
-                    f"SELECT setval(pg_get_serial_sequence(%s, 'id'), {last})", (name,)
-                )
+                connection.execute(f"SELECT setval(pg_get_serial_sequence(%s, 'id'), {last})", (name,))
     return there
 
 

@@ -25,12 +25,7 @@ class Client(TestClient):
     """Comes from ``address``, forgets every cookie, and shows a 500 instead of raising it."""
 
     def __init__(self, app: FastAPI, *, address: str = ADDRESS, scheme: str = "http") -> None:
-        super().__init__(
-            app,
-            base_url=f"{scheme}://{HOST}",
-            raise_server_exceptions=False,
-            follow_redirects=False,
-        )
+        super().__init__(app, base_url=f"{scheme}://{HOST}", raise_server_exceptions=False, follow_redirects=False)
         self._transport = _AtOnce(self, (address, 50_000))
         self._cookies = _Cookies()
 
@@ -74,10 +69,7 @@ class _AtOnce(httpx.BaseTransport):
             "root_path": "",
             "scheme": url.scheme,
             "query_string": url.query,
-            "headers": [
-                (name.lower().encode(), value.encode())
-                for name, value in request.headers.multi_items()
-            ],
+            "headers": [(name.lower().encode(), value.encode()) for name, value in request.headers.multi_items()],
             "client": self._address,
             "server": [url.host, url.port or PORTS[url.scheme]],
             "state": {},
@@ -91,9 +83,7 @@ class _AtOnce(httpx.BaseTransport):
             request=request,
         )
 
-    async def _answer(
-        self, scope: dict[str, Any], request: httpx.Request
-    ) -> tuple[dict[str, Any], bytes]:
+    async def _answer(self, scope: dict[str, Any], request: httpx.Request) -> tuple[dict[str, Any], bytes]:
         started: dict[str, Any] = {"status": 500, "headers": []}
         parts: list[bytes] = []
         unread, over = [request], anyio.Event()

@@ -162,9 +162,7 @@ class World:
     def revoke(self, key: str) -> None:
         self.accounts.revoke_key(ROOT, passwords.key_id_of(key) or "")
 
-    def job(
-        self, site: str = "north", queue: str = "task", key: str | None = None, **how: Any
-    ) -> str:
+    def job(self, site: str = "north", queue: str = "task", key: str | None = None, **how: Any) -> str:
         payload = how.pop("payload", {})
         return self.service.queues[queue].enqueue(payload, key=key, tenant=site, **how).id
 
@@ -236,11 +234,7 @@ def _plain_logs() -> Iterator[None]:
 
 
 def opened(
-    kind: str,
-    folder: Path,
-    request: pytest.FixtureRequest,
-    stack: ExitStack,
-    sites: tuple[str, ...] = (),
+    kind: str, folder: Path, request: pytest.FixtureRequest, stack: ExitStack, sites: tuple[str, ...] = ()
 ) -> Store:
     """A store with no more than sites; ``redis`` is a file for everything but PDFs."""
     store: Store
@@ -329,9 +323,7 @@ def _empty(url: str, schema: str) -> None:
         connection.execute("SET LOCAL session_replication_role = replica")
         connection.execute("SET LOCAL lock_timeout = '10s'")
         tables = connection.execute(
-            "SELECT tablename FROM pg_tables WHERE schemaname = %s"
-            " AND tablename <> 'schema_migration'",
-            (schema,),
+            "SELECT tablename FROM pg_tables WHERE schemaname = %s AND tablename <> 'schema_migration'", (schema,)
         ).fetchall()
         for (table,) in tables:
             connection.execute(f"DELETE FROM {schema}.{table}")

@@ -367,12 +367,7 @@ def _rows() -> list[Row]:
 
 
 ROWS = _rows()
-BY_QUEUE = {
-    "task": ("task", {}),
-    "own": ("task", {"site": OWN}),
-    "pdf": ("pdf", {}),
-    "none": ("nope", {}),
-}
+BY_QUEUE = {"task": ("task", {}), "own": ("task", {"site": OWN}), "pdf": ("pdf", {}), "none": ("nope", {})}
 
 CREDENTIALS = {
     "credentials": {

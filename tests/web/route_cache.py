@@ -30,9 +30,7 @@ _fields: dict[tuple[str, str, str], Any] = {}
 _adapters: dict[tuple[str, str], TypeAdapter[Any]] = {}
 
 
-def _dependant(
-    *, path: str, call: Callable[..., Any], dependencies: Sequence[params.Depends]
-) -> Analysed:
+def _dependant(*, path: str, call: Callable[..., Any], dependencies: Sequence[params.Depends]) -> Analysed:
     code = getattr(call, "__code__", None)
     if code is None:
         return _analyse(path=path, call=call, dependencies=dependencies)
@@ -90,9 +88,7 @@ _known: set[str] = set()  # attributes of a route
 _making = threading.RLock()
 
 
-def _make_later(
-    route: Any, path: str, endpoint: Any, *, methods: Any = None, **options: Any
-) -> None:
+def _make_later(route: Any, path: str, endpoint: Any, *, methods: Any = None, **options: Any) -> None:
     route.path, route.endpoint = path, endpoint
     route.methods = {method.upper() for method in methods or ["GET"]}
     route.path_regex, route.path_format, route.param_convertors = _compiled(path)

@@ -43,11 +43,7 @@ class Effort:
 
 
 SHORT = Effort(1, thorough=False, methods=["patch"])
-LONG = Effort(
-    20,
-    thorough=True,
-    methods=["get", "put", "post", "delete", "options", "patch", "trace", "query"],
-)
+LONG = Effort(20, thorough=True, methods=["get", "put", "post", "delete", "options", "patch", "trace", "query"])
 BY_OTHERS = Effort(10, thorough=True, methods=["patch"])  # by each caller who is not an admin
 
 
@@ -67,10 +63,7 @@ def operations(effort: Effort, cron: dict[str, str]) -> list[dict[str, Any]]:
     some = {"generation": {"max-examples": 5 * effort.examples}}  # few are valid as a whole
     return [
         {"include-path-regex": "^/api/cron/", "headers": cron, "checks": TRUSTING},
-        {
-            "include-path": "/api/queues/{queue}/jobs",
-            "parameters": {"path.queue": often("by anyone")},
-        },
+        {"include-path": "/api/queues/{queue}/jobs", "parameters": {"path.queue": often("by anyone")}},
         # Each queue has its own actions: a valid name may be refused.
         {
             "include-path": "/api/queues/{queue}/actions",
@@ -89,10 +82,7 @@ def operations(effort: Effort, cron: dict[str, str]) -> list[dict[str, Any]]:
         # It takes the options of a job, whose boundaries are tried there.
         {"include-path": "/pdf/batches", "checks": TRUSTING, **NO_BOUNDARIES},
         # What fits a template, whose job it is, which phone is valid: no schema says so.
-        {
-            "include-path-regex": "^/(api/oci/|api/sites/|pdf/|jobs|orders|customers|config)",
-            "checks": TRUSTING,
-        },
+        {"include-path-regex": "^/(api/oci/|api/sites/|pdf/|jobs|orders|customers|config)", "checks": TRUSTING},
         *([] if effort.thorough else [{"exclude-path": list(BOUNDARIES), **NO_BOUNDARIES}]),
     ]
 
@@ -124,11 +114,7 @@ def load_schema(
             "phases": {
                 "examples": {"enabled": effort.thorough},  # there are hardly any
                 "coverage": {"unexpected-methods": list(effort.methods)},
-                "stateful": {
-                    "max-steps": 4,
-                    "generation": SEQUENCES,
-                    "enabled": by_admin and effort.thorough,
-                },
+                "stateful": {"max-steps": 4, "generation": SEQUENCES, "enabled": by_admin and effort.thorough},
             },
             "dictionaries": {name: {"values": values} for name, values in words.items()},
             "parameters": {
@@ -220,9 +206,7 @@ def _record(run: SchemaRun, event: "events.ScenarioFinished", judge: Judge) -> N
     for case_id, nodes in recorder.checks.items():
         for node in nodes:
             info = node.failure_info
-            if info is None or (
-                node.name == "negative_data_rejection" and _repeats(event, case_id)
-            ):
+            if info is None or (node.name == "negative_data_rejection" and _repeats(event, case_id)):
                 continue
             reason = f"{info.failure.title}: {info.failure.message}"
             check = f"{event.phase.name} {event.label} {node.name}"

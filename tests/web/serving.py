@@ -54,9 +54,7 @@ class Served:
         self.program = program
         self.address = address
         self.key = key
-        self.client = httpx.Client(
-            base_url=address, headers={"x-api-key": key}, timeout=PATIENCE_S, trust_env=False
-        )
+        self.client = httpx.Client(base_url=address, headers={"x-api-key": key}, timeout=PATIENCE_S, trust_env=False)
 
     def __enter__(self) -> Self:
         return self

@@ -41,9 +41,7 @@ def viewer(world: World) -> dict[str, str]:
     return world.cookie("can") | REQUEST_ID
 
 
-def line_of(
-    world: World, method: str, path: str, headers: dict[str, str], **sent: Any
-) -> AuditLine:
+def line_of(world: World, method: str, path: str, headers: dict[str, str], **sent: Any) -> AuditLine:
     """The one line that a request leaves; it has the time, the request's id and its address."""
     lines = world.said(lambda: world.client.request(method, path, headers=headers, **sent))
     assert len(lines) == 1, lines
@@ -53,9 +51,7 @@ def line_of(
     return line
 
 
-def post(
-    world: World, what: str, headers: dict[str, str], queue: str = "task", **sent: Any
-) -> AuditLine:
+def post(world: World, what: str, headers: dict[str, str], queue: str = "task", **sent: Any) -> AuditLine:
     return line_of(world, "POST", f"/api/queues/{queue}/{what}", headers, json=sent)
 
 
@@ -289,12 +285,7 @@ def test_a_permitted_read_leaves_no_line(path, world, nur):
 
 @pytest.mark.parametrize(
     "sent",
-    [
-        {"action": "cancel", "filter": {}, "dry_run": True},
-        {"action": "explode", "ids": []},
-        {"action": "cancel"},
-        {},
-    ],
+    [{"action": "cancel", "filter": {}, "dry_run": True}, {"action": "explode", "ids": []}, {"action": "cancel"}, {}],
 )
 def test_a_dry_run_and_an_invalid_action_leave_no_line(sent, world, nur):
     path = "/api/queues/task/actions"

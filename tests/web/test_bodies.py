@@ -10,13 +10,7 @@ import pytest
 from fastapi.routing import iter_route_contexts
 
 from kesin.store.errors import StoreUnreachable
-from kesin.web.bodies import (
-    MAX_CONTAINERS,
-    MAX_VALUES,
-    SMALL_BODY_BYTES,
-    LargeBodyRoute,
-    body_limit_of,
-)
+from kesin.web.bodies import MAX_CONTAINERS, MAX_VALUES, SMALL_BODY_BYTES, LargeBodyRoute, body_limit_of
 from tests.web.client import HOST
 from tests.web.conftest import SAME_ORIGIN, MakeWorld, World, error_of
 
@@ -55,9 +49,7 @@ LARGE = {
 }
 
 
-def ask(
-    world: World, path: str, headers: dict[str, str], length: int = 9_600_000, begun: bytes = b""
-) -> Any:
+def ask(world: World, path: str, headers: dict[str, str], length: int = 9_600_000, begun: bytes = b"") -> Any:
     """The response to a request that announces so many bytes; nobody may read them.
 
     Unless it has begun to arrive: then the rest never comes.
@@ -198,11 +190,9 @@ def test_a_large_batch_is_parsed_in_a_thread_of_its_own(shared_world, monkeypatc
 def test_a_large_invalid_body_is_answered_as_a_small_one(spoil, shared_world):
     headers = shared_world.key("admin") | JSON
     messages = [
-        error_of(
-            shared_world.client.post(
-                "/api/queues/task/jobs", content=spoil(jobs(size)), headers=headers
-            )
-        )["message"]
+        error_of(shared_world.client.post("/api/queues/task/jobs", content=spoil(jobs(size)), headers=headers))[
+            "message"
+        ]
         for size in (10, 2 * SMALL_BODY_BYTES)
     ]
     small, large = (re.sub(r"^\d+", "N", message) for message in messages)
@@ -235,10 +225,7 @@ def test_a_body_that_does_not_arrive_is_a_timeout(make_world: MakeWorld):
     world = make_world(body_timeout_s=0.01)
     status, headers, body = ask(world, "/api/session", {}, length=100, begun=b'{"name": ')
     assert (status, headers["connection"]) == (408, "close")
-    assert json.loads(body)["error"] == {
-        "code": "request_timeout",
-        "message": "the body did not arrive within 0.01 s",
-    }
+    assert json.loads(body)["error"] == {"code": "request_timeout", "message": "the body did not arrive within 0.01 s"}
 
 
 def test_a_form_with_a_file_is_parsed_outside_the_event_loop(shared_world, monkeypatch):

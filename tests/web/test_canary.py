@@ -96,9 +96,7 @@ def leaks(text: str, secrets: dict[str, str]) -> list[str]:
     return [name for name, value in secrets.items() if value in text]
 
 
-def test_no_secret_and_no_payload_is_in_a_log_a_response_a_metric_or_the_audit_log(
-    canaries, capsys
-):
+def test_no_secret_and_no_payload_is_in_a_log_a_response_a_metric_or_the_audit_log(canaries, capsys):
     set_up_logs("json", "info")
     statuses = _check_responses(canaries)
     written = "".join(capsys.readouterr())

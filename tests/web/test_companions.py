@@ -61,18 +61,14 @@ def test_a_job_is_enqueued_after_others(world, steps):
     [made] = answer.json()["jobs"]
     assert made["result"] == "inserted"
     assert world.state(made["id"]) == "blocked"
-    assert shown(world, made["id"], admin)["parents"] == [
-        {"id": first, "queue": "steps", "state": "ready"}
-    ]
+    assert shown(world, made["id"], admin)["parents"] == [{"id": first, "queue": "steps", "state": "ready"}]
     [child] = shown(world, first, admin)["children"]
     assert child == {"id": made["id"], "queue": "steps", "state": "blocked"}
 
 
 def test_a_batch_after_a_job_that_does_not_exist_is_refused_whole(world, steps):
     jobs = [{"payload": 1}, {"payload": 2, "after": [NO_JOB]}]
-    answer = world.client.post(
-        "/api/queues/steps/jobs", json={"jobs": jobs}, headers=world.key("admin")
-    )
+    answer = world.client.post("/api/queues/steps/jobs", json={"jobs": jobs}, headers=world.key("admin"))
     assert answer.status_code == 422
     error = error_of(answer)
     assert (error["code"], error["details"]) == ("unknown_parent", {"field": "after"})
@@ -81,14 +77,11 @@ def test_a_batch_after_a_job_that_does_not_exist_is_refused_whole(world, steps):
 
 
 @pytest.mark.parametrize(
-    ("queue", "after", "code"),
-    [("task", [NO_JOB], "bad_after"), ("steps", ["no id"], "unknown_parent")],
+    ("queue", "after", "code"), [("task", [NO_JOB], "bad_after"), ("steps", ["no id"], "unknown_parent")]
 )
 def test_a_job_that_cannot_come_after_others_is_rejected(queue, after, code, world, steps):
     jobs = [{"payload": 1, "after": after}, {"payload": 2}]
-    answer = world.client.post(
-        f"/api/queues/{queue}/jobs", json={"jobs": jobs}, headers=world.key("admin")
-    )
+    answer = world.client.post(f"/api/queues/{queue}/jobs", json={"jobs": jobs}, headers=world.key("admin"))
     refused, inserted = answer.json()["jobs"]
     assert (refused["result"], refused["code"]) == ("rejected", code)
     assert inserted["result"] == "inserted"
@@ -118,9 +111,7 @@ def test_what_a_caller_may_not_see_is_counted_and_not_named(kind, make_world):
     assert (whole["hidden_parents"], whole["hidden_children"]) == (0, 0)
 
 
-def test_no_more_than_a_hundred_are_listed_and_those_it_waits_for_come_first(
-    world, steps, monkeypatch
-):
+def test_no_more_than_a_hundred_are_listed_and_those_it_waits_for_come_first(world, steps, monkeypatch):
     monkeypatch.setattr(companions, "MAX_RELATIVES", 2)
     first = [steps.enqueue(n).id for n in range(3)]
     for job in steps.claim("one", limit=2):
@@ -206,16 +197,7 @@ def test_slots_of_a_queue_and_its_rate(world, open_queue):
     queue.claim("one", limit=3)
     found = limits(world, "mails", world.key("read"))
     assert found == {
-        "slots": [
-            {
-                "state": "running",
-                "slots": 2,
-                "per": "queue",
-                "used": 2,
-                "fullest": [],
-                "more_sites": 0,
-            }
-        ],
+        "slots": [{"state": "running", "slots": 2, "per": "queue", "used": 2, "fullest": [], "more_sites": 0}],
         "rate": {"jobs": 100, "per_s": 60},
     }
     states = world.client.get("/api/queues/mails/lifecycle", headers=world.key("read")).json()

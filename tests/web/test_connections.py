@@ -134,9 +134,7 @@ def test_bytes_that_trickle_in_do_not_extend_the_deadline(start):
 def test_a_body_that_no_route_reads_is_cut_off(start, monkeypatch):
     monkeypatch.setattr(web_server, "UNREAD_BODY_S", 0.1)
     running = start(body_timeout_s=0.1, request_timeout_s=0.1)
-    opened = running.connect(
-        b"POST /nowhere HTTP/1.1\r\nhost: kesin.test\r\ncontent-length: 1000000\r\n\r\nx"
-    )
+    opened = running.connect(b"POST /nowhere HTTP/1.1\r\nhost: kesin.test\r\ncontent-length: 1000000\r\n\r\nx")
     assert status_of(read_to_end(opened)) == 404
     running.wait_for_connections(0)
 
@@ -242,10 +240,7 @@ def test_others_are_served_while_large_bodies_of_strangers_arrive(start):
     async def everybody() -> list[int]:
         async with httpx.AsyncClient(base_url=base_url, timeout=PATIENCE_S) as client:
             headers = {"content-type": "application/json"}
-            strangers = [
-                client.post("/api/queues/task/jobs", content=body, headers=headers)
-                for _ in range(3)
-            ]
+            strangers = [client.post("/api/queues/task/jobs", content=body, headers=headers) for _ in range(3)]
             probes = [client.get("/health/live") for _ in range(3)]
             answers = await asyncio.gather(*strangers, *probes)
         return [answer.status_code for answer in answers]

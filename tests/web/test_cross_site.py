@@ -11,10 +11,7 @@ from tests.web.matrix import all_routes
 from tests.web.test_session import sign_in, status_of
 
 SAFE = {"GET", "HEAD", "OPTIONS"}
-OURS = {
-    "same-origin": {"sec-fetch-site": "same-origin"},
-    "our origin": {"origin": f"http://{HOST}"},
-}
+OURS = {"same-origin": {"sec-fetch-site": "same-origin"}, "our origin": {"origin": f"http://{HOST}"}}
 FOREIGN = {
     "same-site": {"sec-fetch-site": "same-site"},
     "cross-site": {"sec-fetch-site": "cross-site"},
@@ -31,10 +28,7 @@ FOREIGN = {
     "empty": {"origin": ""},
 }
 CREDENTIALS = {"name": "ayse", "password": PASSWORD}
-BODIES: dict[str, dict[str, Any]] = {
-    "/api/session": {"json": CREDENTIALS},
-    "/sign-in": {"data": CREDENTIALS},
-}
+BODIES: dict[str, dict[str, Any]] = {"/api/session": {"json": CREDENTIALS}, "/sign-in": {"data": CREDENTIALS}}
 
 
 @pytest.fixture
@@ -107,9 +101,7 @@ def test_a_cookie_reads_from_anywhere_and_no_other_site_sees_the_response(ayse):
 def test_the_body_of_a_plain_form_is_not_taken_for_json(world):
     world.person("ayse", "admin")
     response = world.client.post(
-        "/api/queues/task/pause",
-        content="{}",
-        headers=world.cookie("ayse") | {"content-type": "text/plain"},
+        "/api/queues/task/pause", content="{}", headers=world.cookie("ayse") | {"content-type": "text/plain"}
     )
     assert response.status_code == 422
     assert world.store.paused("task") == []

@@ -79,9 +79,7 @@ def sendable(text: str) -> bytes:
 
 @given(data=st.data())
 def test_no_header_causes_a_fault(shared_world: World, key: dict[str, str], data):
-    names = data.draw(
-        st.lists(st.sampled_from(sorted(HEADERS)), min_size=1, max_size=3, unique=True)
-    )
+    names = data.draw(st.lists(st.sampled_from(sorted(HEADERS)), min_size=1, max_size=3, unique=True))
     headers = {} if "x-api-key" in names else dict(key)
     headers |= {name: sendable(data.draw(broken_text(HEADERS[name]))) for name in names}
     path = data.draw(st.sampled_from(PATHS))
@@ -89,9 +87,7 @@ def test_no_header_causes_a_fault(shared_world: World, key: dict[str, str], data
 
 
 @given(data=st.data())
-def test_no_body_causes_a_fault(
-    shared_world: World, key: dict[str, str], with_body: list[tuple[str, str]], data
-):
+def test_no_body_causes_a_fault(shared_world: World, key: dict[str, str], with_body: list[tuple[str, str]], data):
     method, path = data.draw(st.sampled_from(with_body))
     headers = {**key, "content-type": data.draw(st.sampled_from(KINDS))}
     content = data.draw(broken(BODY.encode(), b"[]", b"{}"))
@@ -119,9 +115,7 @@ def test_no_address_causes_a_fault(shared_world: World, key: dict[str, str], pat
     ],
     ids=lambda payload: f"{payload[:9]} {len(payload)}",
 )
-def test_a_deep_or_odd_payload_is_refused_or_stored_and_shown(
-    shared_world: World, key: dict[str, str], payload: str
-):
+def test_a_deep_or_odd_payload_is_refused_or_stored_and_shown(shared_world: World, key: dict[str, str], payload: str):
     client = shared_world.client
     body = f'{{"jobs": [{{"payload": {payload}}}]}}'.encode()
     response = client.post("/api/queues/task/jobs", content=body, headers={**key, **JSON})
@@ -162,9 +156,7 @@ def test_a_row_of_a_form_without_a_valid_number(
 
 
 @pytest.mark.parametrize("charset", ["idna", "a\0b", "punycode"])
-def test_a_file_name_in_an_unknown_charset(
-    shared_world: World, admin: dict[str, str], charset: str
-):
+def test_a_file_name_in_an_unknown_charset(shared_world: World, admin: dict[str, str], charset: str):
     disposition = f"form-data; name=file; filename*={charset}''%41.csv"
     body = f"--xyz\r\nContent-Disposition: {disposition}\r\n\r\nx\r\n--xyz--\r\n".encode()
     headers = {**admin, "content-type": "multipart/form-data; boundary=xyz"}
@@ -175,10 +167,7 @@ def test_a_file_name_in_an_unknown_charset(
 
 @pytest.mark.parametrize("value", ["1e999", "NaN"])
 def test_a_list_with_an_invalid_number(shared_world: World, key: dict[str, str], value: str):
-    rows: list[list[Any]] = [
-        ["RENK: Beyaz", "18MM 210*280"],
-        ["", 722, 580, 4, 0, "", "", "", "", "", 4242],
-    ]
+    rows: list[list[Any]] = [["RENK: Beyaz", "18MM 210*280"], ["", 722, 580, 4, 0, "", "", "", "", "", 4242]]
     sheet = sheet_of(rows)
     part = "xl/worksheets/sheet1.xml"
     data = part_of(sheet, part).replace(b"<v>4242</v>", f"<v>{value}</v>".encode())
@@ -197,9 +186,7 @@ def test_a_variable_whose_name_is_a_very_long_number(shared_world: World, key: d
 
 
 @pytest.mark.parametrize(("field", "value"), [("customer_id", " - "), ("client_secret", " ")])
-def test_credentials_of_nothing_but_punctuation(
-    shared_world: World, key: dict[str, str], field: str, value: str
-):
+def test_credentials_of_nothing_but_punctuation(shared_world: World, key: dict[str, str], field: str, value: str):
     body = {"siteId": "north", "credentials": {**CREDENTIALS["credentials"], field: value}}
     response = shared_world.client.put("/api/oci/credentials", json=body, headers=key)
     check(response, 422)

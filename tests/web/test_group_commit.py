@@ -82,12 +82,8 @@ def alone(call: Callable[[], Any]) -> Any:
 
 
 @pytest.mark.parametrize("either_world", ["sqlite", "postgres"], indirect=True)
-@pytest.mark.parametrize(
-    "seed", [0, 1, *(pytest.param(n, marks=pytest.mark.long) for n in range(2, 20))]
-)
-def test_any_mix_of_enqueues_gets_the_answers_and_leaves_the_jobs_that_each_would_alone(
-    either_world: World, seed: int
-):
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(n, marks=pytest.mark.long) for n in range(2, 20))])
+def test_any_mix_of_enqueues_gets_the_answers_and_leaves_the_jobs_that_each_would_alone(either_world: World, seed: int):
     dice, world = random.Random(seed), either_world
     kinds = KINDS if seed % 2 else KINDS[:-1]
     mix = [(dice.choice(kinds), f"key {dice.randrange(8)}") for _ in range(25)]
@@ -105,9 +101,7 @@ def test_any_mix_of_enqueues_gets_the_answers_and_leaves_the_jobs_that_each_woul
     assert not verify_audit_log(world.accounts.directory).problems
 
 
-def test_enqueues_that_arrive_together_are_one_transaction(
-    world: World, monkeypatch: pytest.MonkeyPatch
-):
+def test_enqueues_that_arrive_together_are_one_transaction(world: World, monkeypatch: pytest.MonkeyPatch):
     commits: list[None] = []
     begin = world.service.store._begin  # type: ignore[attr-defined]
     monkeypatch.setattr(world.service.store, "_begin", lambda: commits.append(begin()))
@@ -119,9 +113,7 @@ def test_enqueues_that_arrive_together_are_one_transaction(
     assert len(lines) == 50
 
 
-def test_a_commit_is_bounded_in_calls_and_bytes_and_keeps_the_order(
-    world: World, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_commit_is_bounded_in_calls_and_bytes_and_keeps_the_order(world: World, monkeypatch: pytest.MonkeyPatch):
     group, ran, sizes = world.service.writes, list[int](), list[int]()
     together = group._run_together
 
@@ -137,9 +129,7 @@ def test_a_commit_is_bounded_in_calls_and_bytes_and_keeps_the_order(
     assert sizes == [MAX_CALLS, MAX_CALLS, 2, 2]
 
 
-def test_no_call_is_answered_as_done_if_the_commit_fails(
-    world: World, monkeypatch: pytest.MonkeyPatch
-):
+def test_no_call_is_answered_as_done_if_the_commit_fails(world: World, monkeypatch: pytest.MonkeyPatch):
     transaction = world.accounts.directory.transaction
     ran: list[int] = []
 
@@ -171,9 +161,7 @@ def test_what_no_answer_waits_for_runs_too_and_its_failure_harms_no_other(world:
         group.run_later(fail)
         return enqueue(world, "north", "job", "a")
 
-    answers = gathered(
-        group, [(1, enqueue_later), (1, lambda: enqueue(world, "north", "job", "b"))]
-    )
+    answers = gathered(group, [(1, enqueue_later), (1, lambda: enqueue(world, "north", "job", "b"))])
     assert [answer[0].result for answer in answers] == ["inserted", "inserted"]
     assert ran.wait(30)
 
@@ -240,10 +228,7 @@ def test_of_two_services_whose_groups_take_keys_in_opposite_order_the_victim_run
             ]
             (a1, _, b1), (b2, _, a2) = (each.result(60) for each in running)
         assert {a1[0].result, a2[0].result} == {b1[0].result, b2[0].result}
-        assert sorted(each[0].result for each in (a1, b1, a2, b2)) == [
-            *["duplicate"] * 2,
-            *["inserted"] * 2,
-        ]
+        assert sorted(each[0].result for each in (a1, b1, a2, b2)) == [*["duplicate"] * 2, *["inserted"] * 2]
         assert (a1[0].id, b1[0].id) == (a2[0].id, b2[0].id)
         assert [len(calls) for calls in undone if len(calls) > 1] == [3]
         assert len(first.task.jobs(Filter(), limit=10).jobs) == 2

@@ -20,14 +20,7 @@ EVIL = {"host": "evil.example"}
 @pytest.mark.parametrize(
     "path",
     [
-        *(
-            "/api/queues/",
-            "/api/session/",
-            "/docs/",
-            "/sign-in/",
-            "/openapi.json/",
-            "/health/live/",
-        ),
+        *("/api/queues/", "/api/session/", "/docs/", "/sign-in/", "/openapi.json/", "/health/live/"),
         *("/static", "/jobs/", "/pdf/jobs/", "/api/oci/queue-stats/", "/metrics/"),
     ],
 )
@@ -68,9 +61,7 @@ def test_an_app_that_a_workload_mounts_is_refused(shared_world):
             create_app(service)
 
 
-@pytest.mark.parametrize(
-    "path", ["/", "/dashboard", "/dashboard/", "/dashboard/queues/task/", "/dashboard/nowhere/"]
-)
+@pytest.mark.parametrize("path", ["/", "/dashboard", "/dashboard/", "/dashboard/queues/task/", "/dashboard/nowhere/"])
 def test_every_redirect_is_a_path_and_names_no_host(path, shared_world):
     response = shared_world.client.get(path, headers=EVIL)
     assert response.headers["location"].startswith("/")

@@ -46,13 +46,9 @@ def test_a_service_is_ready_when_its_pages_are_loaded(world: World):
 
 
 @pytest.mark.parametrize(("method", "path"), REQUESTS)
-def test_the_first_request_gets_the_answer_that_it_has_when_all_is_loaded(
-    world: World, method: str, path: str
-):
+def test_the_first_request_gets_the_answer_that_it_has_when_all_is_loaded(world: World, method: str, path: str):
     late = create_app(world.service, late=True)
-    first, later = (
-        Client(app).request(method, path, follow_redirects=False) for app in (late, world.app)
-    )
+    first, later = (Client(app).request(method, path, follow_redirects=False) for app in (late, world.app))
     assert (first.status_code, first.headers.get("allow"), first.content) == (
         later.status_code,
         later.headers.get("allow"),

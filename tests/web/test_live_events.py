@@ -20,9 +20,7 @@ from tests.web.conftest import ROOT, World, actor, by_cookie, error_of
 class Stream:
     """The event stream of one watcher, read event by event."""
 
-    def __init__(
-        self, world: World, who: Actor = ROOT, headers: dict[str, str] | None = None
-    ) -> None:
+    def __init__(self, world: World, who: Actor = ROOT, headers: dict[str, str] | None = None) -> None:
         self.world = world
         self.watch = world.service.live.watch("task")
         raw = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
@@ -67,10 +65,7 @@ async def _never() -> Any:
 
 
 def run(
-    world: World,
-    story: Callable[[Stream], Awaitable[None]],
-    who: Actor = ROOT,
-    headers: dict[str, str] | None = None,
+    world: World, story: Callable[[Stream], Awaitable[None]], who: Actor = ROOT, headers: dict[str, str] | None = None
 ) -> None:
     """Run a story with a stream whose first line was read."""
 

@@ -28,10 +28,7 @@ from tests.workloads.optiplan.orders_ready import CUSTOMER, held_order, new_orde
 
 WORKLOAD_PAGES = ("/dashboard/site/", "/dashboard/pdf", "/dashboard/optiplan")
 INVOICE = json.loads((SHIPPED / "invoice" / "sample.json").read_text("utf-8"))
-WEBHOOKS = {
-    "pdf_webhooks": r"https://hooks\.example\.com/.*",
-    "pdf_webhook_secret": "a secret of the tests",
-}
+WEBHOOKS = {"pdf_webhooks": r"https://hooks\.example\.com/.*", "pdf_webhook_secret": "a secret of the tests"}
 REFUSED = {"403", "404"}
 IN_PART = {"hx-request": "true"}  # a refusal is a sentence then, not a page with its navigation
 Sent = tuple[str, dict[str, Any]]  # a path, and the arguments of the request
@@ -185,10 +182,7 @@ class Requests:
         path = row.path.replace("{order_id}", order["order_id"])
         path = path.replace("{job_id}", self._order(row, caller))
         path = path.replace("{offcut_id}", "R2")
-        bodies = {
-            "new": CUSTOMER if row.path == "/customers" else order,
-            "same": rules_json(default_rules()),
-        }
+        bodies = {"new": CUSTOMER if row.path == "/customers" else order, "same": rules_json(default_rules())}
         sent: dict[str, Any] = {"json": bodies[row.case]} if row.case in bodies else {}
         if row.path == "/customers/lookup":
             sent = {"params": {"phone": CUSTOMER["phone"]}}
@@ -357,9 +351,7 @@ def test_every_route_of_the_app_is_in_the_table_and_every_row_is_a_route(world):
 
     assert all_routes(world.app) - rows == {("GET", "/api/back-door")}
     documented = {
-        (method.upper(), path)
-        for path, methods in world.app.openapi()["paths"].items()
-        for method in methods
+        (method.upper(), path) for path, methods in world.app.openapi()["paths"].items() for method in methods
     }
     assert documented <= all_routes(world.app)
 
@@ -369,20 +361,14 @@ def test_every_caller_has_a_column_and_every_column_a_caller(requests):
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
-def test_the_table_says_who_may_use_a_route(
-    row: Row, requests: Requests, request: pytest.FixtureRequest
-):
+def test_the_table_says_who_may_use_a_route(row: Row, requests: Requests, request: pytest.FixtureRequest):
     in_column: dict[str, list[str]] = {}
     for caller, (column, _) in requests.callers.items():
         if _concerns(row, caller, column):
             in_column.setdefault(column, []).append(caller)
     if not request.config.getoption("--long"):
         in_column = _sample(row, in_column)
-    expected = {
-        caller: int(row.expected[column])
-        for column, callers in in_column.items()
-        for caller in callers
-    }
+    expected = {caller: int(row.expected[column]) for column, callers in in_column.items() for caller in callers}
     assert expected
     assert {caller: requests.send(row, caller) for caller in expected} == expected
 

@@ -12,10 +12,7 @@ def measured(world: World, name: str) -> dict[str, float]:
     """The samples of a metric by their labels."""
     page = world.client.get("/metrics", headers=world.key("metrics")).text
     assert f"# TYPE {name} " in page
-    return {
-        labels: float(value)
-        for labels, value in re.findall(rf"^{name}(?:{{(.*)}})? (\S+)$", page, re.MULTILINE)
-    }
+    return {labels: float(value) for labels, value in re.findall(rf"^{name}(?:{{(.*)}})? (\S+)$", page, re.MULTILINE)}
 
 
 def test_a_queue_tells_how_long_ago_a_job_succeeded(world):

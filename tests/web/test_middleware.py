@@ -154,10 +154,7 @@ def test_a_request_id_that_is_given_comes_back(given, shared_world):
 @pytest.mark.parametrize("given", ["", "x" * 65, "a b", "a/b", "a\tb", "é".encode("latin-1")])
 def test_a_request_id_that_could_spoil_a_log_is_replaced_by_a_new_one(given, shared_world):
     headers = {"x-request-id": given}
-    ids = {
-        shared_world.client.get("/health/live", headers=headers).headers["x-request-id"]
-        for _ in range(2)
-    }
+    ids = {shared_world.client.get("/health/live", headers=headers).headers["x-request-id"] for _ in range(2)}
     assert len(ids) == 2
     assert all(re.fullmatch(r"[0-9a-f]{32}", request_id) for request_id in ids)
 
@@ -166,12 +163,9 @@ def test_a_request_id_that_could_spoil_a_log_is_replaced_by_a_new_one(given, sha
 
 
 @pytest.mark.parametrize(
-    ("scheme", "peer", "secure"),
-    [("https", "192.0.2.7", True), ("http", PROXY, True), ("http", "198.51.100.2", False)],
+    ("scheme", "peer", "secure"), [("https", "192.0.2.7", True), ("http", PROXY, True), ("http", "198.51.100.2", False)]
 )
-def test_browsers_stay_with_tls_and_only_a_trusted_proxy_says_that_there_is_tls(
-    scheme, peer, secure, make_world
-):
+def test_browsers_stay_with_tls_and_only_a_trusted_proxy_says_that_there_is_tls(scheme, peer, secure, make_world):
     client = Client(make_world(trusted_proxies=PROXY).app, address=peer, scheme=scheme)
     response = client.get("/health/live", headers={"x-forwarded-proto": "https"})
     lasting = response.headers.get("strict-transport-security")
@@ -219,10 +213,7 @@ def test_an_unreachable_store_is_reported_as_such(world, monkeypatch):
     monkeypatch.setattr(world.task, "stats", away)
     answer = world.client.get("/api/queues/task/stats", headers=world.key("read"))
     assert answer.status_code == 503
-    assert error_of(answer) == {
-        "code": "store_away",
-        "message": "the store is not responding: try again",
-    }
+    assert error_of(answer) == {"code": "store_away", "message": "the store is not responding: try again"}
 
 
 def test_a_caller_without_credentials_learns_how_to_sign_in(shared_world):
@@ -278,19 +269,11 @@ def test_a_client_that_expects_100_continue_is_not_waited_for(strict):
 
 def post_scope(length: str, *more: tuple[bytes, bytes]) -> dict[str, Any]:
     headers = [(b"content-length", length.encode()), (b"host", b"kesin"), *more]
-    return {
-        "type": "http",
-        "method": "POST",
-        "path": "/api/session",
-        "query_string": b"",
-        "headers": headers,
-    }
+    return {"type": "http", "method": "POST", "path": "/api/session", "query_string": b"", "headers": headers}
 
 
 def test_a_length_of_very_many_digits_is_too_large(strict):
-    answer = strict.client.post(
-        "/api/session", content=b"{}", headers={"content-length": "9" * 5_000, **JSON}
-    )
+    answer = strict.client.post("/api/session", content=b"{}", headers={"content-length": "9" * 5_000, **JSON})
     assert answer.status_code == 413
 
 
@@ -311,9 +294,7 @@ def test_a_body_of_exactly_the_limit_is_taken(strict):
     body = b'{"name": "a", "password": "%s"}'
     body %= b"x" * (1_000 - len(body) + 2)
     assert len(body) == 1_000
-    answer = strict.client.post(
-        "/api/session", content=iter([body[:500], body[500:]]), headers=JSON
-    )
+    answer = strict.client.post("/api/session", content=iter([body[:500], body[500:]]), headers=JSON)
     assert answer.status_code == 401
 
 

@@ -37,9 +37,7 @@ def fail(world: World, code: str, category: Category) -> str:
 def test_a_queue_is_listed_with_its_states_and_actions(world, admin):
     listed = world.client.get("/api/queues", headers=admin).json()
     queues = {queue["name"]: queue for queue in listed}
-    assert queues.keys() == {
-        *("oci", "oci_adjustments", "pdf", "pdf_batches", "pdf_webhooks", "optiplan", "task")
-    }
+    assert queues.keys() == {*("oci", "oci_adjustments", "pdf", "pdf_batches", "pdf_webhooks", "optiplan", "task")}
     task = queues["task"]
     assert (task["lifecycle"], task["summary"], task["sited"]) == ("task", "Anything", True)
     assert [state["name"] for state in task["states"]] == ["ready", "running", "done", "failed"]
@@ -84,10 +82,7 @@ FILTERS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "text of the error": ({"text": "OF AYS"}, {"bad"}),
     "created from": ({"created_from": iso((T0_S + 30) * 1_000_000)}, {"second", "south"}),
     "created before": ({"created_before": iso((T0_S + 20) * 1_000_000)}, {"bad", "auth"}),
-    "moved before": (
-        {"moved_before": iso((T0_S + 40) * 1_000_000)},
-        {"bad", "auth", "first", "second"},
-    ),
+    "moved before": ({"moved_before": iso((T0_S + 40) * 1_000_000)}, {"bad", "auth", "first", "second"}),
     "all of them": ({"state": "failed", "category": "AUTH", "code": "NO_LOGIN"}, {"auth"}),
 }
 
@@ -174,9 +169,7 @@ def test_an_action_by_ids_reports_each_in_order(world):
     other = world.failed("south")
     ids = [NO_JOB, failed, ready, "nonsense", other]
     answer = act(world, world.key("operate"), action="requeue", ids=ids).json()
-    outcomes = [
-        (outcome["id"], outcome["result"], outcome["state"]) for outcome in answer["outcomes"]
-    ]
+    outcomes = [(outcome["id"], outcome["result"], outcome["state"]) for outcome in answer["outcomes"]]
     assert outcomes == [
         (NO_JOB, "unknown", None),
         (failed, "moved", "ready"),
@@ -279,9 +272,11 @@ def test_a_job_is_shown_with_its_history_and_what_can_be_done(world, admin):
     assert body["payload"] == {"a": [1, None, "ş"]}
     assert body["result"] is None
     assert body["actions"] == ["requeue", "dismiss"]
-    assert [
-        (event["move"], event["from_state"], event["to_state"]) for event in body["events"]
-    ] == [("enqueue", "", "ready"), ("claim", "ready", "running"), ("fail", "running", "failed")]
+    assert [(event["move"], event["from_state"], event["to_state"]) for event in body["events"]] == [
+        ("enqueue", "", "ready"),
+        ("claim", "ready", "running"),
+        ("fail", "running", "failed"),
+    ]
     assert body["events"][-1]["error_code"] == "BROKEN"
     shown = body["job"]
     assert (shown["id"], shown["queue"], shown["site"], shown["key"]) == (job, "task", "north", "k")
@@ -345,9 +340,7 @@ def test_each_job_of_a_batch_is_inserted_a_duplicate_or_rejected(world):
 
 
 def test_a_job_by_hand_can_wait_and_have_a_budget_of_its_own(world, admin):
-    answer = enqueue(
-        world, admin, {"payload": 1, "run_at": "2030-01-01T00:00:00+03:00", "max_attempts": 2}
-    )
+    answer = enqueue(world, admin, {"payload": 1, "run_at": "2030-01-01T00:00:00+03:00", "max_attempts": 2})
     job = world.found(answer.json()["jobs"][0]["id"])
     assert iso(job.run_at) == "2029-12-31T21:00:00.000000Z"
     assert job.attempts_left == 2

@@ -139,13 +139,8 @@ def test_another_site_and_a_missing_one_are_refused_alike(method, what, sent, sh
 
 def test_a_job_of_another_site_and_a_hidden_queue_look_as_if_missing(shared_world, nur):
     foreign = shared_world.job(OTHER)
-    for path, hidden, missing in (
-        ("/api/jobs/{}", foreign, NO_JOB),
-        ("/api/queues/{}/stats", "pdf", "nope"),
-    ):
-        first, second = (
-            shared_world.client.get(path.format(name), headers=nur) for name in (hidden, missing)
-        )
+    for path, hidden, missing in (("/api/jobs/{}", foreign, NO_JOB), ("/api/queues/{}/stats", "pdf", "nope")):
+        first, second = (shared_world.client.get(path.format(name), headers=nur) for name in (hidden, missing))
         assert first.status_code == second.status_code == 404
         assert first.text.replace(hidden, missing) == second.text
 

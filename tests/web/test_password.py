@@ -33,9 +33,7 @@ def test_the_new_password_holds_and_the_other_sessions_of_that_user_end(ayse):
     location = response.headers["location"]
     assert (response.status_code, location) == (303, "/dashboard/password?done=true")
     [cookie] = SimpleCookie(response.headers["set-cookie"]).values()
-    assert [status_of(ayse, token) for token in (cookie.value, here, elsewhere, others)] == [
-        *(200, 401, 401, 200)
-    ]
+    assert [status_of(ayse, token) for token in (cookie.value, here, elsewhere, others)] == [*(200, 401, 401, 200)]
     with pytest.raises(NotSignedIn):
         ayse.accounts.sign_in("ayse", PASSWORD, ADDRESS)
     ayse.accounts.sign_in("ayse", NEW, ADDRESS)
@@ -54,9 +52,7 @@ def test_a_wrong_current_password_changes_nothing_and_is_an_audit_line(ayse):
     ayse.accounts.sign_in("ayse", PASSWORD, ADDRESS)
 
 
-@pytest.mark.parametrize(
-    ("new", "why"), [("ayse-ayse-1", "the name"), (PASSWORD, "this is the current password")]
-)
+@pytest.mark.parametrize(("new", "why"), [("ayse-ayse-1", "the name"), (PASSWORD, "this is the current password")])
 def test_a_password_that_is_no_good_is_refused_with_the_reason(new, why, ayse):
     token = ayse.token("ayse")
     response = by_page(ayse, token, new=new)
@@ -111,12 +107,8 @@ def test_the_menu_of_every_page_leads_there(ayse):
 def test_an_admin_sets_no_easy_password_either(ayse):
     admin = ayse.cookie(ayse.person("root", "admin"))
     people = "/dashboard/admin/people"
-    added = ayse.client.post(
-        people, data={"name": "can", "role": "viewer", "password": "1234567890"}, headers=admin
-    )
-    changed = ayse.client.post(
-        f"{people}/ayse", data={"what": "password", "password": "1234567890"}, headers=admin
-    )
+    added = ayse.client.post(people, data={"name": "can", "role": "viewer", "password": "1234567890"}, headers=admin)
+    changed = ayse.client.post(f"{people}/ayse", data={"what": "password", "password": "1234567890"}, headers=admin)
     for response in (added, changed):
         assert response.status_code == 422
         assert "this password is a simple sequence" in response.text

@@ -75,17 +75,12 @@ def test_a_call_that_nobody_waits_for_any_more_frees_its_place(gate):
 
 
 def crowd_out(
-    world: World,
-    ask: Callable[[Client, int], Any],
-    started: threading.Semaphore,
-    gate: threading.Event,
+    world: World, ask: Callable[[Client, int], Any], started: threading.Semaphore, gate: threading.Event
 ) -> list[Any]:
     """Answers to more requests than run and wait; meanwhile somebody else is served."""
     answers: list[Any] = []
     threads = [
-        threading.Thread(
-            target=lambda n=n: answers.append(ask(Client(world.app, address=f"198.51.100.{n}"), n))
-        )
+        threading.Thread(target=lambda n=n: answers.append(ask(Client(world.app, address=f"198.51.100.{n}"), n)))
         for n in range(10 + REFUSED)
     ]
     for thread in threads:

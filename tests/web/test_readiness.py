@@ -90,9 +90,7 @@ def test_a_workload_that_cannot_run_here_is_logged_only_if_it_has_jobs(tmp_path,
     with capture_logs() as logs:
         service.start()
     service.stop()
-    assert [line["event"] for line in logs if line["log_level"] == "warning"] == [
-        "no_work_here"
-    ] * jobs
+    assert [line["event"] for line in logs if line["log_level"] == "warning"] == ["no_work_here"] * jobs
 
 
 def test_a_worker_whose_threads_ended_is_not_ready(service):

@@ -73,9 +73,7 @@ def shop(shared_world: World) -> Shop:
     }
     assert world.client.post("/api/oci/ack-failed", json=report, headers=who["script"]).is_success
     made = world.client.post(
-        "/jobs",
-        json=order(customer_phone=PHONE, customer_snapshot_name=NAME),
-        headers=who["optiplan"],
+        "/jobs", json=order(customer_phone=PHONE, customer_snapshot_name=NAME), headers=who["optiplan"]
     ).json()["job"]["id"]
     customer = {"name": NAME, "phone": PHONE}
     assert world.client.post("/customers", json=customer, headers=who["optiplan"]).is_success
@@ -98,9 +96,7 @@ def sale(external_id: str, **changes: Any) -> dict[str, Any]:
 
 
 def _post_rows(world: World, who: dict[str, dict[str, str]], *rows: dict[str, Any]) -> list[str]:
-    response = world.client.post(
-        "/api/oci/conversions?siteId=north", json=list(rows), headers=who["ingest"]
-    )
+    response = world.client.post("/api/oci/conversions?siteId=north", json=list(rows), headers=who["ingest"])
     return [result["id"] for result in response.json()["results"]]
 
 
@@ -113,9 +109,7 @@ def hidden(text: str) -> bool:
 
 @pytest.mark.parametrize("who", [*READERS, *REVEALERS])
 @pytest.mark.parametrize("name", ["row", "order", "pdf", "task"])
-def test_a_job_is_in_clear_for_those_who_may_reveal_and_each_look_is_a_line(
-    shop: Shop, name: str, who: str
-):
+def test_a_job_is_in_clear_for_those_who_may_reveal_and_each_look_is_a_line(shop: Shop, name: str, who: str):
     job_id = getattr(shop, name)
     responses: list[Any] = []
     lines = shop.lines(lambda: responses.append(shop.get(f"/api/jobs/{job_id}", who)))
@@ -126,9 +120,7 @@ def test_a_job_is_in_clear_for_those_who_may_reveal_and_each_look_is_a_line(
         assert lines == []
     else:
         assert any(value in responses[0].text for value in PERSONAL)
-        assert [(line.action, line.target, line.allowed) for line in lines] == [
-            ("job.reveal", job_id, True)
-        ]
+        assert [(line.action, line.target, line.allowed) for line in lines] == [("job.reveal", job_id, True)]
     assert body["job"]["id"] == job_id
 
 
@@ -137,12 +129,9 @@ def test_the_shape_of_a_masked_job_stays(shop: Shop):
     clear = shop.get(f"/api/jobs/{shop.row}", "operator").json()
     assert masked["payload"] == {**clear["payload"], "gclid": f"{MASK}{CLICK[-4:]}"}
     assert (
-        masked["job"]["error_message"]
-        == f"The click id '{MASK}{CLICK[-4:]}' of {MASK} is unknown, {MASK}ther is too"
+        masked["job"]["error_message"] == f"The click id '{MASK}{CLICK[-4:]}' of {MASK} is unknown, {MASK}ther is too"
     )
-    assert [event["move"] for event in masked["events"]] == [
-        event["move"] for event in clear["events"]
-    ]
+    assert [event["move"] for event in masked["events"]] == [event["move"] for event in clear["events"]]
 
 
 # Lists and searches
@@ -223,9 +212,7 @@ def test_a_page_that_refreshes_itself_is_one_look(shop: Shop):
 
     def look() -> list[str]:
         path = "/dashboard/optiplan?part=orders"
-        return [
-            line.action for line in shop.lines(lambda: shop.world.client.get(path, headers=headers))
-        ]
+        return [line.action for line in shop.lines(lambda: shop.world.client.get(path, headers=headers))]
 
     assert look() == ["queue.reveal"]
     assert look() == []
@@ -236,9 +223,7 @@ def test_a_page_that_refreshes_itself_is_one_look(shop: Shop):
 def test_the_cursor_of_masked_customers_tells_no_phone(shop: Shop):
     for number in range(3):
         phone = f"055512300{number:02d}"
-        shop.world.client.post(
-            "/customers", json={"name": f"N{number}", "phone": phone}, headers=shop.who["optiplan"]
-        )
+        shop.world.client.post("/customers", json={"name": f"N{number}", "phone": phone}, headers=shop.who["optiplan"])
     seen, cursor, pages = 0, None, 0
     while pages == 0 or cursor:
         params = {"limit": 2, **({"cursor": cursor} if cursor else {})}
@@ -255,16 +240,10 @@ def test_the_cursor_of_masked_customers_tells_no_phone(shop: Shop):
         ("/api/queues/oci/jobs", {"text": EMAIL}, lambda body: len(body["jobs"])),
         ("/api/queues/oci/jobs", {"text": f"{OTHER} is"}, lambda body: len(body["jobs"])),
         ("/api/queues/task/jobs", {"key": EMAIL, "site": "north"}, lambda body: len(body["jobs"])),
-        (
-            "/customers/lookup",
-            {"phone": PHONE},
-            lambda body: len([body["customer"]] if body["customer"] else []),
-        ),
+        ("/customers/lookup", {"phone": PHONE}, lambda body: len([body["customer"]] if body["customer"] else [])),
     ],
 )
-def test_what_is_masked_is_not_found_by_it(
-    shop: Shop, path: str, params: dict[str, str], count: Callable[[Any], int]
-):
+def test_what_is_masked_is_not_found_by_it(shop: Shop, path: str, params: dict[str, str], count: Callable[[Any], int]):
     for who in READERS:
         body = shop.world.client.get(path, params=_all(path, params), headers=shop.who[who]).json()
         assert count(body) == 0
@@ -354,9 +333,7 @@ def test_dead_letters_have_click_ids_for_those_who_may_reveal(shop: Shop, who: s
 def test_a_file_without_click_ids_corrects_rows_and_keeps_theirs(shop: Shop):
     world = shop.world
     [job_id] = _post_rows(world, shop.who, sale("keeps-its-click", gclid="Cj0KCQiA_kept"))
-    world.service.queues["oci"].act(
-        "MARK_FAILED", actor="tests", ids=[job_id], category="VALIDATION"
-    )
+    world.service.queues["oci"].act("MARK_FAILED", actor="tests", ids=[job_id], category="VALIDATION")
     text = shop.get("/api/oci/dead-letter.csv", "viewer", siteId="north").text
     rows = [
         row
@@ -390,9 +367,7 @@ def test_exports_and_previews_of_click_ids_are_lines(shop: Shop):
         assert responses[0].json()["counts"]["queued"] >= 1
         assert [line.action for line in lines] == ([action] if action else [])
         assert ("Cj0KCQiA_other" in responses[0].text) == (action is not None)
-    [line] = shop.lines(
-        lambda: shop.world.client.get(f"{path}&markAsExported=true", headers=shop.who["script"])
-    )
+    [line] = shop.lines(lambda: shop.world.client.get(f"{path}&markAsExported=true", headers=shop.who["script"]))
     assert (line.action, line.site) == ("oci.export", "north")
 
 
@@ -409,17 +384,9 @@ def test_a_masked_value_is_refused_by_the_name_of_its_field(shop: Shop):
     post = shop.world.client.post
     for field in ("gclid", "externalId", "conversionName"):
         row = sale("masked", **{field: masked})
-        response = post(
-            "/api/oci/conversions?siteId=north",
-            json=[row, sale("good")],
-            headers=shop.who["ingest"],
-        )
+        response = post("/api/oci/conversions?siteId=north", json=[row, sale("good")], headers=shop.who["ingest"])
         refused, taken = response.json()["results"]
-        assert (refused["result"], refused["code"], refused["field"]) == (
-            "rejected",
-            "MASKED_VALUE",
-            field,
-        )
+        assert (refused["result"], refused["code"], refused["field"]) == ("rejected", "MASKED_VALUE", field)
         assert taken["result"] in {"queued", "duplicate"}
     for changes, field in (
         ({"customer_phone": masked}, "customer_phone"),
@@ -428,9 +395,7 @@ def test_a_masked_value_is_refused_by_the_name_of_its_field(shop: Shop):
         response = post("/jobs", json=order(**changes), headers=shop.who["optiplan"])
         assert response.status_code == 422
         assert error_of(response)["details"]["fields"][0]["field"] == field
-    response = post(
-        "/customers", json={"name": masked, "phone": PHONE}, headers=shop.who["optiplan"]
-    )
+    response = post("/customers", json={"name": masked, "phone": PHONE}, headers=shop.who["optiplan"])
     assert error_of(response)["details"]["fields"][0]["field"] == "name"
     response = post(
         "/api/queues/task/jobs",

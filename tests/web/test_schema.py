@@ -45,10 +45,7 @@ ROOT = system_actor("test")
 BY_HAND = {
     *(f"POST /jobs/{{job_id}}/{action}" for action in ("approve", "retry", "reissue", "cancel")),
     *(f"GET /jobs/{{job_id}}/{file}" for file in ("xml", "import-files", "plan.svg", "plan.pdf")),
-    *(
-        f"GET /jobs/{{job_id}}/{file}"
-        for file in ("labels.pdf", "ptx", "cut-list.csv", "parts.csv")
-    ),
+    *(f"GET /jobs/{{job_id}}/{file}" for file in ("labels.pdf", "ptx", "cut-list.csv", "parts.csv")),
     *("PUT /config/rules", "POST /customers", "GET /customers/lookup", "GET /jobs/{job_id}"),
     *("POST /api/oci/queue-actions", "POST /api/queues/{queue}/actions"),
     *("PUT /api/oci/credentials", "DELETE /api/oci/credentials"),
@@ -114,9 +111,7 @@ def jobs(served, folder) -> Iterator[list[str]]:
 def _enqueued(served: Served) -> list[str]:
     at = datetime.fromtimestamp(wall_clock_us() / 1_000_000 - 86_400, UTC).isoformat()
     row = {"externalId": "1", "gclid": "Cj0KCQiA_x", "conversionName": "Sale", "conversionTime": at}
-    response = served.client.post(
-        "/api/oci/conversions?siteId=north", json={**row, "conversionValue": 1}
-    )
+    response = served.client.post("/api/oci/conversions?siteId=north", json={**row, "conversionValue": 1})
     conversions = [result["id"] for result in response.json()["results"]]
     others = [served.enqueue(queue, {"n": 1}, [], "text", None) for queue in BY_ANYONE]
     return sum(others, conversions)
@@ -173,12 +168,7 @@ def words(served, jobs) -> dict[str, list[Any]]:
         "one queue": ["oci"],
         "by anyone": list(BY_ANYONE),
         "jobs": jobs,
-        "calls": [
-            action
-            for queue in queues
-            if queue["name"] in {"oci", "pdf"}
-            for action in queue["actions"]
-        ],
+        "calls": [action for queue in queues if queue["name"] in {"oci", "pdf"} for action in queue["actions"]],
         "names": ["ada"],
         "passwords": [PASSWORD],
         "sites": [SITE],
@@ -211,9 +201,7 @@ def test_every_response_is_as_the_schema_says(run):
 
 
 def test_every_operation_succeeded_at_least_once(run, schema):
-    labels = {
-        operation.ok().label for operation in schema.exclude(path=STREAM).get_all_operations()
-    }
+    labels = {operation.ok().label for operation in schema.exclude(path=STREAM).get_all_operations()}
     assert labels
     assert {label for label in labels if not run.succeeded(label)} <= BY_HAND
 
@@ -225,9 +213,7 @@ def test_the_list_of_operations_tried_by_hand_holds_nothing_else(schema):
 
 @pytest.mark.long  # minutes for each
 @pytest.mark.parametrize("caller", CALLERS)
-def test_generated_requests_of_every_caller_are_refused_as_the_matrix_says(
-    served, words, callers, caller
-):
+def test_generated_requests_of_every_caller_are_refused_as_the_matrix_says(served, words, callers, caller):
     column, headers = callers[caller]
 
     def judge(label: str, sent: Sent, text: str) -> str | None:

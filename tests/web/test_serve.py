@@ -108,9 +108,7 @@ def lathe(tmp_path, monkeypatch) -> Path:
 # The start
 
 
-def test_the_first_start_leaves_the_password_of_the_admin_in_a_file_and_nowhere_else(
-    programs, tmp_path
-):
+def test_the_first_start_leaves_the_password_of_the_admin_in_a_file_and_nowhere_else(programs, tmp_path):
     program = programs.start("serve", "--port", 0)
     file = Path(program.hear("first_password_written")["file"])
     address = program.hear("listening")["address"]
@@ -158,9 +156,7 @@ def test_a_public_address_is_refused_while_nobody_can_sign_in(programs):
 
 
 def test_insecure_takes_a_public_address_and_a_huge_body_is_answered_not_cut_off(programs):
-    program = programs.start(
-        *("serve", "--host", "0.0.0.0", "--port", 0, "--insecure"), KESIN_BODY_LIMIT="1000000"
-    )
+    program = programs.start(*("serve", "--host", "0.0.0.0", "--port", 0, "--insecure"), KESIN_BODY_LIMIT="1000000")
     address = httpx.URL(program.hear("listening")["address"])
     assert address.host == "0.0.0.0"
     head = b"POST /api/session HTTP/1.1\r\nhost: kesin\r\ncontent-length: 20000000\r\n\r\n"
@@ -210,9 +206,7 @@ def states(folder: Path, queue: str) -> dict[str, int]:
         return store.stats(queue).states
 
 
-def test_a_request_and_a_job_in_progress_are_finished_within_the_grace_period(
-    start, lathe, tmp_path
-):
+def test_a_request_and_a_job_in_progress_are_finished_within_the_grace_period(start, lathe, tmp_path):
     served = start()
     served.enqueue("lathe", {"n": 1})
     with ThreadPoolExecutor(1) as pool:
@@ -228,8 +222,7 @@ def test_a_request_and_a_job_in_progress_are_finished_within_the_grace_period(
 
 
 @pytest.mark.parametrize(
-    "in_flight",
-    [pytest.param(False, marks=pytest.mark.long, id="idle"), pytest.param(True, id="in flight")],
+    "in_flight", [pytest.param(False, marks=pytest.mark.long, id="idle"), pytest.param(True, id="in flight")]
 )
 def test_a_second_signal_waits_for_nothing_and_releases_jobs(start, lathe, tmp_path, in_flight):
     served = start(KESIN_GRACE_S="600")
@@ -255,9 +248,7 @@ def test_every_job_answered_with_201_survives_a_stop_under_load(start, tmp_path)
     enough = threading.Event()
 
     def produce(client_number: int) -> None:
-        with httpx.Client(
-            base_url=served.address, headers={"x-api-key": served.key}, timeout=60
-        ) as client:
+        with httpx.Client(base_url=served.address, headers={"x-api-key": served.key}, timeout=60) as client:
             for number in itertools.count():
                 jobs = [{"payload": {"by": client_number, "n": number}} for _ in range(5)]
                 try:
@@ -285,9 +276,7 @@ def test_every_job_answered_with_201_survives_a_stop_under_load(start, tmp_path)
         assert verify(store, "pdf").differences == []
 
 
-def test_a_stop_releases_unfinished_jobs_and_the_next_start_finishes_them_once(
-    start, lathe, tmp_path
-):
+def test_a_stop_releases_unfinished_jobs_and_the_next_start_finishes_them_once(start, lathe, tmp_path):
     served = start(KESIN_GRACE_S="0.5")
     ids = served.enqueue("lathe", *({"n": n} for n in range(12)))
     (lathe / "go").touch()  # but the first one hangs
@@ -307,18 +296,13 @@ def test_a_stop_releases_unfinished_jobs_and_the_next_start_finishes_them_once(
         Queue("lathe", task_lifecycle("lathe"), store)
         assert verify(store, "lathe").differences == []
         completed = Counter(
-            job.id
-            for job, events in store.scan("lathe")
-            for event in events
-            if event.move == "complete"
+            job.id for job, events in store.scan("lathe") for event in events if event.move == "complete"
         )
     assert len(completed) == 24
     assert set(completed.values()) == {1}
     assert set(ids) <= set(completed)
     runs = Counter((lathe / "runs").read_text().split())
-    assert runs == Counter(
-        {**{str(n): 1 for n in range(1, 24)}, "0": 2}
-    )  # the job that hung, again
+    assert runs == Counter({**{str(n): 1 for n in range(1, 24)}, "0": 2})  # the job that hung, again
 
 
 # Readiness

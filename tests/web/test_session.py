@@ -140,8 +140,7 @@ def test_a_throttled_sign_in_checks_no_password_and_succeeds_after_the_wait(thro
 
 def test_an_address_made_up_in_a_header_is_throttled_as_the_real_one(throttled):
     statuses = [
-        sign_in(throttled.client, "name", "wrong", **{"x-forwarded-for": f"10.0.0.{n}"}).status_code
-        for n in range(11)
+        sign_in(throttled.client, "name", "wrong", **{"x-forwarded-for": f"10.0.0.{n}"}).status_code for n in range(11)
     ]
     assert statuses == [401] * 10 + [429]
 
@@ -190,9 +189,7 @@ COOKIE = {"path": "/", "httponly": True, "samesite": "lax", "max-age": str(SESSI
 
 
 @pytest.mark.parametrize("ask", [sign_in, fill_in])
-def test_the_cookie_is_for_this_host_alone_no_script_reads_it_and_over_tls_it_needs_tls(
-    ask, proxied
-):
+def test_the_cookie_is_for_this_host_alone_no_script_reads_it_and_over_tls_it_needs_tls(ask, proxied):
     plain = cookie_of(ask(proxied.client))
     assert (plain.key, attributes(plain)) == ("kesin_session", COOKIE)
     for bound in (
@@ -266,14 +263,7 @@ def test_a_page_that_is_left_open_does_not_extend_a_session(ayse):
         answer = ayse.client.get(path, headers=by_cookie(token, **headers))
         assert answer.status_code == 200, path
     cookies = [(b"cookie", f"kesin_session={token}".encode())]
-    scope = {
-        "type": "http",
-        "method": "GET",
-        "scheme": "http",
-        "app": ayse.app,
-        "headers": cookies,
-        "path": "/",
-    }
+    scope = {"type": "http", "method": "GET", "scheme": "http", "app": ayse.app, "headers": cookies, "path": "/"}
     assert asyncio.run(still_signed_in(Request(scope), actor))
     ayse.clock.advance(1)
     assert not asyncio.run(still_signed_in(Request(scope), actor))

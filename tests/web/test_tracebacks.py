@@ -34,9 +34,7 @@ def traceback_of(world: World, job_id: str, **how: Any) -> str:
     return text
 
 
-def test_the_api_shows_it_with_the_event_and_masks_it_like_the_message(
-    shared_world: World, failed: str
-):
+def test_the_api_shows_it_with_the_event_and_masks_it_like_the_message(shared_world: World, failed: str):
     text = traceback_of(shared_world, failed, headers=shared_world.cookie("the-viewer"))
     assert "in stumble" in text
     assert CLICK not in text

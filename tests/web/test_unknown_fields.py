@@ -90,19 +90,11 @@ BODIES: list[tuple[str, str, dict[str, Any]]] = [
     ("POST", "/api/oci/ack-failed", {"siteId": "north", "queueIds": [ROW_ID]}),
     ("POST", "/api/oci/script-heartbeat", {"siteId": "north"}),
     ("POST", "/api/oci/actions", {"siteId": "north", "actions": []}),
-    (
-        "POST",
-        "/api/oci/reconciliation",
-        {"siteId": "north", "zone": "UTC", "uploads": [], "attributed": []},
-    ),
+    ("POST", "/api/oci/reconciliation", {"siteId": "north", "zone": "UTC", "uploads": [], "attributed": []}),
     ("POST", "/api/oci/v2/verify", {"siteId": "north"}),
     ("POST", "/api/oci/conversions?siteId=north", {"conversions": []}),
     ("PUT", "/api/oci/credentials", {"siteId": "north", "credentials": {}}),
-    (
-        "POST",
-        "/api/oci/queue-actions",
-        {"siteId": "north", "action": "RETRY_SELECTED", "ids": [ROW_ID]},
-    ),
+    ("POST", "/api/oci/queue-actions", {"siteId": "north", "action": "RETRY_SELECTED", "ids": [ROW_ID]}),
     ("POST", "/pdf/jobs", {"template_name": "invoice", "variables": {}}),
     ("POST", "/pdf/batches", {"template_name": "invoice", "rows": [{}]}),
     ("POST", "/pdf/templates/invoice/preview", {"variables": {}}),
@@ -114,9 +106,7 @@ BODIES: list[tuple[str, str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("method", "path", "body"), BODIES, ids=lambda value: str(value)[:40])
-def test_an_unknown_field_is_named(
-    world: World, admin: dict[str, str], method: str, path: str, body: dict[str, Any]
-):
+def test_an_unknown_field_is_named(world: World, admin: dict[str, str], method: str, path: str, body: dict[str, Any]):
     response = world.client.request(method, path, json={**body, EXTRA: 1}, headers=admin)
     assert response.status_code in {400, 422}, response.text
     assert EXTRA in json.dumps(error_of(response))
@@ -133,18 +123,13 @@ def test_a_field_inside_a_body_is_named_too(world: World, admin: dict[str, str])
         assert error_of(response)["details"]["fields"][0]["field"] == field
     correct = {"siteId": "north", "action": "CORRECT", "ids": [ROW_ID], "conversion": {EXTRA: 1}}
     response = world.client.post("/api/oci/queue-actions", json=correct, headers=admin)
-    assert (response.status_code, error_of(response)["details"]) == (
-        422,
-        {"field": f"conversion.{EXTRA}"},
-    )
+    assert (response.status_code, error_of(response)["details"]) == (422, {"field": f"conversion.{EXTRA}"})
 
 
 # Query parameters
 
 
-def test_on_every_route_the_unknown_query_parameter_is_named_and_no_other(
-    world: World, admin: dict[str, str]
-):
+def test_on_every_route_the_unknown_query_parameter_is_named_and_no_other(world: World, admin: dict[str, str]):
     missed = []
     for path, methods in world.app.openapi()["paths"].items():
         for method, operation in methods.items():
@@ -203,9 +188,7 @@ def results(world: World, admin: dict[str, str], body: Any, kind: str = "applica
 
 
 @pytest.mark.parametrize("form", ["one", "list", "wrapped", "ndjson"])
-def test_a_row_with_an_unknown_field_is_rejected_and_sinks_no_other(
-    world: World, admin: dict[str, str], form: str
-):
+def test_a_row_with_an_unknown_field_is_rejected_and_sinks_no_other(world: World, admin: dict[str, str], form: str):
     bad = {**SALE, "externalId": f"bad-{form}", EXTRA: 1}
     good = {**SALE, "externalId": f"good-{form}"}
     if form == "one":
@@ -214,9 +197,7 @@ def test_a_row_with_an_unknown_field_is_rejected_and_sinks_no_other(
         text = "\n".join(map(json.dumps, (bad, good)))
         rows = results(world, admin, text, "application/x-ndjson")
     else:
-        rows = results(
-            world, admin, [bad, good] if form == "list" else {"conversions": [bad, good]}
-        )
+        rows = results(world, admin, [bad, good] if form == "list" else {"conversions": [bad, good]})
     first = rows[0]
     assert (first["result"], first["code"], first["field"], first["externalId"]) == (
         "rejected",
@@ -251,9 +232,7 @@ def test_unknown_columns_are_named_and_ignored_only_by_name(world: World, admin:
     assert error_of(refused)["details"] == {"columns": ["CRM note", "Agent"]}
     partly = post_csv(world, admin, text, "&ignoreColumns=crm%20note")
     assert error_of(partly)["details"] == {"columns": ["Agent"]}
-    for n, query in enumerate(
-        ("&ignoreColumns=CRM note, agent", "&ignoreColumns=CRM note&ignoreColumns=Agent"), 10
-    ):
+    for n, query in enumerate(("&ignoreColumns=CRM note, agent", "&ignoreColumns=CRM note&ignoreColumns=Agent"), 10):
         taken = post_csv(world, admin, text.replace("csv-1", f"csv-{n}"), query)
         assert [row["result"] for row in taken.json()["results"]] == ["queued"]
 
@@ -283,9 +262,7 @@ def test_the_form_for_mended_rows_takes_the_names_too(world: World):
     assert 'name="ignoreColumns"' in page.text
 
 
-def test_a_batch_of_pdfs_names_columns_that_its_template_does_not_know(
-    world: World, admin: dict[str, str]
-):
+def test_a_batch_of_pdfs_names_columns_that_its_template_does_not_know(world: World, admin: dict[str, str]):
     def send(query: str = "") -> Any:
         return world.client.post(
             f"/pdf/batches?template_name=invoice{query}",

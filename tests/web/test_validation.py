@@ -69,9 +69,7 @@ def test_an_error_that_is_not_ours_keeps_its_text():
 
 
 def test_the_problem_of_a_request_names_its_first_field():
-    errors = [
-        {**error, "loc": ("query", *error["loc"])} for error in errors_of(least=0, short="ab")
-    ]
+    errors = [{**error, "loc": ("query", *error["loc"])} for error in errors_of(least=0, short="ab")]
     problem = invalid_request(errors)
     assert problem.message == "least: Input should be greater than or equal to 1"
     assert translate(catalogue(), problem.message) == "least: en az 1 olmalı"

@@ -20,12 +20,7 @@ from kesin.workloads import workloads
 from kesin.workloads.optiplan.pipeline.program import end_current, start
 from kesin.workloads.optiplan.pipeline.program_child import MARK
 from tests.workloads.optiplan.programs import HANG, Whistle, program
-from tests.workloads.secrets_hidden import (
-    SECRETS,
-    assert_no_secrets,
-    environment_of,
-    set_secrets,
-)
+from tests.workloads.secrets_hidden import SECRETS, assert_no_secrets, environment_of, set_secrets
 
 STARTERS = {"Popen", "run", "call", "check_call", "check_output", "getoutput"}
 OTHER_STARTERS = ("os.exec", "os.spawn", "os.posix_spawn", "os.system", "multiprocessing.")

@@ -147,8 +147,7 @@ def test_a_receiver_that_names_a_time_is_left_alone_until_then(context, receiver
 
 
 @pytest.mark.parametrize(
-    ("wanted", "seconds"),
-    [("999999999", 3_600), ("0", 0), ("-5", None), ("Fri, 31 Dec 1999 23:59:59 GMT", None)],
+    ("wanted", "seconds"), [("999999999", 3_600), ("0", 0), ("-5", None), ("Fri, 31 Dec 1999 23:59:59 GMT", None)]
 )
 def test_a_pause_has_a_bound_and_no_other_form(wanted, seconds):
     assert send._seconds(wanted) == seconds
@@ -377,10 +376,7 @@ def test_a_job_of_another_queue_is_no_delivery(client, context):
 
 
 def test_a_bad_url_and_a_body_that_is_too_large_do_not_come_in(client, context):
-    for field, value, code in (
-        ("url", "ftp://example.com/", "bad_url"),
-        ("body", "x" * 300_000, "payload_too_large"),
-    ):
+    for field, value, code in (("url", "ftp://example.com/", "bad_url"), ("body", "x" * 300_000, "payload_too_large")):
         response = client.post(DELIVERIES, json={**WANTED, field: value})
         assert (response.status_code, response.json()["error"]["code"]) == (422, code)
     assert context.queue.jobs().jobs == []
@@ -401,9 +397,7 @@ def test_what_was_done_and_what_was_refused_is_in_the_audit_log(client, context)
 
 def test_the_courier_has_a_page_as_a_built_in_workload_has(tmp_path, clock):
     with closing(SqliteStore(":memory:")) as store:
-        service = Service(
-            Settings(data_dir=tmp_path), store, {"courier": COURIER}, work=False, clock=clock
-        )
+        service = Service(Settings(data_dir=tmp_path), store, {"courier": COURIER}, work=False, clock=clock)
         accounts = service.accounts
         accounts.add_site(ADMIN, "ankara")
         url = "https://hooks.example.org/secret-path"

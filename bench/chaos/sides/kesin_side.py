@@ -17,12 +17,7 @@ from kesin.foundation.logs import set_up_logs
 
 PACKAGE = "kesin"
 QUEUE = "chaos"
-STATES: dict[str, State] = {
-    "ready": "waiting",
-    "running": "running",
-    "done": "done",
-    "failed": "failed",
-}
+STATES: dict[str, State] = {"ready": "waiting", "running": "running", "done": "done", "failed": "failed"}
 
 
 @cache
@@ -66,9 +61,6 @@ def fates(where: str) -> dict[str, Fate]:
         if not audit:
             raise RuntimeError(f"replay differs: {audit.differences}")
         return {
-            job.id: Fate(
-                STATES[job.state],
-                tuple(event.at / 1e6 for event in events if event.to_state == "done"),
-            )
+            job.id: Fate(STATES[job.state], tuple(event.at / 1e6 for event in events if event.to_state == "done"))
             for job, events in store.scan(QUEUE)
         }

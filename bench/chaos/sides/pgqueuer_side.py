@@ -54,9 +54,7 @@ def work(where: str, journal: Journal, seconds: float) -> None:
 
     @asynccontextmanager
     async def factory() -> AsyncIterator[PgQueuer]:
-        queue = PgQueuer.from_asyncpg_pool(
-            await asyncpg.create_pool(where, min_size=2, max_size=10)
-        )
+        queue = PgQueuer.from_asyncpg_pool(await asyncpg.create_pool(where, min_size=2, max_size=10))
 
         @queue.entrypoint(ENTRYPOINT)
         async def job(one: Job) -> None:
@@ -87,8 +85,7 @@ def fates(where: str) -> dict[str, Fate]:
     with psycopg.connect(where) as connection:
         here = connection.execute(b"SELECT id, status::text FROM pgqueuer").fetchall()
         logged = connection.execute(
-            b"SELECT job_id, status::text, extract(epoch FROM created)::float8 FROM pgqueuer_log"
-            b" ORDER BY id"
+            b"SELECT job_id, status::text, extract(epoch FROM created)::float8 FROM pgqueuer_log ORDER BY id"
         ).fetchall()
     successes: dict[int, list[float]] = defaultdict(list)
     states: dict[int, str] = {}
@@ -98,7 +95,4 @@ def fates(where: str) -> dict[str, Fate]:
         if status not in ("queued", "picked"):
             states[job] = status
     states |= dict(here)
-    return {
-        str(job): Fate(STATES.get(status, "failed"), tuple(successes[job]))
-        for job, status in states.items()
-    }
+    return {str(job): Fate(STATES.get(status, "failed"), tuple(successes[job])) for job, status in states.items()}

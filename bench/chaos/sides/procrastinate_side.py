@@ -70,10 +70,7 @@ def work(where: str, journal: Journal, seconds: float) -> None:
 
 
 def left(where: str) -> int:
-    query = (
-        "SELECT count(*) FROM procrastinate_jobs"
-        " WHERE task_name = %s AND status IN ('todo', 'doing')"
-    )
+    query = "SELECT count(*) FROM procrastinate_jobs WHERE task_name = %s AND status IN ('todo', 'doing')"
     return int(_rows(where, query, TASK)[0][0])
 
 
@@ -86,9 +83,7 @@ def fates(where: str) -> dict[str, Fate]:
         " WHERE j.task_name = %s GROUP BY j.id",
         TASK,
     )
-    return {
-        str(job): Fate(STATES.get(status, "failed"), tuple(at or ())) for job, status, at in found
-    }
+    return {str(job): Fate(STATES.get(status, "failed"), tuple(at or ())) for job, status, at in found}
 
 
 def _rows(where: str, query: str, *values: object) -> list[tuple[Any, ...]]:

@@ -133,8 +133,7 @@ def _print_version(requested: bool) -> None:
 @app.callback()
 def _everything(
     version: Annotated[
-        bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     """Durable work queues in which every job provably ends."""

@@ -72,9 +72,7 @@ def _summed(counts: Iterable[tuple[str, int]]) -> dict[str, int]:
     return dict(sums)
 
 
-def id_batches(
-    queue: "Queue", ids: Sequence[str] | None, where: Filter | None
-) -> Iterator[Sequence[str]]:
+def id_batches(queue: "Queue", ids: Sequence[str] | None, where: Filter | None) -> Iterator[Sequence[str]]:
     """These ids, or pages of those that match, each read before it is acted on; none twice."""
     if where is None:
         chosen = list(ids or ())

@@ -46,7 +46,5 @@ def _prover_hash() -> str:
 @cache
 def _cached_proofs() -> dict[str, dict[str, Any]]:
     file = files("kesin.engine") / CACHE_FILE
-    proofs: dict[str, dict[str, Any]] = (
-        json.loads(file.read_text("utf-8")) if file.is_file() else {}
-    )
+    proofs: dict[str, dict[str, Any]] = json.loads(file.read_text("utf-8")) if file.is_file() else {}
     return proofs

@@ -85,9 +85,7 @@ class Queue(QueueReader):
 
             declare_schedules(self, schedules)
         if title is not None or search is not None:
-            from kesin.engine.access.listing import (
-                declare_listing,  # nor are all listed in their own way
-            )
+            from kesin.engine.access.listing import declare_listing  # nor are all listed in their own way
 
             declare_listing(store, name, title, search)
 
@@ -121,10 +119,7 @@ class Queue(QueueReader):
         Raises BadInput for an invalid value, and then writes nothing.
         """
         stamps = stamps or {}
-        new = NewJob(
-            *(payload, key, tenant, run_at, max_attempts, stamps, None, once, delay_s, priority),
-            after=after,
-        )
+        new = NewJob(*(payload, key, tenant, run_at, max_attempts, stamps, None, once, delay_s, priority), after=after)
         job = self.row_of(new)
         with nullcontext() if within is None else self.store.joining(within):
             return self._insert([job], actor)[0]
@@ -185,11 +180,7 @@ class Queue(QueueReader):
         """
         validation.require_positive_limit(limit)
         lease = self.lifecycle.lease_seconds if lease_seconds is None else lease_seconds
-        how: dict[str, Any] = {
-            "worker": storable(worker),
-            "lease_us": validation.lease_us(lease),
-            "ids": ids,
-        }
+        how: dict[str, Any] = {"worker": storable(worker), "lease_us": validation.lease_us(lease), "ids": ids}
         claim = partial(self._claim, how | {"tenants": storable_names(tenants)})
         jobs = claim(limit)
         if len(jobs) < limit and self.lifecycle.waiting_states and self.settle():
@@ -248,9 +239,7 @@ class Queue(QueueReader):
             job.claim_seq,
             result=None if result is None else validation.bounded_json(result, "result", limit),
             note=None if note is None else canonical_json(note),
-            run_at=None
-            if run_in_s is None
-            else self.now() + validation.delay_us(run_in_s, "run_in_s"),
+            run_at=None if run_in_s is None else self.now() + validation.delay_us(run_in_s, "run_in_s"),
         )
         [outcome] = apply_changes(self, action, [change], actor=actor or job.worker or "worker")
         if outcome.reason == "stale" or outcome.result == "unknown":
@@ -290,14 +279,9 @@ class Queue(QueueReader):
         ``in_transaction`` runs in each batch's transaction: both take effect, or neither does.
         """
         if (ids is None) == (where is None):
-            raise validation.BadInput(
-                "bad_selection", "ids", "specify the jobs by id or by filter, not both"
-            )
+            raise validation.BadInput("bad_selection", "ids", "specify the jobs by id or by filter, not both")
         if not self.lifecycle.allows(action, role):
-            why = (
-                "%(call)s is not an action that the %(role)s can take on %(queue)s:"
-                " the actions are %(may)s"
-            )
+            why = "%(call)s is not an action that the %(role)s can take on %(queue)s: the actions are %(may)s"
             may = ", ".join(self.lifecycle.actions_of(role)) or "none"
             named = {"call": repr(action), "role": role, "queue": self.name}
             raise validation.BadInput("unknown_call", "call", why, **named, may=may)
@@ -311,13 +295,9 @@ class Queue(QueueReader):
         template = Change(
             "",
             error_code=None if code is None else validation.checked_name(code, "code", MAX_CODE),
-            error_category=None
-            if category is None
-            else validation.checked_category(category).value,
+            error_category=None if category is None else validation.checked_category(category).value,
             error_message=None if message is None else storable(message)[:MAX_MESSAGE],
-            max_attempts=None
-            if max_attempts is None
-            else validation.checked_attempts(max_attempts),
+            max_attempts=None if max_attempts is None else validation.checked_attempts(max_attempts),
             priority=validation.checked_priority(priority) if sets_priority else None,
             note=None if reason is None else canonical_json({"reason": reason}),
         )
@@ -325,9 +305,7 @@ class Queue(QueueReader):
         for batch in id_batches(self, ids, where):
             changes = [template._replace(id=job_id) for job_id in batch]
             with self.store.transaction() if in_transaction else nullcontext():
-                moved = apply_changes(
-                    self, action, changes, role=role, actor=actor, options=options, tenants=tenants
-                )
+                moved = apply_changes(self, action, changes, role=role, actor=actor, options=options, tenants=tenants)
                 if in_transaction:
                     in_transaction(BulkResult.of(moved))
             outcomes += moved
@@ -356,9 +334,7 @@ class Queue(QueueReader):
         """Retire an empty ``retiring`` state: the next version of the rules may omit it."""
         declared = self.lifecycle.state.get(state)
         if declared is None or not declared.retiring:
-            raise validation.BadInput(
-                "not_retiring", "state", f"{state} is not declared with retiring=True"
-            )
+            raise validation.BadInput("not_retiring", "state", f"{state} is not declared with retiring=True")
         self.store.retire(self.name, state, now=self.clock.now())
 
     # The clock

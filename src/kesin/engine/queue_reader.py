@@ -60,9 +60,7 @@ class QueueReader:
         """For each dedup key that is taken now, the id of the job that holds it."""
         return self.store.ids_by_key(self.name, tenant, keys)
 
-    def jobs(
-        self, where: Filter | None = None, *, limit: int = 100, cursor: str | None = None
-    ) -> Page:
+    def jobs(self, where: Filter | None = None, *, limit: int = 100, cursor: str | None = None) -> Page:
         """A page of jobs, newest first unless the filter says otherwise."""
         page = self.store.jobs(self.name, where or Filter(), limit=limit, cursor=cursor)
         return Page(self._typed(page.jobs), page.cursor)

@@ -104,11 +104,7 @@ def differences(job: Job, events: list[Event]) -> Iterator[Difference]:
 
 
 def verify(
-    store: Store,
-    queue: str,
-    *,
-    max_differences: int = 100,
-    progress: Callable[[int], None] | None = None,
+    store: Store, queue: str, *, max_differences: int = 100, progress: Callable[[int], None] | None = None
 ) -> Verification:
     """Replay every job of a queue, compare it with its row, then compare the counters.
 
@@ -177,9 +173,7 @@ def _changed_versions(queue: str, versions: list[RulesVersion]) -> Iterator[Diff
             yield Difference(queue, f"the clock of {subject}", "injected", "the database's")
 
 
-def counter_differences(
-    queue: str, flows: list[MoveCount], counts: Counter[tuple[str, str]]
-) -> Iterator[Difference]:
+def counter_differences(queue: str, flows: list[MoveCount], counts: Counter[tuple[str, str]]) -> Iterator[Difference]:
     tenants = count_jobs(queue, flows).tenants.items()
     counted = {(tenant, state): n for tenant, states in tenants for state, n in states.items()}
     for tenant, state in sorted({*counted, *counts}):

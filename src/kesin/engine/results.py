@@ -32,15 +32,11 @@ MAX_TRACEBACK = 4_000  # characters that are stored with a failed job
 _MASKED_TIMES = 10  # how many times what is stored of a text is searched for secrets
 _LONG_PATH = re.compile(r'File "[^"]*?([^/"]+/[^/"]+)"')  # where it is installed tells nothing
 _NOT_RUN = {
-    inspect.iscoroutinefunction: (
-        "is async, and gets many jobs at once: write `def` and call asyncio.run(…) in it"
-    ),
+    inspect.iscoroutinefunction: ("is async, and gets many jobs at once: write `def` and call asyncio.run(…) in it"),
     inspect.isasyncgenfunction: (
         "is an async generator, which a worker does not run: write `def` and return the result"
     ),
-    inspect.isgeneratorfunction: (
-        "is a generator, which a worker does not run: replace `yield` with `return`"
-    ),
+    inspect.isgeneratorfunction: ("is a generator, which a worker does not run: replace `yield` with `return`"),
 }
 
 

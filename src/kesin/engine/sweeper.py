@@ -145,9 +145,7 @@ class Sweeper(ForkAware):
     def _run_after_sweep(self) -> None:
         """Run the after-sweep work of each workload, until the sweeper stops."""
         work = self.after_sweep
-        self._for_each(
-            lambda queue: self._stop.is_set() or work.get(queue.name, bool)(), "after_sweep_failed"
-        )
+        self._for_each(lambda queue: self._stop.is_set() or work.get(queue.name, bool)(), "after_sweep_failed")
 
     def _start_after_sweep(self) -> None:
         """Run it in a thread: remote storage may take minutes, and leases end meanwhile."""

@@ -44,8 +44,7 @@ def next_turn(after: str, jobs: Sequence[Job]) -> str:
     counts = Counter([job.tenant for job in jobs])
     most = max(counts.values())
     return max(
-        (tenant for tenant, count in counts.items() if count == most),
-        key=lambda tenant: (tenant <= after, tenant),
+        (tenant for tenant, count in counts.items() if count == most), key=lambda tenant: (tenant <= after, tenant)
     )
 
 

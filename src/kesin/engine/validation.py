@@ -12,10 +12,8 @@ from kesin.lifecycle.vocabulary import PRIORITIES
 
 MAX_ATTEMPTS = 1_000
 _TOO_LARGE = {
-    "payload": "the payload is %(n)s bytes; the limit is %(most)s:"
-    " store the data elsewhere and enqueue a reference",
-    "result": "the result is %(n)s bytes; the limit is %(most)s:"
-    " store the data elsewhere and return a reference",
+    "payload": "the payload is %(n)s bytes; the limit is %(most)s: store the data elsewhere and enqueue a reference",
+    "result": "the result is %(n)s bytes; the limit is %(most)s: store the data elsewhere and return a reference",
 }
 
 

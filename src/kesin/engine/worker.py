@@ -357,9 +357,7 @@ class Worker(ForkAware):
 
     def _failed(self, job: Job, failed: Failed) -> tuple[ActionKey, Change]:
         lifecycle = self.queue.lifecycle
-        resolved = lifecycle.errors.resolve(
-            failed.code, channel=self.channel, category=failed.category
-        )
+        resolved = lifecycle.errors.resolve(failed.code, channel=self.channel, category=failed.category)
         options = _NO_OPTIONS if failed.retry_in_s is None else frozenset({LATER})
         if options - lifecycle.options_of(resolved.move):  # the code counts for more than the time
             log.warning("retry_in_s_without_effect", code=failed.code, action=resolved.move)
@@ -393,9 +391,7 @@ class Worker(ForkAware):
             raise BadResult(problem.args[0]) from None
 
 
-def _check_handlers(
-    handler: Handler | None, batch_handler: BatchHandler | None, plan: ClaimPlan | None
-) -> None:
+def _check_handlers(handler: Handler | None, batch_handler: BatchHandler | None, plan: ClaimPlan | None) -> None:
     if (handler is None) == (batch_handler is None):
         raise ValueError("give a handler or a batch_handler, not both")
     if plan is not None and batch_handler is None:

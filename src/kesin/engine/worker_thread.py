@@ -68,9 +68,7 @@ class WorkerThread:
         self.worker = worker
         self.queue = worker.queue
         self.state_counts: Counter[str] = Counter()
-        self._recoveries = {
-            move.name for move in worker.queue.lifecycle.scheduled_moves if move.guard("lease_over")
-        }
+        self._recoveries = {move.name for move in worker.queue.lifecycle.scheduled_moves if move.guard("lease_over")}
         self._suspects: list[list[str]] = []  # released groups, each to be claimed separately
         self._alone: set[str] = set()  # suspects that could not be released
         self._size = 1
@@ -133,9 +131,7 @@ class WorkerThread:
     def handle_ids(self, ids: Sequence[str]) -> int:
         return self._run_batch(ClaimShare(None, len(ids)), ids)
 
-    def _run_batch(
-        self, share: ClaimShare, ids: Sequence[str] | None = None, *, suspects_only: bool = False
-    ) -> int:
+    def _run_batch(self, share: ClaimShare, ids: Sequence[str] | None = None, *, suspects_only: bool = False) -> int:
         worker = self.worker
         if worker.stopping:
             return 0
@@ -165,9 +161,7 @@ class WorkerThread:
     def _claim(self, share: ClaimShare, ids: Sequence[str] | None) -> list[Job]:
         """Claim jobs and hold their leases; once the grace period is over, release them."""
         worker, (tenants, limit) = self.worker, share
-        jobs = self.queue.claim(
-            worker.name, limit=limit, lease_seconds=worker.leases.lease_s, tenants=tenants, ids=ids
-        )
+        jobs = self.queue.claim(worker.name, limit=limit, lease_seconds=worker.leases.lease_s, tenants=tenants, ids=ids)
         worker.last_success = self._monotonic()
         worker.leases.take(jobs)
         if jobs and worker.grace_over.is_set():
@@ -311,9 +305,7 @@ class WorkerThread:
                 wait(pause_s * (0.5 + self._random.random()))
                 pause_s = min(pause_s * 2, MAX_WRITE_PAUSE_S)
 
-    def _apply_once(
-        self, action: str, changes: list[Change], options: frozenset[str]
-    ) -> list[Outcome]:
+    def _apply_once(self, action: str, changes: list[Change], options: frozenset[str]) -> list[Outcome]:
         name, hook = self.worker.name, self.worker.in_transaction
         if hook is None:
             return apply_changes(self.queue, action, changes, actor=name, options=options)

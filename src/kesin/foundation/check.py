@@ -18,9 +18,7 @@ class DoctorCheck:
     remedy: str = ""
 
     @classmethod
-    def result(
-        cls, name: str, *, ok: bool, found: str, remedy: str = "", otherwise: Status = "failure"
-    ) -> Self:
+    def result(cls, name: str, *, ok: bool, found: str, remedy: str = "", otherwise: Status = "failure") -> Self:
         """The result of a check that either passes, or has this remedy."""
         return cls(name, "ok", found) if ok else cls(name, otherwise, found, remedy)
 

@@ -30,9 +30,7 @@ class NoSecretKeys(Unavailable, code="no_secret_keys"):
     """No key is configured, so nothing can be sealed or opened."""
 
     def __init__(self) -> None:
-        super().__init__(
-            f"there is no key for secrets: set {SETTING} to what `kesin secrets new-key` prints"
-        )
+        super().__init__(f"there is no key for secrets: set {SETTING} to what `kesin secrets new-key` prints")
 
 
 class SecretNotOpened(Unavailable, code="secret_not_opened"):
@@ -99,9 +97,7 @@ class KeyRing:
         plain = text.encode("utf-8", "surrogatepass")
         if len(plain) > MAX_SECRET_BYTES:
             raise TooLarge(
-                "a secret can be at most %(most)s bytes; this one is %(n)s",
-                most=MAX_SECRET_BYTES,
-                n=len(plain),
+                "a secret can be at most %(most)s bytes; this one is %(n)s", most=MAX_SECRET_BYTES, n=len(plain)
             )
         nonce = secrets.token_bytes(NONCE_BYTES)
         bound_to = _associated_data(self.first, name)

@@ -13,10 +13,7 @@ LIBRARIES: Final[Mapping[str, tuple[str, ...]]] = {
         *("httptools", "starlette", "uvicorn", "uvloop"),
     ),
     "oci": ("httpx",),
-    "pdf": (
-        *("jsonschema", "lxml", "markupsafe", "pikepdf", "playwright", "referencing"),
-        *("weasyprint", "zxingcpp"),
-    ),
+    "pdf": (*("jsonschema", "lxml", "markupsafe", "pikepdf", "playwright", "referencing"), *("weasyprint", "zxingcpp")),
     "einvoice": ("facturx", "saxonche"),
     "redis": ("hiredis", "redis", "rq"),
     "s3": ("obstore",),

@@ -14,9 +14,7 @@ ExcInfo = bool | BaseException
 Style = Literal["console", "json"]
 Level = Literal["info", "warning", "error"]
 MAX_TRACEBACK_LENGTH: Final = 20_000  # characters
-PRIVATE_FIELDS: Final = frozenset(
-    {"payload", "new_payload", "old_payload", "result", "data", "outcome"}
-)
+PRIVATE_FIELDS: Final = frozenset({"payload", "new_payload", "old_payload", "result", "data", "outcome"})
 
 _silent: ContextVar[bool] = ContextVar("silent", default=False)
 _processors: list[Processor] = []  # as `set_up_logs` configured them
@@ -49,15 +47,11 @@ class Logger:
         """Log a failure that an operator or developer must fix."""
         self._log("error", event, details)
 
-    def exception(
-        self, event: str, *, problem: BaseException | None = None, **details: object
-    ) -> None:
+    def exception(self, event: str, *, problem: BaseException | None = None, **details: object) -> None:
         """Log a failure with the traceback of ``problem``, or of the exception being handled."""
         self._log("error", event, details, exc_info=problem or True)
 
-    def _log(
-        self, level: str, event: str, details: dict[str, object], *, exc_info: ExcInfo = False
-    ) -> None:
+    def _log(self, level: str, event: str, details: dict[str, object], *, exc_info: ExcInfo = False) -> None:
         if _silent.get():
             return
         if structlog.is_configured():

@@ -44,10 +44,7 @@ class Message(str):
         return (self.id,), dict(self.values)
 
     def to_json(self) -> dict[str, Any]:
-        values = {
-            name: value.to_json() if isinstance(value, Message) else value
-            for name, value in self.values.items()
-        }
+        values = {name: value.to_json() if isinstance(value, Message) else value for name, value in self.values.items()}
         return {"id": self.id, "values": values}
 
     @classmethod
@@ -68,10 +65,7 @@ class MessageError(ValueError):
 
 
 def join_messages(messages: Iterable[str]) -> Message:
-    return reduce(
-        lambda first, then: Message("%(first)s; %(then)s", first=first, then=then),
-        map(Message, messages),
-    )
+    return reduce(lambda first, then: Message("%(first)s; %(then)s", first=first, then=then), map(Message, messages))
 
 
 def shorten(message: str, max_length: int) -> str:
@@ -95,9 +89,7 @@ def restore(text: str, record: Any) -> str:
     return message if message == text else text
 
 
-def note_json(
-    message: str | None, note: Mapping[str, Any] | None = None, *, traceback: str = ""
-) -> str | None:
+def note_json(message: str | None, note: Mapping[str, Any] | None = None, *, traceback: str = "") -> str | None:
     """The note of a move that records this message, as it is stored."""
     record = {**(note or {}), **parts_of(message)}
     if traceback:

@@ -51,9 +51,7 @@ def _hasher() -> "PasswordHasher":
     try:
         from argon2 import PasswordHasher
     except ImportError:
-        raise Unavailable(
-            "passwords need argon2-cffi: install it with `pip install 'kesin[web]'`"
-        ) from None
+        raise Unavailable("passwords need argon2-cffi: install it with `pip install 'kesin[web]'`") from None
     return PasswordHasher()
 
 
@@ -74,9 +72,7 @@ def check_length(password: str) -> None:
             n=len(password),
         )
     if storable(password) != password:
-        raise Invalid(
-            "a password must not contain NUL or lone surrogates", details={"field": "password"}
-        )
+        raise Invalid("a password must not contain NUL or lone surrogates", details={"field": "password"})
 
 
 def check_password(password: str, user_name: str) -> None:

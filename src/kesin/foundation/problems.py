@@ -18,12 +18,7 @@ class Problem(Exception):  # an expected result, so the name does not end in Err
         cls.status, cls.code = status or cls.status, code or cls.code
 
     def __init__(
-        self,
-        message: str,
-        *,
-        code: str | None = None,
-        details: Mapping[str, Any] | None = None,
-        **values: object,
+        self, message: str, *, code: str | None = None, details: Mapping[str, Any] | None = None, **values: object
     ) -> None:
         self.message = Message(message, **values) if values else message
         super().__init__(self.message)
@@ -71,9 +66,7 @@ class RequestTimeout(Problem, status=408, code="request_timeout"):
 class TooManyRequests(Problem, status=429, code="too_many_requests"):
     """The caller exceeds a rate limit; ``retry_after_s`` says when to try again."""
 
-    def __init__(
-        self, message: str, *, retry_after_s: int, code: str | None = None, **values: object
-    ) -> None:
+    def __init__(self, message: str, *, retry_after_s: int, code: str | None = None, **values: object) -> None:
         super().__init__(message, code=code, details={"retry_after_s": retry_after_s}, **values)
         self.retry_after_s = retry_after_s
         self.headers = {"retry-after": str(retry_after_s)}

@@ -36,34 +36,24 @@ def _env(default: Any, takes: str, **limits: Any) -> Any:
 class Settings(BaseSettings):
     """The configuration of a process. An empty variable counts as unset."""
 
-    model_config = SettingsConfigDict(
-        env_prefix=PREFIX, env_ignore_empty=True, extra="ignore", frozen=True
-    )
+    model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, extra="ignore", frozen=True)
 
     data_dir: Path = _env(Path("kesin-data"), "a folder on disk for all data")
     database_url: str | None = _env(
         None, "a file, sqlite:///file or postgresql://…; kesin.db in the data folder if unset"
     )
-    redis_url: str | None = _env(
-        None, "redis://…, for the PDF workload", pattern=r"^((rediss?|unix)://|$)"
-    )
+    redis_url: str | None = _env(None, "redis://…, for the PDF workload", pattern=r"^((rediss?|unix)://|$)")
     host: str = _env("127.0.0.1", "the address the server listens on")
     port: int = _env(8000, "a whole number from 1 to 65535", ge=1, le=65535)
     log: Literal["console", "json"] = _env("console", "console or json")
-    cron_secret: SecretStr | None = _env(
-        None, "16 or more characters, for the cron endpoints", min_length=16
-    )
-    secret_keys: SecretStr | None = _env(
-        None, "name:key,… from `kesin secrets new-key`; the first key seals"
-    )
+    cron_secret: SecretStr | None = _env(None, "16 or more characters, for the cron endpoints", min_length=16)
+    secret_keys: SecretStr | None = _env(None, "name:key,… from `kesin secrets new-key`; the first key seals")
     public_url: str = _env(
         "",
         "the address at which others reach this service, such as https://kesin.example.com",
         pattern=r"^(https?://[^\s/?#@]+(/[^\s?#]*)?)?$",
     )
-    trusted_proxies: str = _env(
-        "", "comma-separated addresses or networks whose X-Forwarded-* headers are trusted"
-    )
+    trusted_proxies: str = _env("", "comma-separated addresses or networks whose X-Forwarded-* headers are trusted")
     allowed_hosts: str = _env(
         "",
         "comma-separated host names of this service, without ports; any host if unset",
@@ -73,9 +63,7 @@ class Settings(BaseSettings):
     body_limit: int = _env(10_000_000, "1000…1000000000 bytes", ge=1_000, le=1_000_000_000)
     body_timeout_s: float = _env(25, "0…600 seconds", gt=0, le=600)
     header_timeout_s: float = _env(10, "0…600 seconds", gt=0, le=600)
-    connections_per_address: int = _env(
-        200, "1…100000 open connections from one address", ge=1, le=100_000
-    )
+    connections_per_address: int = _env(200, "1…100000 open connections from one address", ge=1, le=100_000)
     request_timeout_s: float = _env(30, "0…600 seconds", gt=0, le=600)
     rate_per_s: float = _env(100, "0…1000000 requests per second for each key", gt=0, le=1e6)
     sign_in_per_min: int = _env(10, "1…10000 attempts per minute", ge=1, le=10_000)
@@ -91,12 +79,8 @@ class Settings(BaseSettings):
     oci_data_manager_url: str = _env("https://datamanager.googleapis.com", "an https address")
     oci_token_url: str = _env("https://oauth2.googleapis.com/token", "an https address")
     oci_timeout_s: float = _env(30, "0…600 seconds for a response from Google", gt=0, le=600)
-    oci_upload_every_s: float = _env(
-        60, "0…86400 seconds between uploads for a site", ge=0, le=86_400
-    )
-    oci_silent_hours: int = _env(
-        24, "1…720 hours without a script report before a warning", ge=1, le=720
-    )
+    oci_upload_every_s: float = _env(60, "0…86400 seconds between uploads for a site", ge=0, le=86_400)
+    oci_silent_hours: int = _env(24, "1…720 hours without a script report before a warning", ge=1, le=720)
 
     pdf_chromium: str = _env("", "a browser's name or path; the first on PATH if unset")
     pdf_isolation: Literal["page", "context"] = _env("page", "page or context")
@@ -108,24 +92,16 @@ class Settings(BaseSettings):
     pdf_max_fonts: int = _env(16, "1…200 additional fonts", ge=1, le=200)
     pdf_hard_timeout_s: int = _env(60, "1…600 seconds for each document", ge=1, le=600)
     pdf_picture_megapixels: int = _env(25, "1…1000 megapixels for each picture", ge=1, le=1_000)
-    pdf_document_megapixels: int = _env(
-        60, "1…1000 megapixels for all pictures in a document", ge=1, le=1_000
-    )
+    pdf_document_megapixels: int = _env(60, "1…1000 megapixels for all pictures in a document", ge=1, le=1_000)
     pdf_processes: int = _env(1, "0…32 rendering processes in `kesin serve`", ge=0, le=32)
     pdf_allowed_templates: str = _env("", "comma-separated names; the included templates if unset")
-    pdf_allowed_urls: str = _env(
-        "", "space-separated regular expressions for URLs that a document may load"
-    )
-    pdf_artifacts: str = _env(
-        "", "a folder or s3://bucket/prefix; artifacts in the data folder if unset"
-    )
+    pdf_allowed_urls: str = _env("", "space-separated regular expressions for URLs that a document may load")
+    pdf_artifacts: str = _env("", "a folder or s3://bucket/prefix; artifacts in the data folder if unset")
     pdf_fail_safe: Literal["strict", "degrade"] = _env(
         "strict", "strict or degrade: 503 or the HTML while no PDF worker is running"
     )
     pdf_upload_mb: int = _env(20, "1…1000 megabytes for each upload", ge=1, le=1_000)
-    pdf_upload_hours: int = _env(
-        24, "1…720 hours; how long requests can use an upload", ge=1, le=720
-    )
+    pdf_upload_hours: int = _env(24, "1…720 hours; how long requests can use an upload", ge=1, le=720)
     pdf_ttl_hours: int = _env(24, "1…720 hours; how long a PDF is kept", ge=1, le=720)
     pdf_body_kb: int = _env(256, "1…2048 KiB for a request for a PDF", ge=1, le=2_048)
     pdf_html_kb: int = _env(1_024, "1…5120 KiB for a request with HTML", ge=1, le=5_120)
@@ -138,12 +114,8 @@ class Settings(BaseSettings):
         None, "16 or more characters, from which each client's secret is derived", min_length=16
     )
 
-    optiplan_program_timeout_s: float = _env(
-        600, "0…86400 seconds for the optimiser", gt=0, le=86_400
-    )
-    optiplan_macro_command: str = _env(
-        "", "a command for mode B, with {macro} in place of the macro's path"
-    )
+    optiplan_program_timeout_s: float = _env(600, "0…86400 seconds for the optimiser", gt=0, le=86_400)
+    optiplan_macro_command: str = _env("", "a command for mode B, with {macro} in place of the macro's path")
     optiplan_xsd: Path | None = _env(None, "an XML schema (XSD) for the solutions")
 
     @field_validator("oci_google_url", "oci_data_manager_url", "oci_token_url")

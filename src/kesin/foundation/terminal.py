@@ -103,9 +103,7 @@ def format_cell(value: Cell) -> str:
     return visible(text) or EMPTY_CELL
 
 
-def print_table(
-    columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, title: str = "", empty: str = ""
-) -> None:
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, title: str = "", empty: str = "") -> None:
     """Print a table on a terminal, aligned columns otherwise; only ``empty`` without rows."""
     body = [[format_cell(value) for value in row] for row in rows]
     if not body:
@@ -142,9 +140,7 @@ def rich_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> "Table
 
 
 @contextmanager
-def bars(
-    *, shown: bool = True, of_bytes: bool = False
-) -> Iterator[Callable[[str, int | None], Advance]]:
+def bars(*, shown: bool = True, of_bytes: bool = False) -> Iterator[Callable[[str, int | None], Advance]]:
     """Progress bars on a terminal, each made from a name and a total; none without a terminal."""
     if not (shown and sys.stderr.isatty()):
         yield lambda _what, _total: lambda _more: None

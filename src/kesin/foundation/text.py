@@ -10,9 +10,7 @@ from typing import Any, Final
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _WIRE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
-_CANONICAL = json.JSONEncoder(
-    ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
-)
+_CANONICAL = json.JSONEncoder(ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
 
 _FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "'")
 _ESCAPED: Final = re.compile(r"'[=+\-@\t\r\n']")

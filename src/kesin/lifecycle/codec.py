@@ -14,10 +14,7 @@ from kesin.lifecycle.vocabulary import After, DeclarationError, Fixed, Guard
 
 _TYPES: Final[dict[str, Any]] = {
     kind.__name__: kind
-    for kind in (
-        *(Lifecycle, State, Move, Guard, Fixed, After, Backoff),
-        *(Taxonomy, Code, Rule, Category, Verdict),
-    )
+    for kind in (*(Lifecycle, State, Move, Guard, Fixed, After, Backoff), *(Taxonomy, Code, Rule, Category, Verdict))
 }
 
 

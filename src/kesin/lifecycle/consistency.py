@@ -6,15 +6,7 @@ import re
 from typing import TYPE_CHECKING, NoReturn
 
 from kesin.lifecycle.budget import DAY_S
-from kesin.lifecycle.vocabulary import (
-    GONE,
-    MAX_FLAGS,
-    MAX_RATE,
-    MAX_SLOTS,
-    MAX_STAMPS,
-    STAY,
-    DeclarationError,
-)
+from kesin.lifecycle.vocabulary import GONE, MAX_FLAGS, MAX_RATE, MAX_SLOTS, MAX_STAMPS, STAY, DeclarationError
 
 if TYPE_CHECKING:
     from kesin.lifecycle.declare import Lifecycle, Move, State

@@ -220,10 +220,7 @@ class Lifecycle:
     def options_of(self, action: str) -> frozenset[str]:
         """The options of an action."""
         return frozenset(
-            guard.names[0]
-            for move in self.actions.get(action, ())
-            for guard in move.when
-            if guard.kind == "option"
+            guard.names[0] for move in self.actions.get(action, ()) for guard in move.when if guard.kind == "option"
         )
 
     def sets_priority(self, action: str) -> bool:

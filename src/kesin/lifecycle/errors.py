@@ -108,17 +108,13 @@ class Taxonomy:
             if rule.channel == channel and rule.category is category:
                 yield rule.verdict
 
-    def resolve(
-        self, name: str, *, channel: str | None = None, category: Category | None = None
-    ) -> ResolvedError:
+    def resolve(self, name: str, *, channel: str | None = None, category: Category | None = None) -> ResolvedError:
         """Resolve a code; a caller's category replaces ``unknown``, but not a declared category."""
         channel = channel or self.channels[0]
         declared = self.code(name)
         kind = declared.category if declared else category or self.unknown
         override = declared if declared and declared.applies_to(channel) else None
-        verdict = (override.verdict if override else None) or next(
-            self.verdicts(channel, kind), None
-        )
+        verdict = (override.verdict if override else None) or next(self.verdicts(channel, kind), None)
         if verdict is None:
             raise LookupError(f"no verdict for category {kind} on channel {channel!r}")
         move = (override.move if override else None) or self.move_for(verdict)
@@ -127,12 +123,6 @@ class Taxonomy:
         return ResolvedError(code=name, category=kind, verdict=verdict, move=move)
 
 
-def same_everywhere(
-    channels: tuple[str, ...], verdicts: dict[Category, Verdict]
-) -> tuple[Rule, ...]:
+def same_everywhere(channels: tuple[str, ...], verdicts: dict[Category, Verdict]) -> tuple[Rule, ...]:
     """The verdict table of a workload whose channels all have the same verdicts."""
-    return tuple(
-        Rule(channel, category, verdict)
-        for channel in channels
-        for category, verdict in verdicts.items()
-    )
+    return tuple(Rule(channel, category, verdict) for channel in channels for category, verdict in verdicts.items())

@@ -57,11 +57,7 @@ def retried_at(lifecycle: Lifecycle, job: Job, now: int) -> int | None:
         return job.run_at
     if job.phase != RESTING:
         return None
-    times = [
-        allowed_from(lifecycle, move, job, now)
-        for move in revivals(lifecycle)
-        if job.state in move.sources
-    ]
+    times = [allowed_from(lifecycle, move, job, now) for move in revivals(lifecycle) if job.state in move.sources]
     return min((at for at in times if at is not None), default=None)
 
 

@@ -186,9 +186,7 @@ def guard_holds(  # noqa: C901, PLR0911, PLR0912  # a table: one line a guard
             return context.parents == "failed"
 
 
-def failing_guard(
-    move: Move, job: Job, lifecycle: Lifecycle, context: MoveContext, token: int | None
-) -> Guard | None:
+def failing_guard(move: Move, job: Job, lifecycle: Lifecycle, context: MoveContext, token: int | None) -> Guard | None:
     """The first guard that does not hold; None when all do."""
     for guard in move.when:
         if not guard_holds(guard, job, lifecycle, context, token):
@@ -196,9 +194,7 @@ def failing_guard(
     return None
 
 
-def apply_move(
-    lifecycle: Lifecycle, move: Move, job: Job, change: Change, context: MoveContext
-) -> Job:
+def apply_move(lifecycle: Lifecycle, move: Move, job: Job, change: Change, context: MoveContext) -> Job:
     """The job after the move. Guards are not checked."""
     at = max(context.now, job.moved_at)
     to = move.target(job.state)
@@ -222,9 +218,7 @@ def apply_move(
     return job._replace(**columns)
 
 
-def _set_claim(
-    move: Move, job: Job, context: MoveContext, at: int, columns: dict[str, Any]
-) -> bool:
+def _set_claim(move: Move, job: Job, context: MoveContext, at: int, columns: dict[str, Any]) -> bool:
     if move.claim == "take":
         columns.update(worker=context.worker, claimed_at=at, claim_seq=job.seq + 1)
         columns["lease_until"] = at + context.lease_us
@@ -263,9 +257,7 @@ def _set_error(move: Move, change: Change, columns: dict[str, Any]) -> None:
         columns.update(zip(("error_code", "error_category", "error_message"), error, strict=True))
 
 
-def _time_columns(
-    lifecycle: Lifecycle, move: Move, job: Job, change: Change, at: int
-) -> dict[str, int | None]:
+def _time_columns(lifecycle: Lifecycle, move: Move, job: Job, change: Change, at: int) -> dict[str, int | None]:
     columns: dict[str, int | None] = {}
     requested = {"now": at, "input": at if change.run_at is None else change.run_at, "clear": None}
     if isinstance(move.run_at, Backoff):
@@ -354,8 +346,4 @@ def wait_us(wait: Backoff | After, job: Job) -> int:
 
 def declared_edges(lifecycle: Lifecycle) -> list[tuple[Move, str, str]]:
     """Every declared (move, from, to), with STAY resolved; enqueue and prune have '' at one end."""
-    return [
-        (move, source, move.target(source))
-        for move in lifecycle.moves
-        for source in move.sources or (GONE,)
-    ]
+    return [(move, source, move.target(source)) for move in lifecycle.moves for source in move.sources or (GONE,)]

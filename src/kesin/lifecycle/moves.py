@@ -15,14 +15,10 @@ from kesin.lifecycle.vocabulary import GONE, STAY, After, Fixed, Guard, Role, St
 
 Sources = str | tuple[str, ...]
 
-PARENT_FAILED = Fixed(
-    "PARENT_FAILED", Category.PERMANENT, "a job that it depends on did not succeed"
-)
+PARENT_FAILED = Fixed("PARENT_FAILED", Category.PERMANENT, "a job that it depends on did not succeed")
 OUT_OF_ATTEMPTS = Fixed("MAX_ATTEMPTS", Category.PERMANENT, "all attempts were used")
 DISMISSED = Fixed(
-    "DISMISSED",
-    Category.PERMANENT,
-    "an operator dismissed this failure; the history has the original error",
+    "DISMISSED", Category.PERMANENT, "an operator dismissed this failure; the history has the original error"
 )
 
 
@@ -82,9 +78,7 @@ def fail(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move:
     return _ends("fail", sources, to, fields, error="record")
 
 
-def retry(
-    sources: Sources, to: str, delay: Backoff | Literal["input"], **fields: Unpack[MoveFields]
-) -> Move:
+def retry(sources: Sources, to: str, delay: Backoff | Literal["input"], **fields: Unpack[MoveFields]) -> Move:
     """An attempt failed and the budget allows another one later."""
     when = (guards.holds_claim, guards.budget_left)
     return _by_worker("retry", sources, to, fields, when=when, error="record", run_at=delay)
@@ -135,14 +129,7 @@ def recover_spent(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Mo
     return _gives_up("recover", sources, to, fields, when=when, claim="drop", stage="recover")
 
 
-def expire(
-    sources: Sources,
-    to: str,
-    seconds: int,
-    *,
-    since: str = "created_at",
-    **fields: Unpack[MoveFields],
-) -> Move:
+def expire(sources: Sources, to: str, seconds: int, *, since: str = "created_at", **fields: Unpack[MoveFields]) -> Move:
     """A job has become too old or, with ``since="finished_at"``, finished too long ago."""
     when: tuple[Guard, ...] = (guards.age_over(since, seconds),)
     if since == "finished_at":

@@ -6,15 +6,7 @@ from kesin.lifecycle import moves
 from kesin.lifecycle.budget import Backoff, doubling
 from kesin.lifecycle.declare import Lifecycle, Move, State
 from kesin.lifecycle.errors import Category, Code, Taxonomy, Verdict, same_everywhere
-from kesin.lifecycle.vocabulary import (
-    DeclarationError,
-    Fixed,
-    budget_left,
-    due,
-    holds_claim,
-    option,
-    unclaimed,
-)
+from kesin.lifecycle.vocabulary import DeclarationError, Fixed, budget_left, due, holds_claim, option, unclaimed
 from kesin.lifecycle.vocabulary import rate as limit_of
 
 LATER = "later"  # the option of a retry at a time that the handler says
@@ -66,9 +58,7 @@ def task_lifecycle(
             *(_after_others() if parents else ()),
             moves.claim("ready", "running", when=(due, unclaimed, budget_left, *limits)),
             moves.complete("running", "done"),
-            moves.retry(
-                "running", "ready", retry_backoff, when=(*RETRY, option(LATER, is_set=False))
-            ),
+            moves.retry("running", "ready", retry_backoff, when=(*RETRY, option(LATER, is_set=False))),
             moves.retry(
                 "running",
                 "ready",
@@ -78,9 +68,7 @@ def task_lifecycle(
                 when=(*RETRY, option(LATER, is_set=True)),
                 doc="The handler set the delay: Failed(code, retry_in_s=…).",
             ),
-            moves.retry_spent(
-                "running", "failed", doc="The last attempt failed: the job keeps its error message."
-            ),
+            moves.retry_spent("running", "failed", doc="The last attempt failed: the job keeps its error message."),
             moves.fail("running", "failed"),
             moves.retry(
                 "running",
@@ -90,9 +78,7 @@ def task_lifecycle(
                 error="clear",
                 doc="Nothing to do yet: Wait(seconds). The claim still counts as an attempt.",
             ),
-            moves.retry_spent(
-                "running", "failed", name="wait_spent", action="wait", error=moves.OUT_OF_ATTEMPTS
-            ),
+            moves.retry_spent("running", "failed", name="wait_spent", action="wait", error=moves.OUT_OF_ATTEMPTS),
             moves.release("running", "ready", doc="A graceful stop gives the attempt back."),
             moves.attempt_cap("ready", "failed"),
             moves.recover("running", "ready", doc="The worker died or lost its lease."),
@@ -124,11 +110,7 @@ def task_lifecycle(
                     Category.PERMANENT: Verdict.FAIL,
                 },
             ),
-            moves=(
-                (Verdict.FAIL, "fail"),
-                (Verdict.RETRY, "retry"),
-                (Verdict.COMPLETE, "complete"),
-            ),
+            moves=((Verdict.FAIL, "fail"), (Verdict.RETRY, "retry"), (Verdict.COMPLETE, "complete")),
             codes=(
                 Code("MAX_ATTEMPTS", Category.PERMANENT),
                 Code("CANCELLED", Category.PERMANENT),

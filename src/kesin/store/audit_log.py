@@ -191,12 +191,7 @@ class AuditLog:
         return [_audit_line_from_row(row) for row in rows]
 
     def search_audit(
-        self,
-        *,
-        queue: str | None = None,
-        before: int = LAST_AUDIT_ID,
-        limit: int = 100,
-        **parts: str,
+        self, *, queue: str | None = None, before: int = LAST_AUDIT_ID, limit: int = 100, **parts: str
     ) -> AuditPage:
         """The newest lines with these parts; reads up to a limit, as no index finds substrings."""
         newest = self._read("newest_audit", before=before)[0][0]
@@ -205,9 +200,7 @@ class AuditLog:
         since = max(newest - MAX_SEARCHED_LINES + 1, 0)
         patterns: dict[str, str | None] = dict.fromkeys(("actor", "action", "site", "target"))
         patterns |= {name: f"%{escape_like(part.lower())}%" for name, part in parts.items()}
-        rows = self._read(
-            "search_audit", **patterns, queue=queue, before=before, since=since, limit=limit + 1
-        )
+        rows = self._read("search_audit", **patterns, queue=queue, before=before, since=since, limit=limit + 1)
         lines = [_audit_line_from_row(row) for row in rows[:limit]]
         if len(rows) > limit:
             return AuditPage(lines, lines[-1].id)
@@ -233,9 +226,7 @@ class AuditLog:
                 raise AuditChainBroken("the audit lines from before the chain were changed")
             start = require_unbroken(anchor.start, lines[len(older) :])
             left = AuditAnchor(start, *digest_older(self._older_lines()))
-            self._append(
-                head, _anchor_line(PRUNE_ACTION, now, left, lines=len(lines), before=before)
-            )
+            self._append(head, _anchor_line(PRUNE_ACTION, now, left, lines=len(lines), before=before))
             return len(lines)
 
     # The chain

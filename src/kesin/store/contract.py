@@ -101,9 +101,7 @@ class Store(Notified, ABC):
         raise StoreError("within: only a queue in PostgreSQL takes an asynchronous connection")
 
     @abstractmethod
-    def enqueue(
-        self, queue: str, jobs: Sequence[NewJobRow], *, actor: str, now: int | None = None
-    ) -> list[Outcome]:
+    def enqueue(self, queue: str, jobs: Sequence[NewJobRow], *, actor: str, now: int | None = None) -> list[Outcome]:
         """Create jobs; if a key is taken, the outcome is ``duplicate`` with the holder's id.
 
         Raises UnknownParents and creates none if a job names a parent that is not in this store.
@@ -136,13 +134,7 @@ class Store(Notified, ABC):
         return self._due_jobs(queue, "claim", params)
 
     def peek(
-        self,
-        queue: str,
-        *,
-        limit: int,
-        tenants: Sequence[str] | None = None,
-        after: str = "",
-        now: int | None = None,
+        self, queue: str, *, limit: int, tenants: Sequence[str] | None = None, after: str = "", now: int | None = None
     ) -> list[Job]:
         """The jobs that ``claim`` would return, in the same order; nothing is claimed."""
         params: dict[str, Any] = {"queue": queue, "after": after, "now": now}
@@ -152,9 +144,7 @@ class Store(Notified, ABC):
         return self._due_jobs(queue, "peek", params)
 
     @abstractmethod
-    def _due_jobs(
-        self, queue: str, what: Literal["claim", "peek"], params: dict[str, Any]
-    ) -> list[Job]:
+    def _due_jobs(self, queue: str, what: Literal["claim", "peek"], params: dict[str, Any]) -> list[Job]:
         """Claim due jobs, or only read them, with these parameters of the statement or script."""
 
     @abstractmethod
@@ -162,9 +152,7 @@ class Store(Notified, ABC):
         """The first ``limit`` tenants, by name, that have jobs to claim now or later."""
 
     @abstractmethod
-    def renew(
-        self, queue: str, claims: Sequence[HeldClaim], *, lease_us: int, now: int | None = None
-    ) -> set[str]:
+    def renew(self, queue: str, claims: Sequence[HeldClaim], *, lease_us: int, now: int | None = None) -> set[str]:
         """Extend leases; return the ids of the jobs that are still claimed.
 
         A lease never extends beyond ``max_run_seconds`` after the claim.
@@ -208,9 +196,7 @@ class Store(Notified, ABC):
     def settle(self, queue: str, *, limit: int, now: int | None = None) -> int:
         """Move jobs whose parents have all come to rest; return how many moved."""
 
-    def parents(
-        self, queue: str, job_id: str, *, limit: int, after: str = FIRST_ID, undone: bool = False
-    ) -> list[Job]:
+    def parents(self, queue: str, job_id: str, *, limit: int, after: str = FIRST_ID, undone: bool = False) -> list[Job]:
         """A job's first parents by id, from any queue; ``undone`` omits those that succeeded."""
         params = {"id": job_id, "limit": min(limit, MAX_BATCH), "after": after, "undone": undone}
         return self._related(queue, "parents", params)
@@ -228,13 +214,7 @@ class Store(Notified, ABC):
     def _related(self, queue: str, what: str, params: dict[str, Any]) -> list[Job]: ...
 
     def report_progress(
-        self,
-        queue: str,
-        claim: HeldClaim,
-        fraction: float | None,
-        message: str | None,
-        *,
-        now: int | None = None,
+        self, queue: str, claim: HeldClaim, fraction: float | None, message: str | None, *, now: int | None = None
     ) -> bool:
         """Store the progress of a claimed job, without an event; False if the claim was lost."""
         said = {"fraction": fraction, "message": message, "now": now}
@@ -268,9 +248,7 @@ class Store(Notified, ABC):
         return [one for name in tenants for one in self.ids_by_key(queue, name, [key]).values()]
 
     @abstractmethod
-    def jobs(
-        self, queue: str, where: Filter, *, limit: int = 100, cursor: str | None = None
-    ) -> Page:
+    def jobs(self, queue: str, where: Filter, *, limit: int = 100, cursor: str | None = None) -> Page:
         """A page of jobs, newest first unless the filter says otherwise."""
 
     @abstractmethod
@@ -351,9 +329,7 @@ class Store(Notified, ABC):
         """
 
     @abstractmethod
-    def backlog(
-        self, queue: str, tenant: str, *, aged: AgedSince | None = None, now: int | None = None
-    ) -> Backlog:
+    def backlog(self, queue: str, tenant: str, *, aged: AgedSince | None = None, now: int | None = None) -> Backlog:
         """What a tenant's jobs are waiting for; also counts ready jobs stamped before ``aged[1]``.
 
         The cost depends only on the claimed or aged jobs; ``aged`` is the first stamp and a time.
@@ -381,13 +357,7 @@ class Store(Notified, ABC):
         """Merge counter rows; return how many were merged."""
 
     def pause(
-        self,
-        queue: str,
-        *,
-        tenant: str = "",
-        actor: str,
-        reason: str | None = None,
-        now: int | None = None,
+        self, queue: str, *, tenant: str = "", actor: str, reason: str | None = None, now: int | None = None
     ) -> None:
         """Stop the queue's jobs, or one tenant's jobs in it, from being claimed."""
         row = {"tenant": tenant, "now": now, "actor": actor, "reason": reason}
@@ -411,9 +381,7 @@ class Store(Notified, ABC):
         """
 
     @abstractmethod
-    def write_schedules(
-        self, queue: str, rows: Sequence[ScheduleRow], *, gone: Sequence[str] = ()
-    ) -> None:
+    def write_schedules(self, queue: str, rows: Sequence[ScheduleRow], *, gone: Sequence[str] = ()) -> None:
         """Store schedules and their next ticks; delete those in ``gone``."""
 
     @abstractmethod

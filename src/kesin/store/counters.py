@@ -16,10 +16,7 @@ Overdue = tuple[int | None, int, int]  # the oldest due time, claims past their 
 
 
 def count_jobs(
-    queue: str,
-    move_counts: Sequence[MoveCount],
-    known_states: Iterable[str] = (),
-    overdue: Overdue = (None, 0, 0),
+    queue: str, move_counts: Sequence[MoveCount], known_states: Iterable[str] = (), overdue: Overdue = (None, 0, 0)
 ) -> QueueStats:
     """Sum the counters; known states are included even when they are empty."""
     names = tuple(known_states)
@@ -44,9 +41,7 @@ def count_jobs(
 FailureKey = tuple[str, str, str, str, bool]
 
 
-def count_failure(
-    lifecycle: Lifecycle, job: Job, counts: dict[FailureKey, FailureCount], recent_from: int
-) -> None:
+def count_failure(lifecycle: Lifecycle, job: Job, counts: dict[FailureKey, FailureCount], recent_from: int) -> None:
     """Add a job to the counts, if it has an error and is not over."""
     waits = job.phase == READY or (job.phase == RESTING and job.state in failure_states(lifecycle))
     if job.error_code is None or not waits:
@@ -109,8 +104,7 @@ def states_without_slot(lifecycle: Lifecycle, stats: QueueStats, tenant: str) ->
     return frozenset(
         state.name
         for state in lifecycle.states
-        if state.capacity
-        and (own if state.per_tenant else stats.states).get(state.name, 0) >= state.capacity
+        if state.capacity and (own if state.per_tenant else stats.states).get(state.name, 0) >= state.capacity
     )
 
 

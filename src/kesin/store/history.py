@@ -112,9 +112,7 @@ def _note_tenants(metadata: MetadataStore, queue: str, counts: list[MoveCount], 
     _add_periods(metadata, queue, grown, now)
 
 
-def _add_periods(
-    metadata: MetadataStore, queue: str, grown: dict[int, dict[str, dict[str, int]]], now: int
-) -> None:
+def _add_periods(metadata: MetadataStore, queue: str, grown: dict[int, dict[str, dict[str, int]]], now: int) -> None:
     oldest = now // _PERIOD_US - PERIODS
     for period, tenants in grown.items():
         if period <= oldest:

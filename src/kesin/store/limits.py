@@ -28,9 +28,7 @@ LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
 def check_batch_size(batch: Sequence[object]) -> None:
     if len(batch) > MAX_BATCH:
-        raise StoreError(
-            "an action can apply to at most %(most)s jobs, got %(n)s", most=MAX_BATCH, n=len(batch)
-        )
+        raise StoreError("an action can apply to at most %(most)s jobs, got %(n)s", most=MAX_BATCH, n=len(batch))
 
 
 def valid_ids(ids: Sequence[str]) -> list[str]:
@@ -41,9 +39,7 @@ def valid_ids(ids: Sequence[str]) -> list[str]:
 
 def check_queue_name(queue: str, *, reserved: tuple[str, ...] = ()) -> None:
     if not QUEUE_NAME.fullmatch(queue) or queue in reserved:
-        raise StoreError(
-            f"{queue!r} is not a queue name: use at most 63 lower-case letters, digits, - and _"
-        )
+        raise StoreError(f"{queue!r} is not a queue name: use at most 63 lower-case letters, digits, - and _")
 
 
 def check_page(limit: int, cursor: str | None) -> None:
@@ -51,9 +47,7 @@ def check_page(limit: int, cursor: str | None) -> None:
     if not 1 <= limit <= MAX_PAGE:
         raise StoreError("a page can have 1…%(most)s jobs, got %(n)s", most=MAX_PAGE, n=limit)
     if cursor is not None and not is_id(cursor):
-        raise StoreError(
-            "%(cursor)s is not a cursor: use the cursor of the previous page", cursor=repr(cursor)
-        )
+        raise StoreError("%(cursor)s is not a cursor: use the cursor of the previous page", cursor=repr(cursor))
 
 
 def moves_for(lifecycle: Lifecycle, action: str, role: Role, queue: str) -> tuple[Move, ...]:
@@ -88,8 +82,7 @@ def check_age_stamp(lifecycle: Lifecycle, queue: str, aged: AgedSince | None) ->
     """Raise StoreError unless the stamp is the first: only that one counts a tenant's backlog."""
     if aged is not None and lifecycle.stamps[:1] != aged[:1]:
         raise StoreError(
-            "%(stamp)s is not the first stamp of the queue %(queue)s:"
-            " a filter by age can use only the first stamp",
+            "%(stamp)s is not the first stamp of the queue %(queue)s: a filter by age can use only the first stamp",
             stamp=repr(aged[0]),
             queue=repr(queue),
         )

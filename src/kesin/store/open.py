@@ -37,18 +37,12 @@ def open_redis(url: str, *, keys_name_tenant: Collection[str] = ()) -> Store:
     try:
         from kesin.store.redis.store import RedisStore
     except ImportError:
-        raise StoreError(
-            "Redis needs its client: install it with `pip install 'kesin[redis]'`"
-        ) from None
+        raise StoreError("Redis needs its client: install it with `pip install 'kesin[redis]'`") from None
     return RedisStore(url, keys_name_tenant=frozenset(keys_name_tenant))
 
 
 def open_store(
-    address: str | Path,
-    *,
-    migrate: bool = True,
-    keys_name_tenant: Collection[str] = (),
-    wait_s: float = OPEN_WAIT_S,
+    address: str | Path, *, migrate: bool = True, keys_name_tenant: Collection[str] = (), wait_s: float = OPEN_WAIT_S
 ) -> Store:
     """Open the store at a path, ``:memory:``, ``sqlite:///path``, ``postgresql://…`` or ``redis://…``.
 

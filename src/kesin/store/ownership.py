@@ -35,9 +35,7 @@ class Ownership(ForkAware, Generic[Handle]):
     """The open transactions of one store; a ``Handle`` is what its calls run on."""
 
     def __init__(self) -> None:
-        self._inherited: ContextVar[OpenTransaction[Handle] | None] = ContextVar(
-            "kesin_transaction", default=None
-        )
+        self._inherited: ContextVar[OpenTransaction[Handle] | None] = ContextVar("kesin_transaction", default=None)
         self._newest: OpenTransaction[Handle] | None = None
         self.watch_forks()
 
@@ -105,9 +103,7 @@ def driver_connection(given: Any) -> Any:
     if hasattr(given, "exec_driver_sql"):  # a connection of SQLAlchemy
         driver = given.connection.driver_connection
         commits_itself = getattr(driver, "autocommit", None)
-        if commits_itself is True or (
-            commits_itself is None and getattr(driver, "isolation_level", "") is None
-        ):
+        if commits_itself is True or (commits_itself is None and getattr(driver, "isolation_level", "") is None):
             raise no_transaction("use another isolation level than AUTOCOMMIT")
         if not given.in_transaction():
             given.begin()  # as its first statement would

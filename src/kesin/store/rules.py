@@ -27,38 +27,25 @@ class UpgradeRefused(StoreError):
         self.broken = tuple(broken)
 
 
-def is_stored(
-    versions: Sequence[RulesVersion], lifecycle: Lifecycle, *, virtual_time: bool
-) -> bool:
+def is_stored(versions: Sequence[RulesVersion], lifecycle: Lifecycle, *, virtual_time: bool) -> bool:
     """Whether these rules are stored; logs when they are an older version, as in a rollout."""
     fingerprint = rules_fingerprint(lifecycle)
     known = [version for version in versions if version.fingerprint == fingerprint]
     if not known or (virtual_time and not any(version.virtual_time for version in versions)):
         return False
     if known[-1] != versions[-1] and versions[-1].fingerprint != fingerprint:
-        log.warning(
-            "older_rules_opened",
-            queue=known[-1].queue,
-            version=known[-1].version,
-            newest=versions[-1].version,
-        )
+        log.warning("older_rules_opened", queue=known[-1].queue, version=known[-1].version, newest=versions[-1].version)
     return True
 
 
 def warn_of_two(queue: str, opened: Lifecycle, lifecycle: Lifecycle) -> None:
     """Log that a process opens a queue under another lifecycle: its calls follow the last one."""
     if opened is not lifecycle and rules_fingerprint(opened) != rules_fingerprint(lifecycle):
-        log.warning(
-            "another_lifecycle_opened", queue=queue, before=opened.name, lifecycle=lifecycle.name
-        )
+        log.warning("another_lifecycle_opened", queue=queue, before=opened.name, lifecycle=lifecycle.name)
 
 
 def require_upgrade(
-    queue: str,
-    lifecycle: Lifecycle,
-    stored: RulesVersion | None,
-    retired: frozenset[str],
-    counts: Iterable[MoveCount],
+    queue: str, lifecycle: Lifecycle, stored: RulesVersion | None, retired: frozenset[str], counts: Iterable[MoveCount]
 ) -> None:
     """Raise UpgradeRefused unless the rules can follow the newest stored ones."""
     if stored is not None and stored.fingerprint != rules_fingerprint(lifecycle):
@@ -93,9 +80,7 @@ def known_states(version: RulesVersion) -> frozenset[str]:
     return frozenset(Definition.parse(version.definition).states)
 
 
-def next_version(
-    queue: str, lifecycle: Lifecycle, stored: RulesVersion | None, *, virtual_time: bool
-) -> RulesVersion:
+def next_version(queue: str, lifecycle: Lifecycle, stored: RulesVersion | None, *, virtual_time: bool) -> RulesVersion:
     """The version of these rules that follows the stored one, declared now."""
     number = 1 if stored is None else stored.version + 1
     text, fingerprint = lifecycle_json(lifecycle), rules_fingerprint(lifecycle)
@@ -114,9 +99,7 @@ def state_rows(version: RulesVersion) -> list[dict[str, Any]]:
     ]
 
 
-def accounted_effects(
-    versions: Sequence[RulesVersion],
-) -> dict[tuple[str, str, str], list[Effects] | None]:
+def accounted_effects(versions: Sequence[RulesVersion]) -> dict[tuple[str, str, str], list[Effects] | None]:
     """The effects of every edge (move, from, to); None if it is of version 0, which stored none."""
     known: dict[tuple[str, str, str], list[Effects] | None] = {}
     for version in versions:

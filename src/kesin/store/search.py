@@ -39,9 +39,7 @@ def fold(text: str) -> str:
 
 def field_of(payload: Any, name: str) -> Any:
     """The value of a payload's field; a dotted name reaches into objects."""
-    return reduce(
-        lambda at, part: at.get(part) if isinstance(at, dict) else None, name.split("."), payload
-    )
+    return reduce(lambda at, part: at.get(part) if isinstance(at, dict) else None, name.split("."), payload)
 
 
 def terms_of(payload: Any, fields: Iterable[str]) -> set[str]:

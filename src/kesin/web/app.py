@@ -150,9 +150,7 @@ def _load_routes(app: FastAPI, service: Service) -> list[BaseRoute]:
     routes.append(Route("/openapi.json", openapi, include_in_schema=False))
     _forbid_redirects([*app.routes[own:], *routes])
     _set_openapi(app, (*_OWN_ROUTERS, sites.router, session.router, *workload_routers))
-    app.state.polling_elements = POLLING_ELEMENTS.union(
-        *(pages.polling_elements for pages in frame.pages.values())
-    )
+    app.state.polling_elements = POLLING_ELEMENTS.union(*(pages.polling_elements for pages in frame.pages.values()))
     app.state.frame = frame
     return routes
 

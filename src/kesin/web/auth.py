@@ -165,9 +165,7 @@ def _is_same_origin(request: Request, origin: str) -> bool:
     return bool(host) and parts.netloc == host and not downgraded
 
 
-async def change_own_password(
-    request: Request, actor: Actor, current: str, new: str
-) -> tuple[str, int]:
+async def change_own_password(request: Request, actor: Actor, current: str, new: str) -> tuple[str, int]:
     """Change the password of a signed-in user: a new session's token, and how many ended."""
     service, token = service_of(request), session_token(request)
     if token is None:

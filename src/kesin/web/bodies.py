@@ -26,9 +26,7 @@ _JSON_TYPE: Final = re.compile(r"application/(.*\+)?json")
 Dependency = TypeVar("Dependency", bound=Callable[..., Any])
 
 
-def takes_large_bodies(
-    max_bytes: int = ANY_SIZE, limit: str = "max_body_bytes"
-) -> Callable[[Dependency], Dependency]:
+def takes_large_bodies(max_bytes: int = ANY_SIZE, limit: str = "max_body_bytes") -> Callable[[Dependency], Dependency]:
     """Mark a dependency that reads large bodies; ``own_body_bytes`` may exceed KESIN_BODY_LIMIT."""
 
     def mark(dependency: Dependency) -> Dependency:
@@ -149,9 +147,7 @@ async def read_form(request: Request, *, max_bytes: int, max_fields: int) -> dic
     return _parse_fields(body, max_fields)
 
 
-def form_reader(
-    max_bytes: int, max_fields: int
-) -> Callable[[Request], Coroutine[Any, Any, dict[str, str]]]:
+def form_reader(max_bytes: int, max_fields: int) -> Callable[[Request], Coroutine[Any, Any, dict[str, str]]]:
     """A dependency that reads the first value of each field of a form; raises TooLarge."""
 
     @takes_large_bodies(max_bytes)

@@ -48,9 +48,7 @@ def require_cron(request: Request, action: str, queue: str | None = None) -> Act
     return actor
 
 
-async def run_with_body(
-    request: Request, body: bytes, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
-) -> T:
+async def run_with_body(request: Request, body: bytes, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
     """Run what parses and handles a body: in a thread, for a large body in the import pool."""
     if bodies.is_large(body):
         return await service_of(request).imports.run(call, *args, **kwargs)
@@ -114,9 +112,7 @@ def json_response(body: BaseModel, status: int = 200, **headers: str) -> Respons
     return Response(text, status, _header_names(headers), media_type=JSON)
 
 
-def problem_response(
-    problem: Problem, status: int | None = None, /, **headers: str
-) -> JSONResponse:
+def problem_response(problem: Problem, status: int | None = None, /, **headers: str) -> JSONResponse:
     all_headers = {**problem.headers, **_header_names(headers)}
     return JSONResponse(problem.body(), status or problem.status, all_headers)
 

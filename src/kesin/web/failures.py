@@ -87,20 +87,13 @@ class FailureReader:
     _settled: dict[Any, dict[str, int]] = field(default_factory=dict)  # state → jobs without a code
 
     def of(
-        self,
-        queue: Queue,
-        stats: QueueStats,
-        sites: Collection[str] | None = None,
-        reads: int = MAX_READS,
+        self, queue: Queue, stats: QueueStats, sites: Collection[str] | None = None, reads: int = MAX_READS
     ) -> Failures:
         """The failures of these sites; ``stats`` are theirs too, read just before."""
         key = (queue.name, None if sites is None else frozenset(sites))
         groups = self._counted(queue, stats, sites)
         rest = _without_code(queue, stats, groups)
-        if not rest:
-            again = stats
-        else:
-            again = queue.totals() if sites is None else stats_of_sites(queue, queue.stats(), sites)
+        again = stats if not rest else queue.totals() if sites is None else stats_of_sites(queue, queue.stats(), sites)
         # A job that moves between two reads looks like one without a code: so both are read again,
         # and if jobs keep moving, no more are said to have none than when they did not.
         if again.moved == stats.moved:
@@ -112,9 +105,7 @@ class FailureReader:
         found = [*groups, *(group for group in rest if group.n)]
         return Failures(tuple(sorted(found, key=lambda group: -group.n)))
 
-    def _counted(
-        self, queue: Queue, stats: QueueStats, sites: Collection[str] | None
-    ) -> list[FailureGroup]:
+    def _counted(self, queue: Queue, stats: QueueStats, sites: Collection[str] | None) -> list[FailureGroup]:
         """Those at rest are counted again when one came or went; the others with every move."""
         resting, found = failure_states(queue.lifecycle), list[FailureGroup]()
         moves = (c.n for c in stats.counts if c.from_state in resting or c.to_state in resting)
@@ -170,9 +161,7 @@ def _trend(counts: list[FailureCount]) -> tuple[int, ...]:
     return tuple(parts)
 
 
-def _without_code(
-    queue: Queue, stats: QueueStats, groups: list[FailureGroup]
-) -> list[FailureGroup]:
+def _without_code(queue: Queue, stats: QueueStats, groups: list[FailureGroup]) -> list[FailureGroup]:
     """What rests beyond the counted groups: jobs without an error, or more than are counted."""
     rest = []
     for state in failure_states(queue.lifecycle):

@@ -24,17 +24,13 @@ class HealthCheck:
     needed: bool = True
 
 
-def find_disk_problems(
-    settings: Settings, workloads: Iterable[Workload]
-) -> Iterator[tuple[Path, str]]:
+def find_disk_problems(settings: Settings, workloads: Iterable[Workload]) -> Iterator[tuple[Path, str]]:
     """Yield the data directory, the database and files of workloads whose disk has a problem."""
     file = settings.database_file
     lists = (each.backup_files(settings) for each in workloads if each.backup_files is not None)
     files = (entry.path for entries in lists for entry in entries if not isinstance(entry, str))
     for location in (settings.data_dir, *([] if file is None else [file.parent]), *files):
-        folder = next(
-            parent for parent in (location, *location.absolute().parents) if parent.is_dir()
-        )
+        folder = next(parent for parent in (location, *location.absolute().parents) if parent.is_dir())
         if shutil.disk_usage(folder).free // 1_000_000 < settings.min_free_mb:
             yield location, "is nearly full"
         elif not os.access(folder, os.W_OK | os.X_OK) or not _can_write(folder):

@@ -61,9 +61,7 @@ class Live:
                 raise Unavailable("%(n)s event streams are open: try again later", n=MAX_WATCHERS)
             own = sum(watch.actor_name == who for watch in self._watches)
             if who and own >= MAX_WATCHES_PER_ACTOR:
-                raise Unavailable(
-                    "you already have %(n)s event streams: close one first", n=MAX_WATCHES_PER_ACTOR
-                )
+                raise Unavailable("you already have %(n)s event streams: close one first", n=MAX_WATCHES_PER_ACTOR)
             self._watches.add(watch)
         return watch
 

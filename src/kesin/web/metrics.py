@@ -32,10 +32,7 @@ class Metrics(Collector):
 
     def __init__(self, commands: Commands, clock: Clock, failures: FailureReader) -> None:
         self.registry = CollectorRegistry()
-        self._sources: list[Source] = [
-            partial(_queue_metrics, commands, failures),
-            self._sweep_metrics,
-        ]
+        self._sources: list[Source] = [partial(_queue_metrics, commands, failures), self._sweep_metrics]
         self.registry.register(self)
         self._monotonic = clock.monotonic
         self._swept_at: float | None = None
@@ -45,12 +42,8 @@ class Metrics(Collector):
         answered = [*route, "status"]
         self._requests = counter("kesin_http_requests_total", "Completed requests.", answered)
         self._seconds = histogram("kesin_http_request_seconds", "How long requests took.", route)
-        self.open_requests = Gauge(
-            "kesin_http_open_requests", "Requests in progress.", registry=self.registry
-        )
-        self._waits = histogram(
-            "kesin_claim_latency_seconds", "Time from due to claimed.", ["queue"], buckets=WAITS_S
-        )
+        self.open_requests = Gauge("kesin_http_open_requests", "Requests in progress.", registry=self.registry)
+        self._waits = histogram("kesin_claim_latency_seconds", "Time from due to claimed.", ["queue"], buckets=WAITS_S)
         swept = "Jobs the sweeper of this process moved."
         self._swept = counter("kesin_swept_jobs_total", swept, ["queue", "move"])
 
@@ -110,9 +103,7 @@ def _workload_metrics(collect: Source) -> Iterable[Metric]:
 def _queue_metrics(commands: Commands, failures: FailureReader) -> Iterator[Metric]:
     """Read from the store at every scrape, so it is right with many processes."""
     jobs = GaugeMetricFamily("kesin_jobs", "Jobs by state.", labels=["queue", "state"])
-    moves = CounterMetricFamily(
-        "kesin_transitions", "Moves made.", labels=["queue", "move", "from_state", "to_state"]
-    )
+    moves = CounterMetricFamily("kesin_transitions", "Moves made.", labels=["queue", "move", "from_state", "to_state"])
     gauge = partial(GaugeMetricFamily, labels=["queue"])
     oldest = gauge("kesin_oldest_due_seconds", "How long the first job in line has been waiting.")
     over = gauge("kesin_lease_over_jobs", "Claimed jobs whose lease has expired.")

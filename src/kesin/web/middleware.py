@@ -65,9 +65,7 @@ class RequestMiddleware:
 
 
 class _Exchange:
-    def __init__(
-        self, layer: RequestMiddleware, scope: Scope, receive: Receive, send: Send
-    ) -> None:
+    def __init__(self, layer: RequestMiddleware, scope: Scope, receive: Receive, send: Send) -> None:
         self._app = layer.app
         self._service = layer.service
         self._render_problem = layer.render_problem
@@ -113,9 +111,7 @@ class _Exchange:
             await self._refuse(problem)
             return
         timeout_s = self._service.settings.request_timeout_s
-        task = asyncio.ensure_future(
-            self._app(self._scope, self._receive_counted, self._send_unless_refused)
-        )
+        task = asyncio.ensure_future(self._app(self._scope, self._receive_counted, self._send_unless_refused))
         try:
             has_no_end = str(self._scope["path"]).endswith("/events")
             chunks_sent = -1  # each chunk has this much time, so slow clients get long responses
@@ -132,9 +128,7 @@ class _Exchange:
             if self._status:  # the rest of the response is not read
                 task.cancel()
             self._more_body = False  # the task may still read it
-            await self._refuse(
-                Unavailable("no response within %(n)s s", code="timeout", n=f"{timeout_s:g}")
-            )
+            await self._refuse(Unavailable("no response within %(n)s s", code="timeout", n=f"{timeout_s:g}"))
             return
         failure = task.exception()
         if self._problem is not None:
@@ -156,8 +150,7 @@ class _Exchange:
         """Raise a Problem for a body that announces two lengths, or one above the limit."""
         if b"content-length" in self._headers and b"transfer-encoding" in self._headers:
             raise Problem(  # a proxy in front may have believed the other one
-                "a request has a Content-Length or a Transfer-Encoding, not both",
-                code="bad_request",
+                "a request has a Content-Length or a Transfer-Encoding, not both", code="bad_request"
             )
         length = self._length
         if length.isdigit() and (len(length) > _MAX_LENGTH_DIGITS or int(length) > self._limit):
@@ -239,9 +232,7 @@ class _Exchange:
         code = status or problem.status
         response = self._render_problem(Request(self._scope), problem, code)
         headers = [*response.raw_headers, (b"connection", b"close")]
-        await self._send_with_headers(
-            {"type": "http.response.start", "status": code, "headers": headers}
-        )
+        await self._send_with_headers({"type": "http.response.start", "status": code, "headers": headers})
         body = {"type": "http.response.body", "body": response.body}
         if self._more_body and b"expect" not in self._headers:  # else the client waits with it
             await self._send_with_headers({**body, "more_body": True})
@@ -267,9 +258,7 @@ def store_unavailable(problem: Exception) -> Unavailable:
     if not isinstance(problem, StoreTrouble):
         return Unavailable("the store is not responding: try again", code="store_away")
     if problem.code == "disk_full":
-        return Unavailable(
-            "the disk is full and nothing was written: free up disk space", code=problem.code
-        )
+        return Unavailable("the disk is full and nothing was written: free up disk space", code=problem.code)
     return Unavailable("the store's disk is failing: run `kesin doctor`", code=problem.code)
 
 

@@ -97,9 +97,7 @@ class GroupCommit(Gatherer):
         self._store = store.store_for("")
         self._directory = directory
 
-    async def run(
-        self, queue: Queue, size: int, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
+    async def run(self, queue: Queue, size: int, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Return when the call's work is committed; a queue in another store commits by itself."""
         if queue.store is not self._store:
             return await run_in_threadpool(call, *args, **kwargs)
@@ -131,9 +129,7 @@ def _result_of(call: _Call, *caught: type[Exception]) -> Any:
         return problem
 
 
-def _deliver(
-    loop: asyncio.AbstractEventLoop, answers: Sequence[tuple[asyncio.Future[Any], Any]]
-) -> None:
+def _deliver(loop: asyncio.AbstractEventLoop, answers: Sequence[tuple[asyncio.Future[Any], Any]]) -> None:
     for future, result in answers:
         if future.done() or future.get_loop() is not loop:  # done: the request was given up
             continue

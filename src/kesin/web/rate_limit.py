@@ -31,9 +31,7 @@ def network_of(address: str) -> str:
 class RateLimiter:
     """Allows ``rate_per_s`` requests for each name, with bursts of ``burst``."""
 
-    def __init__(
-        self, rate_per_s: float, burst: float, monotonic: Callable[[], float], what: str
-    ) -> None:
+    def __init__(self, rate_per_s: float, burst: float, monotonic: Callable[[], float], what: str) -> None:
         self._rate = rate_per_s
         self._burst = max(burst, 1.0)
         self._monotonic = monotonic
@@ -53,6 +51,4 @@ class RateLimiter:
                 self._buckets.popitem(last=False)
         if not allowed:
             wait_s = math.ceil((1 - tokens) / self._rate)
-            raise TooManyRequests(
-                "too many %(what)s: wait %(n)s s", retry_after_s=wait_s, what=self._what, n=wait_s
-            )
+            raise TooManyRequests("too many %(what)s: wait %(n)s s", retry_after_s=wait_s, what=self._what, n=wait_s)

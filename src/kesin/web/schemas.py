@@ -26,9 +26,7 @@ MAX_IDS = 1_000
 MAX_ENQUEUED = 1_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST = datetime.max.replace(tzinfo=UTC)
-_RFC_3339 = re.compile(
-    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII | re.IGNORECASE
-)
+_RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII | re.IGNORECASE)
 
 
 def _check_storable(text: str) -> str:
@@ -64,9 +62,7 @@ Time = Annotated[
     AwareDatetime,
     BeforeValidator(_check_rfc_3339),
     AfterValidator(_check_years),
-    WithJsonSchema(
-        {"type": "string", "format": "date-time", "pattern": r"^(19[7-9][0-9]|[2-9][0-9]{3})-"}
-    ),
+    WithJsonSchema({"type": "string", "format": "date-time", "pattern": r"^(19[7-9][0-9]|[2-9][0-9]{3})-"}),
 ]
 
 
@@ -391,10 +387,7 @@ class NewBody(Strict):
     priority: Priority = 0
     run_at: Time | None = None
     max_attempts: Annotated[int, Field(ge=1, le=1_000)] | None = None
-    after: Annotated[
-        list[JobId],
-        Field(max_length=MAX_PARENTS, description="ids of jobs that must succeed first"),
-    ] = []
+    after: Annotated[list[JobId], Field(max_length=MAX_PARENTS, description="ids of jobs that must succeed first")] = []
 
 
 class NewJobs(Strict):

@@ -17,11 +17,7 @@ from typing import Any, Final, Literal
 
 import uvicorn
 from fastapi import FastAPI
-from uvicorn.protocols.http.httptools_impl import (
-    STATUS_LINE,
-    HttpToolsProtocol,
-    RequestResponseCycle,
-)
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from kesin.foundation.logs import Logger
@@ -119,9 +115,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._limits.add(self):
             self._follow()
             return
-        problem = TooManyRequests(
-            "this address has too many open connections", retry_after_s=RETRY_AFTER_S
-        )
+        problem = TooManyRequests("this address has too many open connections", retry_after_s=RETRY_AFTER_S)
         self._answer(problem)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -218,9 +212,7 @@ class BoundedProtocol(HttpToolsProtocol):
 class Server(uvicorn.Server):
     """Stops the service at the first signal: live responses would keep the server waiting."""
 
-    def __init__(
-        self, config: uvicorn.Config, app: FastAPI, service: Service, leave: Callable[[int], None]
-    ) -> None:
+    def __init__(self, config: uvicorn.Config, app: FastAPI, service: Service, leave: Callable[[int], None]) -> None:
         super().__init__(config)
         self.server_state = Connections(service.settings)
         self._service = service
@@ -314,9 +306,7 @@ def run(app: FastAPI, service: Service, sockets: list[socket.socket]) -> None:
         raise server.failure
 
 
-def build_server(
-    app: FastAPI, service: Service, leave: Callable[[int], None] = _exit_process
-) -> Server:
+def build_server(app: FastAPI, service: Service, leave: Callable[[int], None] = _exit_process) -> Server:
     """The server, not yet running. Outside the main thread it receives no signals."""
     config = uvicorn.Config(
         app,

@@ -70,10 +70,7 @@ class Service:
         self.workloads = dict(workloads)
         self.clock = clock or SystemClock()
         self.accounts = Accounts(Directory(store), self.clock)
-        self.queues = {
-            workload.name: workload.open_queue(store, self.clock)
-            for workload in self.workloads.values()
-        }
+        self.queues = {workload.name: workload.open_queue(store, self.clock) for workload in self.workloads.values()}
         self._left_out: set[str] = set()
         self.open_stored_queues()
         self.commands = Commands(self.queues, self.accounts, self.workloads)
@@ -103,9 +100,7 @@ class Service:
         self._stopping = threading.Event()
         self._pings: dict[str, Future[None]] = {}
         self._started = self._stop_began = self.clock.monotonic()
-        self.requests = RateLimiter(
-            settings.rate_per_s, settings.rate_per_s, self.clock.monotonic, "requests"
-        )
+        self.requests = RateLimiter(settings.rate_per_s, settings.rate_per_s, self.clock.monotonic, "requests")
         self._sign_ins_of_name = self._sign_in_limiter(settings.sign_in_per_min)
         self._sign_ins_of_address = self._sign_in_limiter(NAMES * settings.sign_in_per_min)
 
@@ -310,9 +305,7 @@ class Service:
             checks["running"] = HealthCheck(ok=False, detail="the service is stopping")
         return checks
 
-    def _ping(
-        self, part: str, ping: Callable[[], None], away: str, *, needed: bool = True
-    ) -> HealthCheck:
+    def _ping(self, part: str, ping: Callable[[], None], away: str, *, needed: bool = True) -> HealthCheck:
         """Whether a store answers: asked in a thread, one at a time, so that waiting can stop."""
         if part not in self._pings or self._pings[part].done():
             self._pings[part] = Future()

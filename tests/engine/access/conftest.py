@@ -16,9 +16,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = {
         item
         for item in items
-        if "[postgres" in item.nodeid
-        and not ON_BOTH.search(item.name)
-        and item.nodeid.startswith(HERE)
+        if "[postgres" in item.nodeid and not ON_BOTH.search(item.name) and item.nodeid.startswith(HERE)
     }
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))

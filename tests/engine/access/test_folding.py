@@ -11,10 +11,7 @@ from kesin.engine.access.companions import fold_events
 from kesin.store.records import Event
 
 _NOTHING: dict[str, Any] = dict.fromkeys(Event._fields)
-CLAIM = Event(
-    **_NOTHING
-    | {"move": "claim", "from_state": "s", "to_state": "s", "actor": "w1", "worker": "w1"}
-)
+CLAIM = Event(**_NOTHING | {"move": "claim", "from_state": "s", "to_state": "s", "actor": "w1", "worker": "w1"})
 WAIT = CLAIM._replace(move="wait", worker=None)
 BLOCK = WAIT._replace(move="block", error_code="E_AWAY", error_message="the folder is away")
 EVENTS = st.sampled_from(

@@ -6,15 +6,7 @@ import json
 
 import pytest
 
-from kesin.engine.access.masking import (
-    MASK,
-    SAME_LOOK_S,
-    Masking,
-    RecentLooks,
-    find_masked,
-    is_private,
-    mask_text,
-)
+from kesin.engine.access.masking import MASK, SAME_LOOK_S, Masking, RecentLooks, find_masked, is_private, mask_text
 from kesin.foundation.messages import Message
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.model import Job
@@ -40,10 +32,7 @@ def test_a_field_of_this_name_is_private(name):
     assert is_private(name)
 
 
-@table(
-    "name",
-    ["order_id", "externalId", "template", "value", "currency", "name", "width", "keys", "skip"],
-)
+@table("name", ["order_id", "externalId", "template", "value", "currency", "name", "width", "keys", "skip"])
 def test_a_field_of_this_name_is_not(name):
     assert not is_private(name)
 
@@ -113,11 +102,7 @@ def test_what_is_very_long_is_shown_from_its_beginning():
 def test_a_workload_adds_names_of_its_own_with_all_that_is_in_them():
     masking = Masking({"Shoe-Size", "variables"})
     given = {"shoeSize": 42, "variables": {"a": ["text", 1, None]}, "name": "kept"}
-    assert masking.value(given) == {
-        "shoeSize": MASK,
-        "variables": {"a": [MASK, MASK, None]},
-        "name": "kept",
-    }
+    assert masking.value(given) == {"shoeSize": MASK, "variables": {"a": [MASK, MASK, None]}, "name": "kept"}
 
 
 def test_what_lies_too_deep_to_be_read_is_masked_as_a_whole():

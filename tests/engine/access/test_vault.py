@@ -8,13 +8,7 @@ import pytest
 from kesin.engine.access.accounts import Accounts
 from kesin.engine.access.vault import Rotation, UnopenedSecret, Vault, unopened_secrets
 from kesin.foundation.clock import ManualClock
-from kesin.foundation.encryption import (
-    KeyRing,
-    NoSecretKeys,
-    SecretAltered,
-    SecretKeyMissing,
-    sealing_key_id,
-)
+from kesin.foundation.encryption import KeyRing, NoSecretKeys, SecretAltered, SecretKeyMissing, sealing_key_id
 from kesin.foundation.permissions import Actor, system_actor
 from kesin.foundation.problems import Forbidden, Invalid, NotFound, Problem
 from kesin.store.audit_log import AuditLine
@@ -65,13 +59,7 @@ def audited(directory: Directory) -> Callable[[], list[tuple]]:
         lines = [line for line in directory.audit(limit=100) if line.id > start]
         assert CANARY not in repr(lines)
         return [
-            (
-                line.actor,
-                line.action,
-                line.allowed,
-                line.target,
-                line.details and json.loads(line.details),
-            )
+            (line.actor, line.action, line.allowed, line.target, line.details and json.loads(line.details))
             for line in reversed(lines)
         ]
 
@@ -125,25 +113,15 @@ def test_a_dropped_secret_is_not_found(accounts):
 
 def test_without_keys_the_error_says_what_to_set(accounts):
     vault = Vault(accounts, None)
-    for call in (
-        lambda: vault.put(ADMIN, "token", CANARY),
-        lambda: vault.get("token"),
-        lambda: vault.rotate(ADMIN),
-    ):
-        with pytest.raises(
-            NoSecretKeys, match="set KESIN_SECRET_KEYS to what `kesin secrets new-key`"
-        ):
+    for call in (lambda: vault.put(ADMIN, "token", CANARY), lambda: vault.get("token"), lambda: vault.rotate(ADMIN)):
+        with pytest.raises(NoSecretKeys, match="set KESIN_SECRET_KEYS to what `kesin secrets new-key`"):
             call()
 
 
 @pytest.mark.parametrize("name", ["", "-x", "a b", "a\nb", "a\x00", "ş", "a" * 129, "\ud800"])
 def test_a_bad_name_is_refused_and_not_repeated(accounts, name):
     vault = Vault(accounts, OLD)
-    for call in (
-        lambda: vault.put(ADMIN, name, CANARY),
-        lambda: vault.get(name),
-        lambda: vault.drop(ADMIN, name),
-    ):
+    for call in (lambda: vault.put(ADMIN, name, CANARY), lambda: vault.get(name), lambda: vault.drop(ADMIN, name)):
         with pytest.raises(Invalid, match="a secret's name is up to 128") as caught:
             call()
         assert repr(name) not in str(caught.value)

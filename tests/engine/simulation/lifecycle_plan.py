@@ -118,9 +118,7 @@ class LifecyclePlan:
             slots = self._rng.randint(1, 3) if not exclusive and self._sometimes(0.3) else None
             per: Literal["queue", "tenant"] = "tenant" if slots and self._sometimes() else "queue"
             holds_key = self._sometimes(0.8)
-            self._states.append(
-                State(name, exclusive=exclusive, holds_key=holds_key, slots=slots, slots_per=per)
-            )
+            self._states.append(State(name, exclusive=exclusive, holds_key=holds_key, slots=slots, slots_per=per))
         if index:
             self._add(
                 Move(

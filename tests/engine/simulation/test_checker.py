@@ -63,9 +63,7 @@ def change_stale_outcomes(**changes: Any) -> Callable[[Real], Real]:
 
 
 def report_wrong_state(real: Real) -> Real:
-    return lambda *args, **kwargs: [
-        outcome._replace(state="ready") for outcome in real(*args, **kwargs)
-    ]
+    return lambda *args, **kwargs: [outcome._replace(state="ready") for outcome in real(*args, **kwargs)]
 
 
 def end_separately(_real: Real) -> Real:
@@ -128,12 +126,7 @@ BUGS: dict[str, tuple[type, str, Callable[[Real], Real], str]] = {
     "the last result is not written": (WorkerThread, "_write_results", skip_last, "conduct"),
     "a job is worked on twice": (WorkerThread, "_run_handler", handle_twice, "conduct"),
     "a coroutine is awaited twice": (AsyncWorkerThread, "_handle", await_twice, "conduct"),
-    "results of coroutines are not written": (
-        AsyncWorkerThread,
-        "_write",
-        do_nothing,
-        "conduct",
-    ),
+    "results of coroutines are not written": (AsyncWorkerThread, "_write", do_nothing, "conduct"),
     "a job is committed before its producer": (SqlStore, "joining", commit_at_once, "change"),
     "leases are never dropped": (Leases, "drop", do_nothing, "conduct"),
     "a lost claim is reported as done": (
@@ -150,18 +143,8 @@ BUGS: dict[str, tuple[type, str, Callable[[Real], Real], str]] = {
     ),
     "an outcome with another state": (SqlStore, "apply", report_wrong_state, "answer"),
     "no notes are left": (SqlStore, "_add_notes", do_nothing, "note"),
-    "an effect is committed before its job ends": (
-        RunContext,
-        "transaction",
-        end_separately,
-        "together",
-    ),
-    "an effect is kept though the claim was lost": (
-        RunContext,
-        "transaction",
-        keep_what_lost_its_claim,
-        "together",
-    ),
+    "an effect is committed before its job ends": (RunContext, "transaction", end_separately, "together"),
+    "an effect is kept though the claim was lost": (RunContext, "transaction", keep_what_lost_its_claim, "together"),
     "more ticks are made up for than asked": (Schedule, "missed", catch_up_with_all, "tick"),
     "a tick under the key of another": (Schedule, "key_at", name_the_hour, "tick"),
     "a tick whose key is let go": (Schedule, "job_at", let_the_key_go, "tick"),

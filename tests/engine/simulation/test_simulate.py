@@ -26,14 +26,7 @@ from kesin.lifecycle.proof.rules import prove
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.contract import Store
 from kesin.workloads import lifecycles
-from tests.engine.mutants import (
-    DISARMED,
-    MUTANTS,
-    Edit,
-    KeepsWhatWasRolledBack,
-    Mutant,
-    MutantStore,
-)
+from tests.engine.mutants import DISARMED, MUTANTS, Edit, KeepsWhatWasRolledBack, Mutant, MutantStore
 from tests.engine.simulation.random_lifecycle import random_lifecycle
 from tests.store.conftest import opened
 
@@ -66,8 +59,7 @@ TASK = lifecycles()["task"]
 
 # Batches, webhooks and adjustments say nothing that the others do not.
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=pytest.mark.long) if "_" in name else name for name in lifecycles()],
+    "name", [pytest.param(name, marks=pytest.mark.long) if "_" in name else name for name in lifecycles()]
 )
 def test_promises_hold_under_injected_faults(name: str):
     # An adjustment waits for a worker's word before its first claim: most of them expire first.
@@ -135,9 +127,7 @@ def test_another_process_sees_the_same_history():
         "print(simulate(task_lifecycle(), seed=11, steps=40).hash)"
     )
     env = {**os.environ, "PYTHONHASHSEED": "77"}
-    process = subprocess.run(
-        [sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True
-    )
+    process = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True)
     assert process.stdout.strip() == expected
 
 
@@ -171,11 +161,7 @@ def run_mutant(mutant: Mutant, shrink_attempts: int = 0) -> SimulationResult:
         return MutantStore(mutant.edits, made)
 
     run = simulate(
-        mutant.lifecycle(),
-        seed=mutant.seed,
-        steps=mutant.within,
-        make_store=store,
-        shrink_attempts=shrink_attempts,
+        mutant.lifecycle(), seed=mutant.seed, steps=mutant.within, make_store=store, shrink_attempts=shrink_attempts
     )
     assert {*mutant.edits, *DISARMED} <= made, "an edit did not match any statement"
     return run
@@ -183,10 +169,7 @@ def run_mutant(mutant: Mutant, shrink_attempts: int = 0) -> SimulationResult:
 
 @pytest.mark.parametrize(
     "mutant",
-    [
-        pytest.param(mutant, id=mutant.bug, marks=[pytest.mark.long] * (mutant.bug in AGAIN))
-        for mutant in MUTANTS
-    ],
+    [pytest.param(mutant, id=mutant.bug, marks=[pytest.mark.long] * (mutant.bug in AGAIN)) for mutant in MUTANTS],
 )
 def test_a_deliberate_bug_is_caught(mutant: Mutant):
     run = run_mutant(mutant)
@@ -196,18 +179,14 @@ def test_a_deliberate_bug_is_caught(mutant: Mutant):
 
 
 def test_a_store_that_keeps_what_was_rolled_back_is_caught():
-    run = simulate(
-        TASK(), seed=1, steps=2_000, make_store=KeepsWhatWasRolledBack, shrink_attempts=0
-    )
+    run = simulate(TASK(), seed=1, steps=2_000, make_store=KeepsWhatWasRolledBack, shrink_attempts=0)
     assert run.failure is not None
     assert run.failure.rule in {"change", "lost", "note"}
 
 
 def test_a_store_with_its_guard_off_and_no_bug_holds():
     """Otherwise every mutant would be caught because its guard is off."""
-    run = simulate(
-        TASK(), seed=1, steps=STEPS, make_store=lambda: MutantStore((), set()), shrink_attempts=0
-    )
+    run = simulate(TASK(), seed=1, steps=STEPS, make_store=lambda: MutantStore((), set()), shrink_attempts=0)
     assert run, run.failure
 
 

@@ -181,12 +181,7 @@ def test_files_that_change_during_the_backup_are_in_it(dump, folder, tmp_path):
     manifest = back_up(Busy(dump.path), tmp_path / "b", entries, ["x"], unseen)
     files = tmp_path / "b" / "files" / "a"
     contents = {str(p.relative_to(files)): p.read_text() for p in files.rglob("*") if p.is_file()}
-    assert contents == {
-        "swept.pdf": "before",
-        "rules.json": "after!",
-        "deep/kept.pdf": "before",
-        "deep/new.pdf": "new",
-    }
+    assert contents == {"swept.pdf": "before", "rules.json": "after!", "deep/kept.pdf": "before", "deep/new.pdf": "new"}
     assert (manifest.files, manifest.vanished, manifest.left_out) == (4, [], ["x"])
     assert read_backup(tmp_path / "b").manifest == manifest
     keys = "format database schema queues secret_keys tables audit_head kesin made_at files bytes"
@@ -219,9 +214,7 @@ def test_sha256sum_can_check_files_of_any_name(dump, folder, tmp_path):
 # Interruptions
 
 
-def test_a_killed_backup_or_restore_leaves_nothing_incomplete(
-    new_database, killed, folder, tmp_path
-):
+def test_a_killed_backup_or_restore_leaves_nothing_incomplete(new_database, killed, folder, tmp_path):
     address, target, part = new_database(), tmp_path / "b", tmp_path / "b.part"
     pdf = folder / "1.pdf"
     pdf.write_bytes(bytes(1_300_000))
@@ -259,9 +252,7 @@ def test_a_full_disk_leaves_nothing(dump, folder, tmp_path):
 # Refusals
 
 
-def test_a_backup_that_cannot_succeed_is_refused_at_once(
-    new_database, folder, tmp_path, monkeypatch
-):
+def test_a_backup_that_cannot_succeed_is_refused_at_once(new_database, folder, tmp_path, monkeypatch):
     dump, entry = dump_for(new_database()), BackupFile("a", folder)
     (tmp_path / "taken").mkdir()
     for target, reason in (

@@ -38,14 +38,8 @@ from tests.store.scene import DAY
 SEEDS = {"oci": 0, "pdf": 2, "optiplan": 1}  # these reach every state soon
 LONG = pytest.mark.long
 # SQLite and PostgreSQL are written by the same code.
-into_each = pytest.mark.parametrize(
-    "kind", ["redis", "postgres", pytest.param("sqlite-file", marks=LONG)]
-)
-RULES: dict[str, Callable[[], Lifecycle]] = {
-    "oci": oci_lifecycle,
-    "pdf": pdf_lifecycle,
-    "optiplan": optiplan_lifecycle,
-}
+into_each = pytest.mark.parametrize("kind", ["redis", "postgres", pytest.param("sqlite-file", marks=LONG)])
+RULES: dict[str, Callable[[], Lifecycle]] = {"oci": oci_lifecycle, "pdf": pdf_lifecycle, "optiplan": optiplan_lifecycle}
 
 
 @pytest.fixture(scope="module")
@@ -157,12 +151,7 @@ def test_queues_are_copied_through_all_stores_unchanged(new_store, monkeypatch, 
 
 
 @pytest.mark.parametrize(
-    "kinds",
-    [
-        ("postgres", "redis"),
-        ("redis", "sqlite-file"),
-        pytest.param(("sqlite-file", "postgres"), marks=LONG),
-    ],
+    "kinds", [("postgres", "redis"), ("redis", "sqlite-file"), pytest.param(("sqlite-file", "postgres"), marks=LONG)]
 )
 def test_a_copy_brings_the_versions_of_the_rules_and_the_retired_states(new_store, kinds):
     """So the moves of then are accounted for in the target, and its upgrades start from there."""
@@ -213,9 +202,7 @@ def test_a_moved_queue_keeps_working_and_may_be_moved_back(new_store):
 
 
 @pytest.mark.parametrize("kinds", [("sqlite-file", "redis"), ("redis", "postgres")])
-def test_jobs_that_change_during_the_copy_are_copied_in_their_last_state(
-    new_store, kinds, monkeypatch
-):
+def test_jobs_that_change_during_the_copy_are_copied_in_their_last_state(new_store, kinds, monkeypatch):
     """Keys pass to other jobs meanwhile: an outdated copy does not block the new holder."""
     monkeypatch.setattr(queue_copy, "BATCH", 20)
     source, target = map(new_store, kinds)
@@ -378,9 +365,7 @@ def test_a_refused_copy_changes_nothing(new_store):
 
     copy = new_store("sqlite-file")
     assert copy_pdf(source, copy, wait_s=1, idle=finish, keep_source_running=True).jobs == 2
-    assert len(queue.claim(worker="w", limit=1)) == 1, (
-        "the source keeps working, the copy is paused"
-    )
+    assert len(queue.claim(worker="w", limit=1)) == 1, "the source keeps working, the copy is paused"
     assert copy.store.claim("pdf", worker="w", limit=1, lease_us=1) == []
     assert pause_reasons(copy) == ["a copy of sqlite-memory"]
 

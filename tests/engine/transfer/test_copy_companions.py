@@ -19,15 +19,7 @@ LIFECYCLE = replace(
     moves=(
         *PLAIN.moves,
         Move("park", ("ready",), "parked", by=("operator",), when=(unclaimed,)),
-        Move(
-            "drive",
-            ("parked",),
-            "ready",
-            by=("clock", "operator"),
-            when=(unclaimed,),
-            run_at="now",
-            stage="timeout",
-        ),
+        Move("drive", ("parked",), "ready", by=("clock", "operator"), when=(unclaimed,), run_at="now", stage="timeout"),
     ),
 )
 
@@ -39,8 +31,7 @@ def stores(request: pytest.FixtureRequest):
 
 
 @pytest.mark.parametrize(
-    ("source", "target"),
-    [("sqlite-file", "postgres"), ("postgres", "redis"), ("redis", "sqlite-file")],
+    ("source", "target"), [("sqlite-file", "postgres"), ("postgres", "redis"), ("redis", "sqlite-file")]
 )
 def test_slots_and_parents_are_the_same_in_the_copy(stores, source, target):
     there, here = stores(source), stores(target)
@@ -48,9 +39,7 @@ def test_slots_and_parents_are_the_same_in_the_copy(stores, source, target):
     first, second, third, parent = (queue.enqueue({"n": n}).id for n in range(4))
     child = queue.enqueue({}, after=[parent]).id
     queue.act("park", ids=[first, second], actor="op")
-    with pytest.raises(
-        CopyRefused, match="jobs of parked that wait for others, or that others wait for: 1"
-    ):
+    with pytest.raises(CopyRefused, match="jobs of parked that wait for others, or that others wait for: 1"):
         copy_queues(there, here, {"parked": LIFECYCLE})
     [job] = queue.claim("w", ids=[parent])
     queue.move(job, "complete")

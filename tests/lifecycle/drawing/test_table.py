@@ -28,10 +28,7 @@ ALL = [oci_lifecycle(), pdf_lifecycle(), optiplan_lifecycle(), task_lifecycle()]
 OCI, PDF, OPTIPLAN, TASK = ALL
 RANKED = replace(TASK, moves=(*TASK.moves, prioritize("ready")))
 SVG = "{http://www.w3.org/2000/svg}"
-DRIFT = (
-    "docs/lifecycles/{file} differs from the declaration: "
-    "run `kesin lifecycle show {name} --write docs/lifecycles`"
-)
+DRIFT = "docs/lifecycles/{file} differs from the declaration: run `kesin lifecycle show {name} --write docs/lifecycles`"
 
 each = pytest.mark.parametrize("lifecycle", ALL, ids=lambda lifecycle: lifecycle.name)
 
@@ -109,12 +106,7 @@ def test_mermaid_draws_arrows_dots_loops_and_marks():
     assert "COMPLETED --> [*]: prune\n" in oci
     assert "    done --> [*]\n" in mermaid(small()), "terminal and never pruned"
     assert "FAILED --> FAILED: reissue\n" in optiplan
-    for marked in (
-        "HOLD,FAILED resting",
-        "DONE success",
-        "DONE terminal",
-        "OPTI_RUNNING exclusive",
-    ):
+    for marked in ("HOLD,FAILED resting", "DONE success", "DONE terminal", "OPTI_RUNNING exclusive"):
         assert f"class {marked}" in optiplan
 
 
@@ -132,9 +124,7 @@ def test_the_picture_shows_every_state_and_every_edge_but_pruning(lifecycle):
     root = ET.fromstring(svg(lifecycle))
     assert svg(lifecycle) == svg(lifecycle)
     states = {one.get("data-state") for one in root.iter(f"{SVG}g")} - {None}
-    drawn = [
-        (one.get("data-from"), one.get("data-to")) for one in root.iter(f"{SVG}g") if shown(one)
-    ]
+    drawn = [(one.get("data-from"), one.get("data-to")) for one in root.iter(f"{SVG}g") if shown(one)]
     assert states == set(lifecycle.state)
     assert sorted(drawn) == sorted(edge.pair for edge in edges(lifecycle) if edge.to != GONE)
 
@@ -354,10 +344,7 @@ def legs(wire: DrawnEdge) -> Iterator[Area]:
 
 def collisions(picture: DiagramLayout) -> list[str]:
     """Everything that covers what it should not."""
-    boxes = {
-        f"box {box.cell.name}": Area(box.x, box.y, box.x + box.width, box.y + box.height)
-        for box in picture.boxes
-    }
+    boxes = {f"box {box.cell.name}": Area(box.x, box.y, box.x + box.width, box.y + box.height) for box in picture.boxes}
     labels = {f"label {wire.edge.pair}": label_area(wire) for wire in picture.edges}
     lines = [(f"line {wire.edge.pair}", leg) for wire in picture.edges for leg in legs(wire)]
     texts_and_boxes = combinations([*boxes.items(), *labels.items()], 2)

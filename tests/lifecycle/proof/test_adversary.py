@@ -66,9 +66,7 @@ def test_the_longest_history_is_as_long_as_the_proof_says_and_no_longer(history)
         pytest.param("task", REAL["task"], [("SOME", "TRANSIENT")], id="task"),
     ],
 )
-def test_the_longest_history_under_the_real_caps_is_as_long_as_the_proof_says(
-    name, lifecycle, reports
-):
+def test_the_longest_history_under_the_real_caps_is_as_long_as_the_proof_says(name, lifecycle, reports):
     assert walk(lifecycle, reports).longest() == prove(REAL[name]).bound
 
 
@@ -93,11 +91,7 @@ LONG_WALKS = {"a wait that re-arms its timer"}
 
 @pytest.mark.parametrize(
     ("name", "fault"),
-    [
-        pytest.param(n, m.meets, id=n, marks=[LONG] if n in LONG_WALKS else [])
-        for n, m in MUTANTS.items()
-        if m.meets
-    ],
+    [pytest.param(n, m.meets, id=n, marks=[LONG] if n in LONG_WALKS else []) for n, m in MUTANTS.items() if m.meets],
 )
 def test_the_adversary_runs_into_what_the_proof_foresees(name, fault):
     mutant = MUTANTS[name]
@@ -143,11 +137,7 @@ def lifecycles(draw):
     """
     working = ["a", "b", "c"][: draw(st.integers(1, 3))]
     marks = {name: State(name, initial=name == "a") for name in working}
-    places = (
-        *marks.values(),
-        State("done", terminal=True, success=True),
-        State("failed", resting=True),
-    )
+    places = (*marks.values(), State("done", terminal=True, success=True), State("failed", resting=True))
     moves = [
         enqueue("a"),
         claim("a", STAY),
@@ -212,15 +202,7 @@ def _link(draw, name):
 
 def _aside(name, sources, when):
     return Move(
-        name,
-        sources,
-        "failed",
-        by=("clock",),
-        when=when,
-        error=GIVEN_UP,
-        timer="clear",
-        stamp=ENDED,
-        stage="timeout",
+        name, sources, "failed", by=("clock",), when=when, error=GIVEN_UP, timer="clear", stamp=ENDED, stage="timeout"
     )
 
 
@@ -277,12 +259,7 @@ def outcome(lifecycle):
 # What was found: a job that wakes up to tell now of one error, now of the other.
 FICKLE = Lifecycle(
     "fickle",
-    (
-        State("a", initial=True),
-        State("b"),
-        State("done", terminal=True, success=True),
-        State("failed", resting=True),
-    ),
+    (State("a", initial=True), State("b"), State("done", terminal=True, success=True), State("failed", resting=True)),
     (
         enqueue("a"),
         claim("a", STAY),

@@ -8,13 +8,7 @@ from kesin.lifecycle.declare import Lifecycle, Move, State
 from kesin.lifecycle.moves import fail
 from kesin.lifecycle.proof.rules import prove
 from kesin.lifecycle.task import task_lifecycle
-from kesin.lifecycle.vocabulary import (
-    Guard,
-    budget_left,
-    retries_left,
-    timer_over,
-    unclaimed,
-)
+from kesin.lifecycle.vocabulary import Guard, budget_left, retries_left, timer_over, unclaimed
 from kesin.workloads import lifecycles
 
 
@@ -34,11 +28,7 @@ LARGE = ("oci", "optiplan")  # `prove` itself repeats the walk under each of the
 
 @pytest.mark.parametrize("cap", [1, pytest.param(2, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.long) if name in LARGE else name
-        for name in lifecycles()
-    ],
+    "name", [pytest.param(name, marks=pytest.mark.long) if name in LARGE else name for name in lifecycles()]
 )
 def test_a_real_lifecycle_is_proved_for_a_job_with_a_cap_of_its_own(name: str, cap: int):
     assert prove(lifecycles()[name]().with_limits(max_attempts=cap))
@@ -56,9 +46,7 @@ def test_a_job_with_more_attempts_than_declared_is_thought_of():
 def test_a_job_with_fewer_attempts_than_declared_is_thought_of():
     """Its first claim spends the budget, and then this recover needs a timer that nobody arms."""
     lifecycle = task_lifecycle(max_attempts=3)
-    spent = next(
-        move for move in lifecycle.moves if move.name == "recover" and budget_left not in move.when
-    )
+    spent = next(move for move in lifecycle.moves if move.name == "recover" and budget_left not in move.when)
     armed = guarded(lifecycle, "recover", timer_over, spent.when[1])
     assert "R3" in {one.rule for one in prove(armed).broken}
     for cap in (1, 2):
@@ -68,19 +56,10 @@ def test_a_job_with_fewer_attempts_than_declared_is_thought_of():
 def test_a_job_with_so_many_attempts_that_its_retries_run_out_first_is_thought_of():
     """Of three attempts none is the fifth retry; a job may be born with ten."""
     task = task_lifecycle(max_attempts=3)
-    ends = tuple(
-        replace(one, resting=False, terminal=True) if one.name == "failed" else one
-        for one in task.states
-    )
+    ends = tuple(replace(one, resting=False, terminal=True) if one.name == "failed" else one for one in task.states)
     nap = fail("running", "waiting", name="nap", error="keep", retry="count", stamp=())
     wake = Move(
-        "wake",
-        ("waiting",),
-        "ready",
-        by=("clock",),
-        when=(unclaimed, retries_left(5)),
-        run_at="now",
-        stage="revive",
+        "wake", ("waiting",), "ready", by=("clock",), when=(unclaimed, retries_left(5)), run_at="now", stage="revive"
     )
     kept = (one for one in task.moves if one.name not in ("requeue", "dismiss"))
     moves = (*kept, nap, wake)
@@ -93,9 +72,7 @@ def test_a_job_with_so_many_attempts_that_its_retries_run_out_first_is_thought_o
 def test_a_claim_that_needs_the_key_back_is_no_way_on():
     """Another job may hold it, and rest with it for good."""
     task = task_lifecycle()
-    keyless = tuple(
-        replace(state, holds_key=False) if state.name == "ready" else state for state in task.states
-    )
+    keyless = tuple(replace(state, holds_key=False) if state.name == "ready" else state for state in task.states)
     [broken] = prove(replace(task, states=keyless)).broken
     assert broken.rule == "R4"
     assert "ready" in broken.why

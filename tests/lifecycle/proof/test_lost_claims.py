@@ -7,10 +7,7 @@ from kesin import Lifecycle, prove, task_lifecycle
 
 def without_keys_in(state_name: str) -> Lifecycle:
     task = task_lifecycle()
-    states = tuple(
-        replace(state, holds_key=state.holds_key and state.name != state_name)
-        for state in task.states
-    )
+    states = tuple(replace(state, holds_key=state.holds_key and state.name != state_name) for state in task.states)
     return replace(task, states=states)
 
 

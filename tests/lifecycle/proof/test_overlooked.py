@@ -35,9 +35,7 @@ GIVEN_UP = Fixed("GIVEN_UP", Category.PERMANENT, "given up")
 DONE = State("done", terminal=True, success=True)
 FAILED = State("failed", resting=True)
 TAXONOMY = replace(
-    TASK.errors,
-    moves=((Verdict.FAIL, "fail"), (Verdict.RETRY, "fail")),
-    codes=(Code("GIVEN_UP", Category.PERMANENT),),
+    TASK.errors, moves=((Verdict.FAIL, "fail"), (Verdict.RETRY, "fail")), codes=(Code("GIVEN_UP", Category.PERMANENT),)
 )
 
 
@@ -77,20 +75,10 @@ def small(*declared, states, **header):
         name if isinstance(name, State) else State(name, initial=index == 0)
         for index, name in enumerate((states[0], *states[1:]))
     )
-    return Lifecycle(
-        "small", (*places, DONE, FAILED), (moves.enqueue(states[0]), *declared), TAXONOMY, **header
-    )
+    return Lifecycle("small", (*places, DONE, FAILED), (moves.enqueue(states[0]), *declared), TAXONOMY, **header)
 
 
-REFUND = Move(
-    "refund",
-    ("failed",),
-    "failed",
-    by=("worker",),
-    when=(returns_left,),
-    attempt="return",
-    chained=True,
-)
+REFUND = Move("refund", ("failed",), "failed", by=("worker",), when=(returns_left,), attempt="return", chained=True)
 
 
 def looking_again(then=""):
@@ -103,9 +91,7 @@ def looking_again(then=""):
         worker("check", ("looking",), "checking"),
         worker("back", ("checking",), "waiting", claim="drop", run_at="input"),
         ends("finish", ("checking",)),
-        ends(
-            "fail", ("new", "waiting", "looking", "checking"), "failed", error="record", then=then
-        ),
+        ends("fail", ("new", "waiting", "looking", "checking"), "failed", error="record", then=then),
         lost("new"),
         lost("waiting", "looking", "checking", to="waiting"),
         gives_up("time_out", "waiting", unclaimed, timer_over),
@@ -132,24 +118,8 @@ OVERLOOKED = {
         lambda: small(
             counted("new"),
             ends("finish", ("new",)),
-            worker(
-                "fail",
-                ("new",),
-                "limbo",
-                claim="drop",
-                error="record",
-                run_at=Backoff((5,)),
-                then="again",
-            ),
-            Move(
-                "again",
-                ("limbo",),
-                "new",
-                by=("worker",),
-                when=(due, budget_left),
-                run_at="now",
-                chained=True,
-            ),
+            worker("fail", ("new",), "limbo", claim="drop", error="record", run_at=Backoff((5,)), then="again"),
+            Move("again", ("limbo",), "new", by=("worker",), when=(due, budget_left), run_at="now", chained=True),
             Move("park", ("new",), "limbo", by=("operator",), when=(unclaimed,), error=GIVEN_UP),
             gives_up("leave", "limbo", unclaimed, code_in("GIVEN_UP")),
             gives_up("leave_spent", "limbo", unclaimed, budget_spent),
@@ -178,13 +148,7 @@ OVERLOOKED = {
             TASK,
             moves=(
                 *TASK.moves,
-                worker(
-                    "give_back",
-                    ("running",),
-                    STAY,
-                    when=(holds_claim, returns_left),
-                    attempt="return",
-                ),
+                worker("give_back", ("running",), STAY, when=(holds_claim, returns_left), attempt="return"),
             ),
         ),
     ),
@@ -209,9 +173,7 @@ OVERLOOKED = {
                     unstamp=("finished_at",),
                 ),
             ),
-            errors=replace(
-                TASK.errors, codes=(*TASK.errors.codes, Code("BUSY", Category.PERMANENT))
-            ),
+            errors=replace(TASK.errors, codes=(*TASK.errors.codes, Code("BUSY", Category.PERMANENT))),
         ),
     ),
     "a counting claim that needs no budget": (
@@ -232,9 +194,7 @@ OVERLOOKED = {
             counted("new"),
             worker("left", ("new",), "left", claim="drop", run_at="now"),
             worker("right", ("new",), "right", claim="drop", run_at="now"),
-            clock(
-                "cross", ("left",), "done", unclaimed, slot_free("right"), stamp=("finished_at",)
-            ),
+            clock("cross", ("left",), "done", unclaimed, slot_free("right"), stamp=("finished_at",)),
             clock("back", ("right",), "done", unclaimed, slot_free("left"), stamp=("finished_at",)),
             ends("fail", ("new",), "failed", error="record"),
             lost("new"),

@@ -70,9 +70,7 @@ def shown_in_order(words, lines):
         pytest.param(TASK, 11, 2, 2, id="task"),
     ],
 )
-def test_every_job_rests_after_this_many_moves_and_those_of_its_returned_attempts(
-    lifecycle, base, each, returns
-):
+def test_every_job_rests_after_this_many_moves_and_those_of_its_returned_attempts(lifecycle, base, each, returns):
     proof = prove(replace(lifecycle, max_returns=returns))
     assert proof, str(proof)
     assert proof.bound == base + each * returns
@@ -108,8 +106,7 @@ def test_a_revive_without_budget_ends_all_the_same_for_the_cap_marks_the_row_per
 
 def test_a_proof_says_what_it_found():
     assert str(prove(PDF)) == (
-        f"pdf: proved over {prove(PDF).configurations} configurations; "
-        "every job rests after at most 16 automatic moves"
+        f"pdf: proved over {prove(PDF).configurations} configurations; every job rests after at most 16 automatic moves"
     )
 
 
@@ -168,11 +165,7 @@ def test_a_rule_broken_without_a_path_is_one_line():
 def test_the_counter_example_of_a_circle_is_a_shortest_one():
     renewing = prove(MUTANTS["a revive that renews the budget"].change(OCI)).broken[0]
     before = renewing.path[: renewing.path.index("and again:")]
-    assert [line.split(" (")[0] for line in before] == [
-        "enqueue → QUEUED",
-        "claim → PROCESSING",
-        "ack_failed → FAILED",
-    ]
+    assert [line.split(" (")[0] for line in before] == ["enqueue → QUEUED", "claim → PROCESSING", "ack_failed → FAILED"]
 
 
 def test_a_counter_example_is_the_same_in_every_process():

@@ -78,7 +78,5 @@ ALL |= {
     "ferry": ferry_lifecycle,
     "after_others": partial(task_lifecycle, parents=True, max_attempts=2, keep_days=1),
     "three_at_once": partial(task_lifecycle, concurrency=3, max_attempts=3),
-    "two_a_tenant": partial(
-        task_lifecycle, concurrency=2, per="tenant", rate=(3, 60), max_attempts=3
-    ),
+    "two_a_tenant": partial(task_lifecycle, concurrency=2, per="tenant", rate=(3, 60), max_attempts=3),
 }

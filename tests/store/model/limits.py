@@ -59,7 +59,4 @@ class ReferenceLimits:
 
     def is_awaited(self, job_id: str) -> bool:
         """Whether a job that is not over comes after this one."""
-        return any(
-            job_id in marks and not self.is_over(self.jobs[child])
-            for child, marks in self.parents.items()
-        )
+        return any(job_id in marks and not self.is_over(self.jobs[child]) for child, marks in self.parents.items())

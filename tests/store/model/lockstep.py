@@ -27,9 +27,7 @@ class Abandoned(Exception):
 class Lockstep:
     """One queue on several stores, compared with the reference after every call."""
 
-    def __init__(
-        self, queue: str, lifecycle: Lifecycle, stores: Mapping[str, Store], seed: int = 0
-    ) -> None:
+    def __init__(self, queue: str, lifecycle: Lifecycle, stores: Mapping[str, Store], seed: int = 0) -> None:
         self.queue = queue
         self.lifecycle = lifecycle
         self.stores = stores
@@ -59,9 +57,7 @@ class Lockstep:
     def owned(self) -> list[Job]:
         return [job for job in self.jobs.values() if job.phase == OWNED]
 
-    def _agree(
-        self, expected: Answer, ask: Callable[[Store], Answer], *, commit: bool = True
-    ) -> Answer:
+    def _agree(self, expected: Answer, ask: Callable[[Store], Answer], *, commit: bool = True) -> Answer:
         """Ask every store; all answer what the reference answered."""
         for name, store in self.stores.items():
             answer = ask(store) if commit else _ask_and_die(store, ask)
@@ -82,22 +78,14 @@ class Lockstep:
         )
 
     def claim(
-        self,
-        worker: str,
-        *,
-        limit: int = 1,
-        lease_s: float = 60,
-        tenants: Sequence[str] | None = None,
+        self, worker: str, *, limit: int = 1, lease_s: float = 60, tenants: Sequence[str] | None = None
     ) -> list[Job]:
         turn: dict[str, Any] = {"limit": limit, "tenants": tenants, "after": self._served_last}
         turn["now"] = self.now
         arguments = {"worker": worker, "lease_us": round(lease_s * 1_000_000), **turn}
         before = dict(self.jobs)
         claimed = self.reference.claim(**arguments)
-        self._agree(
-            [before[job.id] for job in claimed],
-            lambda store: store.peek(self.queue, **turn),
-        )
+        self._agree([before[job.id] for job in claimed], lambda store: store.peek(self.queue, **turn))
         if claimed:
             self._served_last = next_turn(self._served_last, claimed)
         return self._agree(claimed, lambda store: store.claim(self.queue, **arguments))
@@ -105,8 +93,7 @@ class Lockstep:
     def renew(self, claims: Sequence[tuple[str, int]], *, lease_s: float = 60) -> set[str]:
         arguments: dict[str, Any] = {"lease_us": round(lease_s * 1_000_000), "now": self.now}
         return self._agree(
-            self.reference.renew(claims, **arguments),
-            lambda store: store.renew(self.queue, claims, **arguments),
+            self.reference.renew(claims, **arguments), lambda store: store.renew(self.queue, claims, **arguments)
         )
 
     def apply(
@@ -130,19 +117,11 @@ class Lockstep:
             commit=commit,
         )
 
-    def sweep(
-        self,
-        move: Move,
-        *,
-        limit: int = 1_000,
-        min_age_us: int = 0,
-        max_attempts: int | None = None,
-    ) -> int:
+    def sweep(self, move: Move, *, limit: int = 1_000, min_age_us: int = 0, max_attempts: int | None = None) -> int:
         arguments: dict[str, Any] = {"limit": limit, "min_age_us": min_age_us}
         arguments |= {"max_attempts": max_attempts, "now": self.now}
         return self._agree(
-            self.reference.sweep(move, **arguments),
-            lambda store: store.sweep(self.queue, move, **arguments),
+            self.reference.sweep(move, **arguments), lambda store: store.sweep(self.queue, move, **arguments)
         )
 
     def settle(self, *, limit: int = 1_000) -> int:

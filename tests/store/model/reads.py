@@ -19,9 +19,7 @@ class ReferenceReads:
     counts: Counter[tuple[str, str, str, str]]
     counted_at: dict[tuple[str, str, str, str], int]
 
-    def list_jobs(
-        self, where: Filter, *, limit: int, cursor: str | None = None
-    ) -> tuple[list[Job], str | None]:
+    def list_jobs(self, where: Filter, *, limit: int, cursor: str | None = None) -> tuple[list[Job], str | None]:
         """A page, newest first."""
         matching = [
             job
@@ -31,9 +29,7 @@ class ReferenceReads:
         return matching[:limit], matching[limit - 1].id if len(matching) > limit else None
 
     def move_counts(self) -> list[MoveCount]:
-        return [
-            MoveCount(*edge, n, self.counted_at[edge]) for edge, n in sorted(self.counts.items())
-        ]
+        return [MoveCount(*edge, n, self.counted_at[edge]) for edge, n in sorted(self.counts.items())]
 
     def failures(self, tenants: list[str] | None, recent_from: int) -> list[FailureCount]:
         counts: dict[FailureKey, FailureCount] = {}

@@ -15,22 +15,9 @@ from kesin.engine.simulation.oracle import claim_order, created_job, was_made
 from kesin.engine.simulation.oracle_moves import has_lost_claim
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
-from kesin.lifecycle.model import (
-    Change,
-    Job,
-    MoveContext,
-    ParentMark,
-    apply_move,
-    failing_guard,
-)
+from kesin.lifecycle.model import Change, Job, MoveContext, ParentMark, apply_move, failing_guard
 from kesin.lifecycle.vocabulary import OWNED, READY, STAY, Role
-from kesin.store.records import (
-    Event,
-    NewJobRow,
-    Note,
-    Outcome,
-    ScheduleRow,
-)
+from kesin.store.records import Event, NewJobRow, Note, Outcome, ScheduleRow
 from tests.store.model.limits import ReferenceLimits
 from tests.store.model.reads import ReferenceReads
 
@@ -107,9 +94,7 @@ class Reference(ReferenceLimits, ReferenceReads):
         while self.news:
             job_id = min(self.news)
             self.news.discard(job_id)
-            outcome = self.judge(
-                "settle", "clock", self.jobs[job_id], Change(job_id), MoveContext(now, "clock")
-            )
+            outcome = self.judge("settle", "clock", self.jobs[job_id], Change(job_id), MoveContext(now, "clock"))
             moved += outcome.result == "moved"
         return moved
 
@@ -198,14 +183,7 @@ class Reference(ReferenceLimits, ReferenceReads):
     # Claim
 
     def claim(
-        self,
-        *,
-        worker: str,
-        limit: int,
-        lease_us: int,
-        tenants: Sequence[str] | None = None,
-        after: str = "",
-        now: int,
+        self, *, worker: str, limit: int, lease_us: int, tenants: Sequence[str] | None = None, after: str = "", now: int
     ) -> list[Job]:
         """Tenants with due jobs take turns by name behind ``after``, each with its oldest jobs.
 
@@ -288,13 +266,9 @@ class Reference(ReferenceLimits, ReferenceReads):
                 answers[job_id] = self.judge(action, role, job, first[job_id], context)
         return [answers[change.id] for change in changes]
 
-    def judge(
-        self, action: str, role: Role, job: Job, change: Change, context: MoveContext
-    ) -> Outcome:
+    def judge(self, action: str, role: Role, job: Job, change: Change, context: MoveContext) -> Outcome:
         moves = [
-            move
-            for move in self.lifecycle.actions[action]
-            if role in move.by and not move.chained and not move.creates
+            move for move in self.lifecycle.actions[action] if role in move.by and not move.chained and not move.creates
         ]
         for move in moves:
             if self.stopped_by(move, job, change, context) == "":
@@ -308,9 +282,7 @@ class Reference(ReferenceLimits, ReferenceReads):
         holder = self.holder(job.tenant, job.dedup_key, job.id) if why == "duplicate" else None
         return Outcome("refused", job.id, job.state, job.seq, why, holder and holder.id)
 
-    def make(
-        self, move: Move, job: Job, change: Change, context: MoveContext, by: Role | None = None
-    ) -> Job:
+    def make(self, move: Move, job: Job, change: Change, context: MoveContext, by: Role | None = None) -> Job:
         """The move and, where this role may make one, the second link of its chain."""
         new = apply_move(self.lifecycle, move, job, change, context)
         self.write(move, job, new)
@@ -376,9 +348,7 @@ class Reference(ReferenceLimits, ReferenceReads):
         candidates = []
         for job in self.jobs.values():
             capped = job if max_attempts is None else job._replace(max_attempts=max_attempts)
-            context = MoveContext(
-                now, "clock", slots_taken=self.slots(job), parents=self.waits_for(job)
-            )
+            context = MoveContext(now, "clock", slots_taken=self.slots(job), parents=self.waits_for(job))
             if (
                 job.state in move.sources
                 and (not min_age_us or job.moved_at <= now - min_age_us)
@@ -387,9 +357,7 @@ class Reference(ReferenceLimits, ReferenceReads):
                 and not (move.prunes and self.is_awaited(job.id))
             ):
                 candidates.append(job)
-        return sorted(
-            candidates, key=lambda job: (_overdue_since(self.lifecycle, move, job), job.id)
-        )
+        return sorted(candidates, key=lambda job: (_overdue_since(self.lifecycle, move, job), job.id))
 
     def same_order_everywhere(self, move: Move, due: list[Job]) -> bool:
         """Whether every store would take these in the same order, if it may not take all.

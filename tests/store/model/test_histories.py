@@ -37,9 +37,7 @@ Edge = tuple[str, str, str]  # the name of a move, from, to
 class Chance:
     """A seeded adversary: it mostly asks for what could be, and often enough for what could not."""
 
-    def __init__(
-        self, seed: int, lockstep: Lockstep, strangers: list[str], made: Counter[tuple[str, str]]
-    ) -> None:
+    def __init__(self, seed: int, lockstep: Lockstep, strangers: list[str], made: Counter[tuple[str, str]]) -> None:
         self.random = random.Random(seed)
         self.seldom = random.Random(seed)  # of its own: what is beside the jobs shifts no other act
         self.lockstep = lockstep
@@ -177,12 +175,7 @@ class Chance:
         chance = self.random
         role: Role = chance.choice(["operator", "operator", "producer"])
         jobs = list(self.lockstep.jobs.values())
-        pairs = [
-            (action, job)
-            for action in self.open_actions(role)
-            for job in jobs
-            if self.leaves(action, job.state)
-        ]
+        pairs = [(action, job) for action in self.open_actions(role) for job in jobs if self.leaves(action, job.state)]
         if pairs:
             action = self.rarest([action for action, _ in pairs], [job.state for _, job in pairs])
             fitting = [job for one, job in pairs if one == action]
@@ -207,9 +200,7 @@ class Chance:
     def open_actions(self, role: Role) -> list[str]:
         creates = self.lifecycle.enqueue_move.action
         claims = {move.action for move in self.lifecycle.claims}
-        return [
-            action for action in self.lifecycle.actions_of(role) if action not in {creates, *claims}
-        ]
+        return [action for action in self.lifecycle.actions_of(role) if action not in {creates, *claims}]
 
     def leaves(self, action: str, state: str) -> bool:
         return any(state in move.sources for move in self.lifecycle.actions[action])
@@ -350,9 +341,7 @@ class Chance:
         chosen = chance.sample(sorted(filters), chance.choice([0, 1, 1, 2]))
         where = Filter(**{name: filters[name] for name in chosen})
         self.note(f"list {where}")
-        lockstep.compare_page(
-            where, limit=chance.choice([1, 3, 50]), cursor=some.id if some else None
-        )
+        lockstep.compare_page(where, limit=chance.choice([1, 3, 50]), cursor=some.id if some else None)
 
 
 def check_promises(lockstep: Lockstep, ended: dict[str, str]) -> None:
@@ -384,11 +373,7 @@ def check_promises(lockstep: Lockstep, ended: dict[str, str]) -> None:
 
 
 def run(
-    name: str,
-    seed: int,
-    stores: dict[str, Store],
-    made: Counter[tuple[str, str]],
-    share: float = 1.0,
+    name: str, seed: int, stores: dict[str, Store], made: Counter[tuple[str, str]], share: float = 1.0
 ) -> set[Edge]:
     """Run a history, or a share of its steps, and return the declared moves it made."""
     lifecycle = ALL[name]()
@@ -414,9 +399,7 @@ def run(
     return {edge[1:] for edge in lockstep.reference.counts}
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.long] * (name in IN_OTHERS)) for name in ALL]
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.long] * (name in IN_OTHERS)) for name in ALL])
 def test_a_random_history_is_the_same_in_every_store_and_the_reference(
     name: str, stores: dict[str, Store], request: pytest.FixtureRequest
 ):

@@ -25,9 +25,7 @@ EXPLAINED = {
 }
 
 
-def test_no_claim_of_a_tenants_slots_is_compiled(
-    postgres_url: str, fresh_schema: Callable[[], str]
-):
+def test_no_claim_of_a_tenants_slots_is_compiled(postgres_url: str, fresh_schema: Callable[[], str]):
     options = "%20".join(f"-c%20{name}%3D{value}" for name, value in EXPLAINED.items())
     plans: list[dict[str, Any]] = []
 

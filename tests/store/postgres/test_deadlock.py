@@ -66,9 +66,7 @@ def test_who_loses_a_deadlock_is_told_to_try_again_and_can(task: Scene, postgres
 
 @pytest.mark.parametrize("store", ["postgres"], indirect=True)
 @pytest.mark.parametrize("values", ["alike", "apart", "renewed"])
-def test_jobs_are_taken_in_the_order_of_their_ids_wherever_they_lie(
-    task: Scene, postgres_url: str, values: str
-):
+def test_jobs_are_taken_in_the_order_of_their_ids_wherever_they_lie(task: Scene, postgres_url: str, values: str):
     store = task.store
     assert isinstance(store, PostgresStore)
     first, second = task.claim_new_jobs(2)

@@ -39,9 +39,7 @@ def session(store: PostgresStore) -> TimedConnection | None:
     return store._planned_claims._connection
 
 
-def executed(
-    store: PostgresStore, claims: connections.PlannedClaims | None = None
-) -> tuple[int | None, int | None]:
+def executed(store: PostgresStore, claims: connections.PlannedClaims | None = None) -> tuple[int | None, int | None]:
     """How often it ran what it has prepared: with the plan that is kept, and with another."""
     connection = claims._connection if claims else session(store)
     assert connection
@@ -55,9 +53,7 @@ def claims_one(queue: Queue) -> bool:
     return [job.id for job in queue.claim("worker")] == [wanted]
 
 
-def test_claims_after_a_wait_keep_their_plan_and_those_before_have_none(
-    queue: Queue, store: PostgresStore
-):
+def test_claims_after_a_wait_keep_their_plan_and_those_before_have_none(queue: Queue, store: PostgresStore):
     assert claims_one(queue)
     assert session(store) is None  # who never waits needs no further connection
     for number in (1, 2, 3):
@@ -97,9 +93,7 @@ def test_a_plan_is_made_again(queue: Queue, store: PostgresStore, monkeypatch: p
 
 
 @pytest.mark.parametrize("jobs", [0, 2])
-def test_a_plan_made_for_few_rows_reads_by_the_index_of_ready_jobs(
-    queue: Queue, store: PostgresStore, jobs: int
-):
+def test_a_plan_made_for_few_rows_reads_by_the_index_of_ready_jobs(queue: Queue, store: PostgresStore, jobs: int):
     queue.enqueue_many([NewJob({}) for _ in range(jobs)])
     Worker(queue, lambda _job: None).drain()
     wait(store)
@@ -135,9 +129,7 @@ def test_a_claim_whose_session_has_ended_is_made_on_another_connection(
     assert executed(store) == (1, 0)
 
 
-def test_a_claim_that_meets_another_at_work_does_not_wait_for_it(
-    queue: Queue, store: PostgresStore
-):
+def test_a_claim_that_meets_another_at_work_does_not_wait_for_it(queue: Queue, store: PostgresStore):
     wait(store)
     assert store._planned_claims
     with store._planned_claims._lock:
@@ -171,9 +163,7 @@ def test_a_claim_in_a_transaction_is_part_of_it(queue: Queue, store: PostgresSto
     assert executed(store) == (None, None)
 
 
-def test_a_closed_store_opens_no_connection_again(
-    postgres_url: str, fresh_schema: Callable[[], str]
-):
+def test_a_closed_store_opens_no_connection_again(postgres_url: str, fresh_schema: Callable[[], str]):
     with closing(PostgresStore(postgres_url, schema=fresh_schema(), migrate=True)) as store:
         wait(store)
         assert session(store)

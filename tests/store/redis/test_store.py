@@ -61,9 +61,7 @@ def test_no_sign_in_a_tenant_or_a_key_makes_two_of_them_one(redis_store):
     pairs = [("a", "b:c"), ("a:b", "c"), ("a", "b@c"), ("1:a", "b"), ("a\x1fb", "c"), ("a", "b")]
     jobs = [task.create_job(tenant=tenant, key=key) for tenant, key in pairs]
     assert len(set(jobs)) == len(pairs)
-    assert sorted(redis_store.stats("task", now=NOW).tenants) == sorted(
-        {tenant for tenant, _ in pairs}
-    )
+    assert sorted(redis_store.stats("task", now=NOW).tenants) == sorted({tenant for tenant, _ in pairs})
     listed = [job.id for tenant in {pair[0] for pair in pairs} for job in page(redis_store, tenant)]
     assert sorted(listed) == sorted(jobs)
 
@@ -92,9 +90,7 @@ def test_what_a_dead_process_left_undone_is_undone_by_the_next_caller(url, redis
     assert verify(redis_store, "task")
 
 
-def test_who_meets_a_transaction_under_way_waits_no_longer_than_it_must(
-    url, redis_store, monkeypatch
-):
+def test_who_meets_a_transaction_under_way_waits_no_longer_than_it_must(url, redis_store, monkeypatch):
     monkeypatch.setattr(connection, "LOCK_WAIT_S", 0)
     Scene(redis_store, "task", task_lifecycle())
     with closing(RedisStore(url, listen=False)) as other:
@@ -161,11 +157,7 @@ def test_a_server_that_comes_back_empty_is_told_its_queues_again(redis_store):
     task.create_job()
     redis_store.client.flushdb()
     job = task.create_job()
-    assert (redis_store.queues(), task.state(job), task.history(job)) == (
-        ["task"],
-        "ready",
-        ["enqueue"],
-    )
+    assert (redis_store.queues(), task.state(job), task.history(job)) == (["task"], "ready", ["enqueue"])
     done = task.move("complete", task.claim()[0])
     task.clock.advance(400 * 86_400)
     assert task.sweep("prune", source="done") == 1
@@ -188,10 +180,7 @@ def test_a_server_without_room_lets_a_transaction_go(redis_store):
 def test_a_version_that_asks_for_another_age_finds_the_jobs_of_the_old_one(url):
     def version(stamp: str) -> Lifecycle:
         rules = task_lifecycle()
-        moves = tuple(
-            replace(move, when=(age_over(stamp, 86_400),)) if move.prunes else move
-            for move in rules.moves
-        )
+        moves = tuple(replace(move, when=(age_over(stamp, 86_400),)) if move.prunes else move for move in rules.moves)
         return replace(rules, moves=moves)
 
     with closing(RedisStore(url, listen=False)) as old:

@@ -64,11 +64,7 @@ def calls(rows: Rows) -> Iterator[Call]:
 
 
 def _claims(queue: str) -> Iterator[Call]:
-    for what, tenants in (
-        ("named", ["t1"]),
-        ("three", ["t0", "t1", "nowhere"]),
-        ("shared", None),
-    ):
+    for what, tenants in (("named", ["t1"]), ("three", ["t0", "t1", "nowhere"]), ("shared", None)):
         yield Call(
             f"{queue} claim {what}",
             frozenset({"job_ready", "job_pkey", "job_body_pkey"}),
@@ -91,14 +87,7 @@ def _finishes(queue: str, rows: Rows) -> Iterator[Call]:
         changes = [Change(job.id, job.claim_seq if fenced else None, **values) for job in jobs]
         if apart:
             changes = [change._replace(note=str(n)) for n, change in enumerate(changes)]
-        return lambda store, size: store.apply(
-            queue,
-            call,
-            changes[:size],
-            role=role,
-            actor="w",
-            now=NOW,
-        )
+        return lambda store, size: store.apply(queue, call, changes[:size], role=role, actor="w", now=NOW)
 
     for call in lifecycle.actions_of("worker"):
         moves = lifecycle.actions[call]
@@ -123,9 +112,7 @@ def _finishes(queue: str, rows: Rows) -> Iterator[Call]:
             yield Call(f"{queue} {call} by people", BY_ID, made)
     held = rows.held[queue]
     wrong = [job._replace(claim_seq=1) for job in held]
-    first = next(
-        call for call in lifecycle.actions_of("worker") if _fenced(lifecycle.actions[call])
-    )
+    first = next(call for call in lifecycle.actions_of("worker") if _fenced(lifecycle.actions[call]))
     yield Call(f"{queue} {first} of lost claims", BY_ID, apply(first, wrong, "worker"), 0)
     yield Call(
         f"{queue} renew",
@@ -196,14 +183,8 @@ def _listings(queue: str, rows: Rows) -> Iterator[Call]:
         lambda store, size: store.jobs(queue, Filter(codes=("NOBODY_HAS_IT",)), limit=size),
         moves=0,
     )
-    for text, tenants, moves in (
-        ("n17", None, 1),
-        ("n17", ("t1", "nowhere"), 1),
-        ("n", None, BATCH),
-    ):
-        found = (
-            {"search_found"} if moves == 1 else {"search_found", "search_term_pkey", "job_state"}
-        )
+    for text, tenants, moves in (("n17", None, 1), ("n17", ("t1", "nowhere"), 1), ("n", None, BATCH)):
+        found = {"search_found"} if moves == 1 else {"search_found", "search_term_pkey", "job_state"}
         where = Filter(search=text, tenants=tenants)
         yield Call(
             f"{queue} search {text}{' of a tenant' if tenants else ''}",
@@ -229,9 +210,7 @@ def _listings(queue: str, rows: Rows) -> Iterator[Call]:
     )
     some = rows.at_rest[queue][0].id
     yield Call(f"{queue} one job", BY_ID, lambda store, _: store.job(some), 0)
-    yield Call(
-        f"{queue} its events", frozenset({"event_pkey"}), lambda store, _: store.events(some), 0
-    )
+    yield Call(f"{queue} its events", frozenset({"event_pkey"}), lambda store, _: store.events(some), 0)
     yield Call(f"{queue} stats", frozenset(), lambda store, _: store.stats(queue, now=NOW), moves=0)
     yield Call(
         f"{queue} failures",
@@ -300,9 +279,7 @@ def _new_jobs() -> Iterator[Call]:
         ]
         return store.enqueue("oci", news, actor="producer", now=NOW)
 
-    yield Call(
-        "oci enqueue, some of them duplicates", frozenset({"job_body_key"}), enqueue, BATCH // 2
-    )
+    yield Call("oci enqueue, some of them duplicates", frozenset({"job_body_key"}), enqueue, BATCH // 2)
 
 
 def made(answer: Any) -> int:

@@ -235,16 +235,12 @@ def test_no_column_can_be_edited(world):
 
 
 def test_a_declared_move_may_change_nothing_else(world):
-    attacks = {
-        column: update("ready", CLAIM, **{column: value}) for column, value in WRONG_CLAIMS.items()
-    }
+    attacks = {column: update("ready", CLAIM, **{column: value}) for column, value in WRONG_CLAIMS.items()}
     assert not_refused(world, attacks) == []
 
 
 def test_no_job_is_created_otherwise_than_declared(world):
-    attacks = {
-        column: insert("job", NEW_JOB, **{column: value}) for column, value in WRONG_JOBS.items()
-    }
+    attacks = {column: insert("job", NEW_JOB, **{column: value}) for column, value in WRONG_JOBS.items()}
     assert not_refused(world, attacks) == []
 
 
@@ -261,11 +257,7 @@ def test_every_column_of_what_only_grows_is_tried(world, table):
 
 
 def test_counters_notes_and_declarations_are_not_for_editing(world):
-    of_the_kind = (
-        SQLITE_DECLARATION_ATTACKS
-        if isinstance(world.store, SqliteStore)
-        else POSTGRES_DECLARATION_ATTACKS
-    )
+    of_the_kind = SQLITE_DECLARATION_ATTACKS if isinstance(world.store, SqliteStore) else POSTGRES_DECLARATION_ATTACKS
     assert not_refused(world, DECLARATION_ATTACKS | of_the_kind) == []
 
 
@@ -421,8 +413,7 @@ def test_a_claim_and_a_renewal_in_one_statement_count_as_one_move(own_world):
     assert (own_world.job("new").worker, own_world.job("started").lease_until) == ("me", LATER)
     counted = "SELECT sum(n) FROM {flow} WHERE queue = 'optiplan' AND move = 'claim'"
     made = (
-        "SELECT count(*) FROM {event} e JOIN {job} j ON j.id = e.job_id"
-        " WHERE j.queue = 'optiplan' AND e.move = 'claim'"
+        "SELECT count(*) FROM {event} e JOIN {job} j ON j.id = e.job_id WHERE j.queue = 'optiplan' AND e.move = 'claim'"
     )
     assert rows(own_world.store, counted) == rows(own_world.store, made)
 

@@ -105,9 +105,7 @@ def test_the_first_run_tells_what_it_applied(postgres_url, fresh_schema):
 
 def test_two_schemas_of_one_database_do_not_meet(postgres_url, fresh_schema):
     schemas = fresh_schema(), fresh_schema()
-    first, second = (
-        PostgresStore(postgres_url, schema=schema, migrate=True, listen=False) for schema in schemas
-    )
+    first, second = (PostgresStore(postgres_url, schema=schema, migrate=True, listen=False) for schema in schemas)
     with closing(first), closing(second):
         Scene(first, "task", task_lifecycle()).create_job()
         assert second.queues() == []
@@ -167,10 +165,7 @@ def test_a_migration_that_was_changed_after_it_was_applied_is_refused(place):
         write(store, "UPDATE {schema_migration} SET checksum = 'x' WHERE version = 1")
         with pytest.raises(MigrationRefused, match="0001_engine was changed after it was applied"):
             store.migrate()
-    with (
-        pytest.raises(MigrationRefused, match="put the change into a new migration"),
-        opened(place),
-    ):
+    with pytest.raises(MigrationRefused, match="put the change into a new migration"), opened(place):
         pass
 
 

@@ -49,9 +49,7 @@ class Explained:
     def __init__(self, url: str, schema: str, *, generic: bool = False) -> None:
         settings = EXPLAINED | ({"plan_cache_mode": "force_generic_plan"} if generic else {})
         options = "%20".join(f"-c%20{name}%3D{value}" for name, value in settings.items())
-        self.store = PostgresStore(
-            f"{url}&options={options}", schema=schema, pool_size=1, listen=False
-        )
+        self.store = PostgresStore(f"{url}&options={options}", schema=schema, pool_size=1, listen=False)
         for queue, lifecycle in QUEUES.items():
             self.store.open(queue, lifecycle, virtual_time=True)
         self.plans: list[dict[str, Any]] = []
@@ -200,12 +198,8 @@ def sqlite_steps(path: Path, when: str, problems: list[str]) -> dict[str, int]:
     return steps
 
 
-@pytest.mark.parametrize(
-    ("least", "most"), [(FEW, MEDIUM), pytest.param(SMALL, LARGE, marks=pytest.mark.long)]
-)
-def test_sqlite_reaches_rows_by_index_and_takes_as_many_steps_among_more(
-    tmp_path: Path, least: int, most: int
-):
+@pytest.mark.parametrize(("least", "most"), [(FEW, MEDIUM), pytest.param(SMALL, LARGE, marks=pytest.mark.long)])
+def test_sqlite_reaches_rows_by_index_and_takes_as_many_steps_among_more(tmp_path: Path, least: int, most: int):
     problems: list[str] = []
     steps: dict[tuple[str, int], dict[str, int]] = {}
     for jobs in (least, most):

@@ -44,9 +44,7 @@ def _unreported(_folder: Path) -> Iterator[None]:
 
 
 @pytest.fixture(params=["reported", "unreported"])
-def both(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Both]:
+def both(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Both]:
     if request.param == "unreported":
         monkeypatch.setattr(listener, "_writes_reported", _unreported)
     path = tmp_path / "shared.db"

@@ -48,10 +48,7 @@ def scene(postgres_url: str, fresh_schema: Callable[[], str]) -> Iterator[Scene]
     ids=["newest", "oldest", "count"],
 )
 def test_jobs_of_a_state_are_read_in_the_order_of_their_states_index(
-    scene: Scene,
-    postgres_url: str,
-    monkeypatch: pytest.MonkeyPatch,
-    call: Callable[[Scene], object],
+    scene: Scene, postgres_url: str, monkeypatch: pytest.MonkeyPatch, call: Callable[[Scene], object]
 ):
     store: Any = scene.store
     sent: list[tuple[str, dict[str, Any]]] = []

@@ -25,15 +25,7 @@ from kesin.workloads.oci.lifecycle import oci_lifecycle
 from tests.store.conftest import RAM, check_histories_and_counts
 from tests.store.model.lifecycles import ferry_lifecycle
 from tests.store.scene import HOUR, NOW, Scene, rows
-from tests.store.upgrade_rows import (
-    PASSWORD,
-    RING,
-    expected,
-    kept,
-    put_into_file,
-    put_into_schema,
-    rows_of,
-)
+from tests.store.upgrade_rows import PASSWORD, RING, expected, kept, put_into_file, put_into_schema, rows_of
 
 TABLES, API_KEY = kept()
 VERSIONS = [step.version for step in migrations("sqlite")]
@@ -85,10 +77,7 @@ def old(request):
 
 
 @pytest.mark.parametrize("old", ["sqlite", "postgres"], indirect=True)
-@pytest.mark.parametrize(
-    "version",
-    [pytest.param(n, marks=[] if n in SHORT else [pytest.mark.long]) for n in VERSIONS],
-)
+@pytest.mark.parametrize("version", [pytest.param(n, marks=[] if n in SHORT else [pytest.mark.long]) for n in VERSIONS])
 def test_an_installation_of_any_schema_goes_on_in_the_newest_one(old, version):
     store, there = old(version)
     applied = rows(store, "SELECT version FROM {schema_migration} ORDER BY version")
@@ -116,11 +105,7 @@ def test_an_installation_of_any_schema_goes_on_in_the_newest_one(old, version):
 
 def rules_of_then_are_version_0(store, queue):
     (stored,) = store.rules(queue)
-    declared = {
-        (move, source, to)
-        for name, move, source, to, *_ in TABLES["declared"]["rows"]
-        if name == queue
-    }
+    declared = {(move, source, to) for name, move, source, to, *_ in TABLES["declared"]["rows"] if name == queue}
     definition = next(row[-1] for row in TABLES["lifecycle"]["rows"] if row[0] == queue)
     assert (stored.version, stored.fingerprint, stored.virtual_time) == (0, "", False)
     assert stored.edges == declared

@@ -21,9 +21,7 @@ def test_whoever_has_the_key_or_the_slot_of_a_copy_is_outdated_and_goes(open_que
     ferry.create_job(key="k", tenant="a")
     copier = copier_for(ferry.store, "ferry")
     copier.put("ferry", [copy])
-    assert copier.replace_move_counts(
-        "ferry", flows, expected=sorted(ferry.store.move_counts("ferry"))
-    )
+    assert copier.replace_move_counts("ferry", flows, expected=sorted(ferry.store.move_counts("ferry")))
     assert ferry.all() == {crossing.id: crossing}
     assert ferry.store.ids_by_key("ferry", "a", ["k", "another"]) == {"k": crossing.id}
     ferry.create_job(key="later")

@@ -31,10 +31,7 @@ class Place:
 def place_of(kind: str, request: pytest.FixtureRequest, stack: ExitStack) -> Place:
     store: Any
     if kind == "postgres":
-        store, url = (
-            request.getfixturevalue("postgres_store"),
-            request.getfixturevalue("postgres_url"),
-        )
+        store, url = (request.getfixturevalue("postgres_store"), request.getfixturevalue("postgres_url"))
         stack.callback(empty, store)
     else:
         store = stack.enter_context(opened(kind, request))

@@ -51,9 +51,7 @@ def psycopg_block(url: str) -> Iterator[Given]:
     """In autocommit, inside a block of its own."""
     with psycopg.connect(url, autocommit=True) as own:
         own.execute("BEGIN")
-        yield Given(
-            own, own.execute, lambda: own.execute("COMMIT"), lambda: own.execute("ROLLBACK")
-        )
+        yield Given(own, own.execute, lambda: own.execute("COMMIT"), lambda: own.execute("ROLLBACK"))
 
 
 @contextmanager
@@ -89,9 +87,7 @@ def django_atomic(url: str) -> Iterator[Given]:
         block.__exit__(problem, None, None)
         own.set_autocommit(False)  # what follows would be refused: the block is over
 
-    yield Given(
-        own, lambda sql: _django_execute(own, sql), lambda: end(None), lambda: end(KeyError)
-    )
+    yield Given(own, lambda sql: _django_execute(own, sql), lambda: end(None), lambda: end(KeyError))
     own.close()
 
 

@@ -38,9 +38,7 @@ async def by_asyncpg(url: str, commits: bool, **options: Any) -> AsyncIterator[A
 
 
 @asynccontextmanager
-async def by_session(
-    url: str, commits: bool, driver: str = "asyncpg", **options: Any
-) -> AsyncIterator[Any]:
+async def by_session(url: str, commits: bool, driver: str = "asyncpg", **options: Any) -> AsyncIterator[Any]:
     engine = create_async_engine(url.replace("postgresql:", f"postgresql+{driver}:"), **options)
     async with AsyncSession(engine) as own:
         yield own
@@ -82,14 +80,10 @@ def test_many_jobs_and_those_that_are_refused(queue, postgres_url, opener: Opene
 
     async def main() -> list[Any]:
         async with opener(postgres_url, commits) as own:
-            return await queue.aio.enqueue_many(
-                (new for new in [*bad, *news]), actor="importer", within=own
-            )
+            return await queue.aio.enqueue_many((new for new in [*bad, *news]), actor="importer", within=own)
 
     *refused, first, again, third = asyncio.run(main())
-    assert [problem.code for problem in refused] == [
-        *("not_json", "bad_after", "payload_too_large")
-    ]
+    assert [problem.code for problem in refused] == [*("not_json", "bad_after", "payload_too_large")]
     assert [first.result, again.result, third.result] == ["inserted", "duplicate", "inserted"]
     assert again.id == first.id
     created = [(job.id, job.actor) for job in queue.jobs().jobs]
@@ -97,9 +91,7 @@ def test_many_jobs_and_those_that_are_refused(queue, postgres_url, opener: Opene
     assert sorted(created) == [(job_id, "importer") for job_id in ids]
 
 
-def test_what_is_in_no_transaction_or_leads_elsewhere_is_refused(
-    queue, postgres_url, postgres_server, tmp_path
-):
+def test_what_is_in_no_transaction_or_leads_elsewhere_is_refused(queue, postgres_url, postgres_server, tmp_path):
     elsewhere = postgres_server.create_database("elsewhere_async")
 
     async def refused(within: Any, why: str, on: Queue = queue) -> None:
@@ -137,9 +129,7 @@ class Unused:
         raise AssertionError(name)
 
 
-def test_a_queue_with_a_clock_of_its_own_is_refused_and_the_synchronous_way_takes_it(
-    postgres_store, postgres_url
-):
+def test_a_queue_with_a_clock_of_its_own_is_refused_and_the_synchronous_way_takes_it(postgres_store, postgres_url):
     clock = ManualClock()
     timed = Queue("timed", task_lifecycle(), postgres_store, clock=clock)
     with pytest.raises(StoreError, match=r"'timed' has a clock.*queue\.enqueue\(…, within=…\)"):
@@ -150,9 +140,7 @@ def test_a_queue_with_a_clock_of_its_own_is_refused_and_the_synchronous_way_take
     empty(postgres_store)
 
 
-def test_a_payload_beyond_the_limit_of_the_function_is_refused_before_anything_is_sent(
-    postgres_store, postgres_url
-):
+def test_a_payload_beyond_the_limit_of_the_function_is_refused_before_anything_is_sent(postgres_store, postgres_url):
     roomy = Queue("roomy", task_lifecycle(), postgres_store, max_payload_bytes=1_000_000)
     largest = "ş" * (MAX_SQL_PAYLOAD_BYTES // 2 - 1)  # with its quotes, exactly the limit
     why = rf"{MAX_SQL_PAYLOAD_BYTES + 1} bytes.* {MAX_SQL_PAYLOAD_BYTES},.*queue\.enqueue\("

@@ -25,9 +25,7 @@ def queue(postgres_store: PostgresStore) -> Iterator[Queue]:
 
 
 @pytest.fixture
-def call(
-    queue: Queue, postgres_store: PostgresStore, postgres_url: str
-) -> Iterator[Callable[..., tuple[str, str]]]:
+def call(queue: Queue, postgres_store: PostgresStore, postgres_url: str) -> Iterator[Callable[..., tuple[str, str]]]:
     """Calls the function by names, each time in a transaction of its own."""
     schema = postgres_store.schema
     with psycopg.connect(postgres_url) as own:
@@ -35,9 +33,7 @@ def call(
         def by_name(**given: object) -> tuple[str, str]:
             named = ", ".join(f"{name} => %({name})s" for name in given)
             with own.transaction():
-                row = own.execute(
-                    f"SELECT result, job_id::text FROM {schema}.enqueue({named})", given
-                ).fetchone()
+                row = own.execute(f"SELECT result, job_id::text FROM {schema}.enqueue({named})", given).fetchone()
             assert row
             return row[0], row[1]
 
@@ -96,10 +92,7 @@ def test_a_trigger_enqueues_for_each_row(queue, postgres_url):
             f" PERFORM {schema}.enqueue('mail', json_build_object('sale', NEW.n)::text);"
             " RETURN NULL; END $$"
         )
-        own.execute(
-            "CREATE TRIGGER announce AFTER INSERT ON sale FOR EACH ROW"
-            " EXECUTE FUNCTION pg_temp.announce()"
-        )
+        own.execute("CREATE TRIGGER announce AFTER INSERT ON sale FOR EACH ROW EXECUTE FUNCTION pg_temp.announce()")
         own.execute("INSERT INTO sale SELECT generate_series(1, 3)")
     assert sorted(job.payload["sale"] for job in queue.jobs().jobs) == [1, 2, 3]
 
@@ -153,19 +146,9 @@ def test_the_newest_rules_decide_where_a_job_begins(postgres_store, call):
     plain = task_lifecycle("later")
     Queue("later", plain, postgres_store)
     enqueue = moves.enqueue("planned")
-    plan = Move(
-        "plan",
-        ("planned",),
-        "ready",
-        by=("clock",),
-        when=(unclaimed,),
-        stage="expire",
-        run_at="now",
-    )
+    plan = Move("plan", ("planned",), "ready", by=("clock",), when=(unclaimed,), stage="expire", run_at="now")
     states = (State("planned", initial=True, holds_key=True), *_not_initial(plain.states))
-    newer = Lifecycle(
-        "later", states, (enqueue, plan, *plain.moves[1:]), plain.errors, plain.max_attempts
-    )
+    newer = Lifecycle("later", states, (enqueue, plan, *plain.moves[1:]), plain.errors, plain.max_attempts)
     queue = Queue("later", newer, postgres_store)
     _, job_id = call(queue="later", payload="{}")
     assert queue.job(job_id).state == "planned"

@@ -21,18 +21,11 @@ from tests.servers import PORT, PostgresServer
 from tests.store.postgres.test_deadlock import until_it_waits
 from tests.store.within.conftest import Place
 from tests.store.within.drivers import DRIVERS, Given, Opener, psycopg2_plain
-from tests.store.within.test_asynchronous import (
-    by_asyncpg,
-    by_psycopg,
-    by_psycopg_session,
-    by_session,
-)
+from tests.store.within.test_asynchronous import by_asyncpg, by_psycopg, by_psycopg_session, by_session
 
 PATIENCE_S = 30
 each_driver = pytest.mark.parametrize("opener", [*DRIVERS["postgres"], psycopg2_plain])
-each_coroutine = pytest.mark.parametrize(
-    "opener", [by_psycopg, by_asyncpg, by_session, by_psycopg_session]
-)
+each_coroutine = pytest.mark.parametrize("opener", [by_psycopg, by_asyncpg, by_session, by_psycopg_session])
 
 
 def enqueue(queue: Queue, given: Given, key: str) -> tuple[str, str]:
@@ -41,8 +34,7 @@ def enqueue(queue: Queue, given: Given, key: str) -> tuple[str, str]:
         store: Any = queue.store
         with given.within.cursor() as cursor:
             cursor.execute(
-                f"SELECT result, job_id::text FROM {store.schema}.enqueue(%s, '{{}}', %s)",
-                (queue.name, key),
+                f"SELECT result, job_id::text FROM {store.schema}.enqueue(%s, '{{}}', %s)", (queue.name, key)
             )
             return cursor.fetchone()
     outcome = queue.enqueue({}, key=key, within=given.within)
@@ -196,12 +188,8 @@ def test_a_rollback_wakes_no_worker(place: Place, opener: Opener):
         assert [notice.payload for notice in woken] == ["other"]
 
 
-@pytest.mark.parametrize(
-    ("how", "result"), [("cut_after", "duplicate"), ("cut_before", "inserted")]
-)
-def test_a_lost_answer_to_commit_is_repeated_with_once(
-    place: Place, postgres_server: PostgresServer, how, result
-):
+@pytest.mark.parametrize(("how", "result"), [("cut_after", "duplicate"), ("cut_before", "inserted")])
+def test_a_lost_answer_to_commit_is_repeated_with_once(place: Place, postgres_server: PostgresServer, how, result):
     """Whether it was committed is unknown: the same key, held for good, makes it harmless."""
     name = psycopg.conninfo.conninfo_to_dict(place.url)["dbname"]
     with Proxy(postgres_server.folder / f".s.PGSQL.{PORT}", Postgres()) as proxy:

@@ -16,19 +16,8 @@ import pytest
 from kesin import Queue, Worker, open_store, task_lifecycle
 from tests.pooler import pooler, through_pooler
 from tests.servers import PostgresServer
-from tests.store.within.drivers import (
-    django_atomic,
-    psycopg_dicts,
-    psycopg_plain,
-    sqlalchemy_session,
-)
-from tests.store.within.test_asynchronous import (
-    Opener,
-    by_asyncpg,
-    by_psycopg,
-    by_psycopg_session,
-    by_session,
-)
+from tests.store.within.drivers import django_atomic, psycopg_dicts, psycopg_plain, sqlalchemy_session
+from tests.store.within.test_asynchronous import Opener, by_asyncpg, by_psycopg, by_psycopg_session, by_session
 
 POOL_SIZE = 2
 _numbers = itertools.count(1)
@@ -50,9 +39,7 @@ def queue(pooled) -> Iterator[Queue]:
     store.close()
 
 
-@pytest.mark.parametrize(
-    "opener", [psycopg_plain, psycopg_dicts, sqlalchemy_session, django_atomic]
-)
+@pytest.mark.parametrize("opener", [psycopg_plain, psycopg_dicts, sqlalchemy_session, django_atomic])
 def test_a_job_is_part_of_the_transaction(queue, pooled, opener):
     before = queue.stats().total
     with opener(pooled) as given:
@@ -76,9 +63,7 @@ def by_uncached_session(url: str, commits: bool) -> AbstractAsyncContextManager[
     return by_session(f"{url}&prepared_statement_cache_size=0", commits, connect_args=uncached)
 
 
-@pytest.mark.parametrize(
-    "opener", [by_psycopg, by_psycopg_session, by_uncached_asyncpg, by_uncached_session]
-)
+@pytest.mark.parametrize("opener", [by_psycopg, by_psycopg_session, by_uncached_asyncpg, by_uncached_session])
 def test_coroutines_too(queue, pooled, opener: Opener):
     async def main() -> str:
         async with opener(pooled, False) as own:
@@ -117,9 +102,7 @@ def test_callers_that_hold_every_connection_of_the_pool_wait_for_none(queue, poo
 def test_coroutines_that_hold_every_connection_of_the_pool_wait_for_none(queue, pooled):
     async def main() -> None:
         async with AsyncExitStack() as stack:
-            callers = [
-                await stack.enter_async_context(by_psycopg(pooled, True)) for _ in range(POOL_SIZE)
-            ]
+            callers = [await stack.enter_async_context(by_psycopg(pooled, True)) for _ in range(POOL_SIZE)]
             for own in callers:
                 await own.execute("SELECT 1")
             outcomes = [queue.aio.enqueue({}, within=own) for own in callers]

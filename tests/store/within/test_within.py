@@ -145,10 +145,7 @@ def test_the_connection_of_the_stores_own_transaction_is_taken(store: Store):
 def test_a_second_connection_inside_the_stores_own_transaction_is_refused(file_place):
     """It would wait for itself."""
     own = sqlite3.connect(file_place.url)
-    with (
-        file_place.queue.store.transaction(),
-        pytest.raises(StoreError, match="the store's own transaction"),
-    ):
+    with file_place.queue.store.transaction(), pytest.raises(StoreError, match="the store's own transaction"):
         file_place.queue.enqueue({}, within=own)
     own.close()
 

@@ -25,9 +25,7 @@ class TaskQueue(World):
     def task(self) -> Queue:
         return self.service.queues[self.name]
 
-    def job(
-        self, site: str = "north", queue: str | None = None, key: str | None = None, **how: Any
-    ) -> str:
+    def job(self, site: str = "north", queue: str | None = None, key: str | None = None, **how: Any) -> str:
         return super().job(site, queue or self.name, key, **how)
 
 
@@ -36,9 +34,7 @@ def tasks(shared_world: World) -> Iterator[TaskQueue]:
     """An empty queue of tasks, and Ayşe, an operator of every site."""
     queues = shared_world.service.queues
     tasks = TaskQueue(shared_world, f"task{next(_numbers)}")
-    queues[tasks.name] = Queue(
-        tasks.name, task_lifecycle(), shared_world.store, clock=shared_world.clock
-    )
+    queues[tasks.name] = Queue(tasks.name, task_lifecycle(), shared_world.store, clock=shared_world.clock)
     tasks.known("ayse", "operator", all_sites=True)
     yield tasks
     del queues[tasks.name]

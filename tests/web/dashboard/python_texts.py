@@ -11,19 +11,7 @@ import kesin
 SOURCE = Path(kesin.__file__).parent
 KEPT = (ast.Call, ast.Constant, ast.JoinedStr, ast.BinOp)
 # What no text or call is in: most of a tree.
-LEAVES = {
-    ast.Name,
-    ast.Load,
-    ast.Store,
-    str,
-    int,
-    float,
-    complex,
-    bool,
-    bytes,
-    type(None),
-    type(...),
-}
+LEAVES = {ast.Name, ast.Load, ast.Store, str, int, float, complex, bool, bytes, type(None), type(...)}
 
 
 @cache

@@ -48,9 +48,7 @@ def words(text: str) -> str:
 
 
 def dialog(world: World, name: str = "ayse", query: str = "", **headers: str) -> str:
-    answer = world.client.get(
-        f"/dashboard/triage{query}", headers=world.cookie(name) | PART | headers
-    )
+    answer = world.client.get(f"/dashboard/triage{query}", headers=world.cookie(name) | PART | headers)
     assert answer.status_code == 200
     return str(answer.text)
 
@@ -192,10 +190,7 @@ def test_groups_that_differ_by_category_alone_are_two_lines(world, mail):
     for path in ("/dashboard", "/dashboard/queues/mail"):
         page = world.client.get(path, headers=world.cookie("ayse")).text
         ids = re.findall(r'<li id="(need-[^"]*)"', page)
-        assert sorted(ids) == [
-            "need-mail-failed-REFUSED-AUTH",
-            "need-mail-failed-REFUSED-VALIDATION",
-        ]
+        assert sorted(ids) == ["need-mail-failed-REFUSED-AUTH", "need-mail-failed-REFUSED-VALIDATION"]
     query = "?queue=mail&state=failed&code=REFUSED&category=VALIDATION"
     assert groups_of(dialog(world, query=query)) == []
 
@@ -206,9 +201,7 @@ def test_a_group_that_is_refused_is_named_and_does_not_stop_the_others(world, ma
     hidden = "queue=hidden&call=requeue&all=1&state=failed&code=X"
     answer = retry(world, [hidden, group])
     assert answer.status_code == 200
-    assert "Not retried: there is no queue 'hidden', or you have no access to it" in words(
-        answer.text
-    )
+    assert "Not retried: there is no queue 'hidden', or you have no access to it" in words(answer.text)
     assert "1 retried MAILBOX_FULL" in words(answer.text)
     assert mail.job(job).state == "ready"
     assert retry(world, [hidden]).status_code == 404  # nothing was done at all
@@ -235,9 +228,7 @@ def test_many_jobs_are_retried_in_the_background(world, mail, monkeypatch):
     monkeypatch.setattr(actions, "MAX_FOREGROUND_JOBS", 2)
     text = dialog(world)
     assert "They are processed in the background" in words(text)
-    assert "Being retried in the background MAILBOX_FULL" in words(
-        retry(world, groups_of(text)).text
-    )
+    assert "Being retried in the background MAILBOX_FULL" in words(retry(world, groups_of(text)).text)
     end_bulk_runs(world.app.state.bulk_runs)
     assert {mail.job(job).state for job in jobs} == {"ready"}
 
@@ -268,9 +259,7 @@ def test_without_scripts_it_is_a_page(world, mail):
     assert "<html" in page
     assert "<dialog class" not in re.sub(r"<template.*?</template>", "", page, flags=re.DOTALL)
     data = {"group": groups_of(page)}
-    answer = world.client.post(
-        "/dashboard/triage", data=data, headers=cookie, follow_redirects=False
-    )
+    answer = world.client.post("/dashboard/triage", data=data, headers=cookie, follow_redirects=False)
     assert (answer.status_code, answer.headers["location"]) == (303, "/dashboard")
     assert mail.job(job).state == "ready"
 

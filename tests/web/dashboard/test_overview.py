@@ -249,9 +249,7 @@ def test_a_paused_queue_is_reported(world):
 def test_a_user_without_permissions_is_referred_to_an_admin(world):
     world.person("ece")
     text = overview(world, "ece")
-    assert (
-        "You do not have access to any queue. Ask an admin for access to a site or a queue." in text
-    )
+    assert "You do not have access to any queue. Ask an admin for access to a site or a queue." in text
     assert "/dashboard/queues/" not in text
 
 

@@ -1,12 +1,7 @@
 import pytest
 
 from kesin.lifecycle.task import task_lifecycle
-from kesin.web.dashboard.state_groups import (
-    LABELS,
-    state_group,
-    state_groups,
-    states_in,
-)
+from kesin.web.dashboard.state_groups import LABELS, state_group, state_groups, states_in
 from kesin.workloads import built_in
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle

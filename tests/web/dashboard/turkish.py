@@ -8,12 +8,8 @@ from kesin.workloads import built_in
 from tests.web.dashboard.python_texts import SOURCE
 
 PAGES = (SOURCE / "web" / "dashboard", *sorted(SOURCE.glob("workloads/*/pages")))
-TEMPLATES: tuple[Path, ...] = tuple(
-    sorted(file for page in PAGES for file in page.glob("templates/*.html"))
-)
-CATALOGUES: tuple[Path, ...] = tuple(
-    sorted(file for page in PAGES for file in page.glob("locale/tr/*.po"))
-)
+TEMPLATES: tuple[Path, ...] = tuple(sorted(file for page in PAGES for file in page.glob("templates/*.html")))
+CATALOGUES: tuple[Path, ...] = tuple(sorted(file for page in PAGES for file in page.glob("locale/tr/*.po")))
 
 
 def catalogue(language: Language = "tr") -> Catalogue:

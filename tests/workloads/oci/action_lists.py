@@ -24,10 +24,7 @@ def give(site: OwnSite, *entries: dict[str, Any]) -> None:
 
 def posted(site: OwnSite, *entries: dict[str, Any], status: int = 200) -> Any:
     """Post a list as a script does."""
-    rows = [
-        {"status": ENABLED, "counting": "MANY_PER_CLICK", "lookbackDays": 30, **one}
-        for one in entries
-    ]
+    rows = [{"status": ENABLED, "counting": "MANY_PER_CLICK", "lookbackDays": 30, **one} for one in entries]
     response = site.report("actions", actions=rows)
     return ok(response) if status == 200 else refused(response, status)
 

@@ -54,9 +54,7 @@ def error_body(code: int, status: str, text: str, *details: Any) -> dict[str, An
     return {"error": {**json_format.MessageToDict(error_status), "status": status}}
 
 
-def refused(
-    code: int, status: str, reason: str, *violations: Violation, domain: str = DOMAIN
-) -> Answer:
+def refused(code: int, status: str, reason: str, *violations: Violation, domain: str = DOMAIN) -> Answer:
     """A refusal with the details of every error of this API: reason, fields, id of the request."""
     details: list[Any] = [error_details_pb2.ErrorInfo(reason=reason, domain=domain)]
     if violations:

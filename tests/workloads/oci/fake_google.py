@@ -86,9 +86,7 @@ class GoogleServer(AdjustmentsApi, DataManagerApi, ReportsApi):
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         self._server.google = self  # type: ignore[attr-defined]
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(0.01,), daemon=True
-        )
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
         self.reset()
 
     def reset(self) -> None:
@@ -305,10 +303,7 @@ def _click_of(row: dict[str, Any]) -> tuple[str, str]:
 
 
 def failure(
-    errors: Iterable[tuple[int | None, Wrong]],
-    request_id: str = "inside",
-    *,
-    field: str = "conversions",
+    errors: Iterable[tuple[int | None, Wrong]], request_id: str = "inside", *, field: str = "conversions"
 ) -> Any:
     """A `GoogleAdsFailure` of errors at these positions of this field."""
     message = _message("errors.types.errors", "GoogleAdsFailure")(request_id=request_id)
@@ -345,9 +340,7 @@ def upload_response(
     return json_format.MessageToDict(response)
 
 
-def refusal(
-    code: int, status: str, *wrong: Wrong, index: int | None = None, retry_s: int = 0
-) -> Whole:
+def refusal(code: int, status: str, *wrong: Wrong, index: int | None = None, retry_s: int = 0) -> Whole:
     """A request that is refused as a whole."""
     failure_message = failure((index, one) for one in wrong)
     if retry_s:

@@ -84,12 +84,7 @@ class ReportsApi:
             kinds = dict(zip(names, counts, strict=True))
             summaries[number, name, client].append({"upload_date": day, **kinds})
         return [
-            {
-                "client": client,
-                "conversion_action_id": number,
-                "conversion_action_name": name,
-                "daily_summaries": days,
-            }
+            {"client": client, "conversion_action_id": number, "conversion_action_name": name, "daily_summaries": days}
             for (number, name, client), days in summaries.items()
         ]
 

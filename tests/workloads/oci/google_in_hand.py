@@ -51,17 +51,12 @@ class Google:
         self.sent: dict[str, RowAccepted | RowRefused] = {}
 
     def precheck(self, credentials: GoogleCredentials) -> ConnectionTrouble | None:
-        return (
-            None
-            if self.is_ready
-            else ConnectionTrouble("TRANSIENT", "TOKEN_UNAVAILABLE", "no token")
-        )
+        return None if self.is_ready else ConnectionTrouble("TRANSIENT", "TOKEN_UNAVAILABLE", "no token")
 
     def upload(self, credentials: GoogleCredentials, rows: Sequence[UploadRow]) -> UploadResult:
         assert credentials.refresh_token == CREDENTIALS["refresh_token"]
         answers = [
-            self._answer(row.conversion.order_id, told)
-            for row, told in zip(rows, itertools.cycle(self.telling))
+            self._answer(row.conversion.order_id, told) for row, told in zip(rows, itertools.cycle(self.telling))
         ]
         self.sent.update(zip([row.job_id for row in rows], answers, strict=True))
         if self.meanwhile:
@@ -84,9 +79,7 @@ class Google:
         if isinstance(behaviour, tuple):
             return classify_errors([GoogleError(*behaviour, "as Google says it")])
         if self.recorded[order_id]:
-            return classify_errors(
-                [GoogleError("conversionUploadError", "ORDER_ID_ALREADY_IN_USE", "")]
-            )
+            return classify_errors([GoogleError("conversionUploadError", "ORDER_ID_ALREADY_IN_USE", "")])
         self.recorded[order_id] += 1
         if behaviour == "lose":
             return RowRefused("TIMEOUT", "the answer was lost", Category.TRANSIENT)

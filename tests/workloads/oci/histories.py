@@ -50,9 +50,7 @@ class TwoSites(Oci):
         self.chance = random.Random()
         self.made: set[tuple[str, str, str]] = set()  # (move, from, to) of all histories
         self.producers = {site: self.key("oci:ingest", site=site) for site in SITES}
-        self.scripts = {
-            (site, name): self.key("oci:script", site=site) for site in SITES for name in SCRIPTS
-        }
+        self.scripts = {(site, name): self.key("oci:script", site=site) for site in SITES for name in SCRIPTS}
         admin = self.key("admin")
         for site in SITES:
             self.accounts.set_site_settings(ROOT, site, "oci", {"conversion_name": "Phone sale"})
@@ -130,10 +128,7 @@ class History:
     def sale(self, number: int, version: int = 0, **changes: Any) -> dict[str, Any]:
         """The same whenever it is posted; a version differs in its value."""
         at = self.start - timedelta(days=AGES_D[(number - 1) % len(AGES_D)])
-        body = {
-            "conversionTime": at.isoformat(timespec="seconds"),
-            "conversionValue": 100 + version,
-        }
+        body = {"conversionTime": at.isoformat(timespec="seconds"), "conversionValue": 100 + version}
         return self.oci.row(number, **{**body, **changes})
 
     def of(self, site: str) -> dict[str, Seen]:
@@ -269,11 +264,7 @@ class History:
         if {"", site} & self.paused:
             assert (items, answer.headers.get("x-kesin-paused")) == ([], "true")
             return
-        due = {
-            key: one
-            for key, one in self.of(site).items()
-            if one.is_due(self.now) and one.is_sendable
-        }
+        due = {key: one for key, one in self.of(site).items() if one.is_due(self.now) and one.is_sendable}
         got = [item["id"].removeprefix("seal_") for item in items]
         assert set(got) <= due.keys(), "a row that was held, ended or not due was handed out"
         assert len(got) == len(set(got)) == min(limit, len(due))
@@ -304,18 +295,14 @@ class History:
         body = self._report(site, script, "/api/oci/ack-failed", ids, **how)
         states = {job_id: one.state for job_id, one in self.of(site).items()}
         working = [job_id for job_id in ids if states.get(job_id) == "PROCESSING"]
-        refused = {
-            f"seal_{job_id}" for job_id in ids if states.get(job_id) not in ("PROCESSING", "FAILED")
-        }
+        refused = {f"seal_{job_id}" for job_id in ids if states.get(job_id) not in ("PROCESSING", "FAILED")}
         assert body["updated"] == len(working)
         assert {refusal["id"] for refusal in body["refused"]} == refused
         for job_id in working:
             job = self.oci.found(job_id)
             assert (job.state, job.error_code, job.error_category) == ("FAILED", code, category)
 
-    def _report(
-        self, site: str, script: str, path: str, ids: Sequence[str], **fields: Any
-    ) -> dict[str, Any]:
+    def _report(self, site: str, script: str, path: str, ids: Sequence[str], **fields: Any) -> dict[str, Any]:
         report = {"siteId": site, "queueIds": seals(ids), **fields}
         answer = self.ask("POST", path, json=report, headers=self.oci.scripts[site, script])
         body: dict[str, Any] = answer.json()
@@ -371,9 +358,7 @@ class History:
             was, job = self.seen[job_id], self.oci.found(job_id)
             assert was.is_due(self.now) or meanwhile
             assert not {"", job.tenant} & self.paused
-            mended = was.corrections != sum(
-                event.move == "correct" for event in self.oci.queue.events(job_id)
-            )
+            mended = was.corrections != sum(event.move == "correct" for event in self.oci.queue.events(job_id))
             self.exported[job_id] = was.corrections
             if isinstance(answer, RowAccepted) and answer.code is None and not mended:
                 self.acked.add(job_id)
@@ -382,11 +367,7 @@ class History:
 
     def _check_answered(self, job: Job, answer: RowAccepted | RowRefused) -> None:
         if isinstance(answer, RowAccepted):
-            state = (
-                "FAILED"
-                if answer.code in DUPLICATE_CLICK_CODES and self._is_twin(job)
-                else "COMPLETED"
-            )
+            state = "FAILED" if answer.code in DUPLICATE_CLICK_CODES and self._is_twin(job) else "COMPLETED"
             assert (job.state, job.error_code) == (state, answer.code)
         elif not answer.was_sent:
             assert job.state == "RETRY"

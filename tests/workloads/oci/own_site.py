@@ -160,9 +160,7 @@ class OwnSite:
 
     def request(self, method: str, path: str, headers: Any = None, **sent: Any) -> Any:
         """Request a path below /api/oci as the script, or with other headers."""
-        return self.client.request(
-            method, f"/api/oci/{path}", headers=headers or self.script, **sent
-        )
+        return self.client.request(method, f"/api/oci/{path}", headers=headers or self.script, **sent)
 
     def ingest(self, body: str | bytes, kind: str = "application/json") -> Any:
         """Post a body as it is."""
@@ -187,9 +185,7 @@ class OwnSite:
         return list(ok(self.request_export(markAsExported="true", limit=limit)))
 
     def request_export(self, headers: Any = None, **params: Any) -> Any:
-        return self.request(
-            "GET", "google-ads-export", headers, params={"siteId": self.id, **params}
-        )
+        return self.request("GET", "google-ads-export", headers, params={"siteId": self.id, **params})
 
     def claim(self, count: int = 1, *, first: int = 1) -> list[str]:
         """Enqueue this many rows and export them; returns their ids."""

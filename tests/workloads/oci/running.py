@@ -49,9 +49,7 @@ class Running:
 
     def row(self, row_id: str) -> StoredRow:
         job = self.site.job(row_id.removeprefix("seal_"))
-        return StoredRow(
-            job.state, job.error_code, job.error_category, job.error_message, job.attempt_count
-        )
+        return StoredRow(job.state, job.error_code, job.error_category, job.error_message, job.attempt_count)
 
     def rows(self, ids: Sequence[str]) -> list[StoredRow]:
         return [self.row(job_id) for job_id in ids]
@@ -72,9 +70,7 @@ class Running:
 
 
 @contextmanager
-def running(
-    kind: str, folder: Path, request: pytest.FixtureRequest
-) -> Iterator[Callable[[], Running]]:
+def running(kind: str, folder: Path, request: pytest.FixtureRequest) -> Iterator[Callable[[], Running]]:
     """A service on this kind of database; each call gives a new site in it."""
     with ExitStack() as stack:
         oci = Oci(opened(kind, folder, request, stack), folder)

@@ -190,9 +190,7 @@ class Script:
 
     def process(self, *rows: dict[str, Any]) -> dict[str, Any]:
         """What the upload engine makes of rows, without a server."""
-        return json.loads(
-            self.evaluate(f"JSON.stringify(new UploadEngine().process({json.dumps(rows)}))")
-        )
+        return json.loads(self.evaluate(f"JSON.stringify(new UploadEngine().process({json.dumps(rows)}))"))
 
     def evaluate(self, code: str) -> Any:
         """A line of JavaScript in a fresh copy of the script."""
@@ -378,9 +376,7 @@ class _Google:
         if "contentType" in options:
             headers["Content-Type"] = options["contentType"]
         try:
-            got = self.client.request(
-                request.method, url, headers=headers, content=options.get("payload")
-            )
+            got = self.client.request(request.method, url, headers=headers, content=options.get("payload"))
         except httpx.TransportError as error:
             raise _Thrown(f"Address unavailable: {url}") from error
         if instead == LOST:

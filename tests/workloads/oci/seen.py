@@ -10,12 +10,7 @@ from kesin.lifecycle.model import Job
 from kesin.lifecycle.vocabulary import OWNED
 from kesin.store.declarations import COLUMN_BITS
 from kesin.store.records import Event
-from kesin.workloads.oci.conversions.conversion import (
-    Conversion,
-    RowDefaults,
-    Unsendable,
-    order_id_of,
-)
+from kesin.workloads.oci.conversions.conversion import Conversion, RowDefaults, Unsendable, order_id_of
 
 SCRIPT_LEASE_US = 900 * 1_000_000
 OUR_LEASE_US = 120 * 1_000_000
@@ -90,9 +85,7 @@ def _check_events(events: Iterable[Event]) -> None:
             lease_us = SCRIPT_LEASE_US if by_script else OUR_LEASE_US
             assert event.at >= claim.at + lease_us, "a claim was taken away early"
         if event.move == "revive":
-            assert category in ("TRANSIENT", "RATE_LIMIT"), (
-                "the clock took up what people must mend"
-            )
+            assert category in ("TRANSIENT", "RATE_LIMIT"), "the clock took up what people must mend"
         elif event.from_state == "FAILED":
             assert event.actor != "clock"
             assert event.move != "correct" or category == "VALIDATION"

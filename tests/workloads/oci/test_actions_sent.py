@@ -13,14 +13,7 @@ from hypothesis import strategies as st
 
 from kesin.foundation.clock import iso
 from kesin.workloads.oci.google.connection_check import channels_of, check_site
-from tests.workloads.oci.action_lists import (
-    ENABLED,
-    LEAD,
-    SALE,
-    SALE_AT_GOOGLE,
-    give,
-    posted,
-)
+from tests.workloads.oci.action_lists import ENABLED, LEAD, SALE, SALE_AT_GOOGLE, give, posted
 from tests.workloads.oci.fake_google import GoogleServer, Wrong, refusal
 from tests.workloads.oci.own_site import HOUR, ApiSite
 
@@ -30,8 +23,7 @@ from tests.workloads.oci.own_site import HOUR, ApiSite
 def at_google(google: GoogleServer, *entries: dict[str, Any]) -> None:
     """Let Google have these actions beside its first."""
     google.actions = [
-        {"status": ENABLED, "id": one["id"], "name": one["name"], **_google_names(one)}
-        for one in entries
+        {"status": ENABLED, "id": one["id"], "name": one["name"], **_google_names(one)} for one in entries
     ]
 
 
@@ -56,9 +48,7 @@ def test_each_row_goes_to_its_own_action_in_one_request(api: ApiSite):
     assert [one["conversionAction"].rpartition("/")[2] for one in sent] == ["987654321", "11"]
 
 
-def test_data_manager_names_exactly_one_destination_an_event_and_ten_a_request(
-    make_api: Callable[..., ApiSite],
-):
+def test_data_manager_names_exactly_one_destination_an_event_and_ten_a_request(make_api: Callable[..., ApiSite]):
     api = make_api("data_manager")
     more = [{**LEAD, "name": f"Lead {n}", "id": f"{100 + n}"} for n in range(12)]
     at_google(api.google, *more)
@@ -86,9 +76,7 @@ def test_two_names_of_one_action_are_one_destination(make_api: Callable[..., Api
     assert [to["reference"] for to in body["destinations"]] == ["987654321"]
 
 
-def test_a_destination_that_google_refuses_fails_its_own_rows_only(
-    make_api: Callable[..., ApiSite],
-):
+def test_a_destination_that_google_refuses_fails_its_own_rows_only(make_api: Callable[..., ApiSite]):
     api = make_api("data_manager")
     give(api, SALE, LEAD)  # Google knows the first alone
     api.post([api.row(1), api.row(2, conversionName="Lead"), api.row(3)])
@@ -114,9 +102,7 @@ def test_an_action_that_vanished_at_google_does_not_stop_the_others(
 
 
 @pytest.mark.parametrize("channel", ["api", "data_manager"])
-def test_the_only_action_of_a_list_or_all_of_them_open_the_breaker(
-    make_api: Callable[..., ApiSite], channel: str
-):
+def test_the_only_action_of_a_list_or_all_of_them_open_the_breaker(make_api: Callable[..., ApiSite], channel: str):
     for actions in ([LEAD], [LEAD, {**LEAD, "name": "Call"}]):
         api = make_api(channel)
         give(api, *actions)
@@ -136,9 +122,7 @@ def test_a_twin_under_another_name_of_the_same_action_is_not_completed(api: ApiS
     assert failed.error_code == "CLICK_CONVERSION_ALREADY_EXISTS"
 
 
-def test_a_site_that_moves_to_the_api_and_on_keeps_its_actions_and_its_rows(
-    make_api: Callable[..., ApiSite],
-):
+def test_a_site_that_moves_to_the_api_and_on_keeps_its_actions_and_its_rows(make_api: Callable[..., ApiSite]):
     api = make_api("api")
     api.change(channel="script")
     at_google(api.google, LEAD)
@@ -190,9 +174,7 @@ def test_no_row_is_ever_sent_to_another_action_than_it_names(shared_api, google_
             payloads = {job.payload["orderId"]: job.payload for job in api.jobs()}
             for order, row in google_server.recorded.items():
                 if order not in seen and order in payloads:
-                    to = google_server.recorded_for.get(order) or [
-                        row["conversionAction"].rpartition("/")[2]
-                    ]
+                    to = google_server.recorded_for.get(order) or [row["conversionAction"].rpartition("/")[2]]
                     assert to == [known[payloads[order]["conversionName"]]]
                     sent.setdefault(payloads[order]["conversionName"], set()).update(to)
         else:
@@ -216,19 +198,10 @@ def test_a_check_compares_the_actions_with_googles(make_api: Callable[..., ApiSi
     at_google(api.google, LEAD, {"name": "Another", "id": "12"})
     give(api, SALE, LEAD)
     assert found(api)["conversion actions as Google Ads has them"] == (True, "")
-    give(
-        api,
-        {**SALE, "lookback_days": 60, "default": False},
-        LEAD,
-        {"name": "Gone", "id": "987654321"},
-    )
+    give(api, {**SALE, "lookback_days": 60, "default": False}, LEAD, {"name": "Gone", "id": "987654321"})
     checks = found(api)
     wrong = {name for name, (fine, advice) in checks.items() if not fine and advice}
-    assert wrong == {
-        "there is no default action",
-        "not enabled in Google Ads",
-        "different in Google Ads",
-    }
+    assert wrong == {"there is no default action", "not enabled in Google Ads", "different in Google Ads"}
     api.google.listed_as["status"] = "REMOVED"
     assert found(api)["not enabled in Google Ads"][0] is False
 
@@ -244,9 +217,7 @@ def test_a_check_of_a_script_site_says_where_its_list_is_from(api: ApiSite):
     assert found(api)[reported] == (True, "")
 
 
-def test_a_check_says_when_google_does_not_list_them_and_closes_the_breaker_all_the_same(
-    api: ApiSite,
-):
+def test_a_check_says_when_google_does_not_list_them_and_closes_the_breaker_all_the_same(api: ApiSite):
     give(api, SALE)
     api.google.then(api_answer := refusal(401, "UNAUTHENTICATED", Wrong(
         "authentication_error", "OAUTH_TOKEN_INVALID", "")), api_answer)  # fmt: skip

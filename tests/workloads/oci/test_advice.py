@@ -53,17 +53,12 @@ def codes_of(enum: str) -> set[str]:
 
 
 def has_a_text(code: str) -> bool:
-    return all(
-        ADVICE.find(code, None, one).means != ADVICE.find(None, None, one).means
-        for one in LANGUAGES
-    )
+    return all(ADVICE.find(code, None, one).means != ADVICE.find(None, None, one).means for one in LANGUAGES)
 
 
 def test_every_code_of_ours_of_the_error_table_and_of_google_has_a_text():
     codes = {*OURS, *(code.name for code in (*CODES, *ADJUSTMENT_CODES))}
-    codes.update(
-        code.name for code in (*oci_lifecycle().errors.codes, *adjustment_lifecycle().errors.codes)
-    )
+    codes.update(code.name for code in (*oci_lifecycle().errors.codes, *adjustment_lifecycle().errors.codes))
     codes.update(*map(codes_of, ENUMS))
     codes.update(*map(fake_data_manager.values_of, ("ErrorReason", "ProcessingErrorReason")))
     assert sorted(code for code in codes if not has_a_text(code)) == []
@@ -88,9 +83,7 @@ def test_a_text_is_three_short_sentences(language):
 
 def test_somebody_is_named():
     assert [name for name, text in WRITTEN.items() if text["who"] not in PEOPLE] == []
-    assert [
-        name for name, text in WRITTEN.items() if set(text) - {"who", "en", "tr", "values"}
-    ] == []
+    assert [name for name, text in WRITTEN.items() if set(text) - {"who", "en", "tr", "values"}] == []
 
 
 def test_the_turkish_is_turkish():
@@ -155,9 +148,7 @@ def test_a_status_falls_back_to_its_class():
 
 def test_a_value_without_a_text_falls_back_to_its_enum():
     assert ADVICE.find("TOO_HIGH").means == TOLD["enum"]["RangeError"]["en"]["means"]
-    assert (
-        ADVICE.find("DateError_NEXT_YEARS_ERROR").means == TOLD["enum"]["DateError"]["en"]["means"]
-    )
+    assert ADVICE.find("DateError_NEXT_YEARS_ERROR").means == TOLD["enum"]["DateError"]["en"]["means"]
 
 
 def test_a_reason_of_the_data_manager_that_comes_later_falls_back_to_those_of_its_kind():
@@ -173,9 +164,7 @@ def test_an_unknown_code_falls_back_to_its_category(language):
         assert advice.means == TOLD["category"][category.value][language]["means"]
 
 
-@pytest.mark.parametrize(
-    "code", [None, "", "nonsense", "enum", "category", "é" * 500, "HTTP_", "_"]
-)
+@pytest.mark.parametrize("code", [None, "", "nonsense", "enum", "category", "é" * 500, "HTTP_", "_"])
 def test_nonsense_gets_the_general_advice(code):
     for language in LANGUAGES:
         for category in (None, "", "NO_CATEGORY"):

@@ -109,10 +109,7 @@ def test_a_refused_row_is_kept_and_never_sent(site: OwnSite):
     [result] = site.post([site.row(1, consent=DENIED)])
     assert (result["result"], result["code"]) == ("queued", "CONSENT_DENIED")
     job = site.job(result["id"])
-    assert (job.state, job.error_code, job.error_category) == (
-        *("FAILED", "CONSENT_DENIED"),
-        "VALIDATION",
-    )
+    assert (job.state, job.error_code, job.error_category) == (*("FAILED", "CONSENT_DENIED"), "VALIDATION")
     assert [event.move for event in site.events(job.id)] == ["enqueue", "withhold"]
     moves = len(site.events(job.id))
     [again] = site.post([site.row(1, consent=DENIED)])
@@ -227,9 +224,7 @@ def test_no_operator_sends_a_refused_row_or_makes_a_failure_of_it(site: OwnSite)
         for clear in (False, True):
             done = site.act(action, [row["id"]], clearErrors=clear)
             assert (done["affected"], done["already"]) == (0, action == "MARK_FAILED")
-            assert all(
-                "a retry will not send it" in refused["reason"] for refused in done["refused"]
-            )
+            assert all("a retry will not send it" in refused["reason"] for refused in done["refused"])
     site.wait(91 * 86_400)
     site.sweep()
     assert (site.state(row["id"]), site.job(row["id"]).error_code) == ("FAILED", "CONSENT_DENIED")

@@ -7,33 +7,17 @@ from typing import Any
 import pytest
 
 from kesin.foundation.problems import Invalid
-from kesin.workloads.oci.conversions.actions import (
-    ActionChanges,
-    ConversionAction,
-    merge_actions,
-    parse_actions,
-)
+from kesin.workloads.oci.conversions.actions import ActionChanges, ConversionAction, merge_actions, parse_actions
 from kesin.workloads.oci.google.connection_check import check_site
 from kesin.workloads.oci.site import SiteSettings, validate_settings
 from tests.web.conftest import ROOT
-from tests.workloads.oci.action_lists import (
-    ENABLED,
-    LEAD,
-    SALE,
-    SALE_AT_GOOGLE,
-    give,
-    listed,
-    names,
-    posted,
-)
+from tests.workloads.oci.action_lists import ENABLED, LEAD, SALE, SALE_AT_GOOGLE, give, listed, names, posted
 from tests.workloads.oci.own_site import DAY, HOUR, OwnSite, bare, refused
 
 # The setting
 
 
-def test_actions_are_kept_with_googles_defaults_and_fields_of_other_versions_are_ignored(
-    site: OwnSite,
-):
+def test_actions_are_kept_with_googles_defaults_and_fields_of_other_versions_are_ignored(site: OwnSite):
     give(site, SALE, LEAD)
     sale, lead = site.place.settings.actions
     assert sale == ConversionAction("Phone sale", "987654321", True, "MANY_PER_CLICK", 30)
@@ -86,16 +70,11 @@ def test_without_actions_everything_is_as_before(site: OwnSite):
     site.change(channel="api")
     site.change_settings(conversion_name="Phone sale")
     [result] = site.post([site.row(2, conversionName="Whatever")])
-    assert (result["code"], "'Phone sale'" in result["message"]) == (
-        "UNKNOWN_CONVERSION_NAME",
-        True,
-    )
+    assert (result["code"], "'Phone sale'" in result["message"]) == ("UNKNOWN_CONVERSION_NAME", True)
 
 
 @pytest.mark.parametrize("channel", ["script", "api", "data_manager"])
-def test_a_row_names_its_action_or_takes_the_default_and_an_unknown_name_is_rejected(
-    site: OwnSite, channel: str
-):
+def test_a_row_names_its_action_or_takes_the_default_and_an_unknown_name_is_rejected(site: OwnSite, channel: str):
     site.change(channel=channel)
     site.change_settings(conversion_name="Of before")
     give(site, SALE, LEAD)
@@ -164,9 +143,7 @@ def test_a_row_ends_with_the_look_back_of_its_action_and_others_after_ninety_day
     assert alone.job(before).error_message == "the click is too old for Google"
 
 
-def test_rows_that_end_within_a_week_with_their_action_are_counted(
-    site: OwnSite, neighbour: OwnSite
-):
+def test_rows_that_end_within_a_week_with_their_action_are_counted(site: OwnSite, neighbour: OwnSite):
     give(site, SALE)  # ends after 30 days
     for days in (22, 24, 25):
         site.enqueue(1, first=days, conversionTime=site.oci.ago(days * DAY))
@@ -272,12 +249,10 @@ def test_a_row_whose_action_is_gone_from_the_site_is_rejected_before_the_claim(s
 def test_a_list_adds_changes_and_marks_but_never_removes_and_keeps_the_default():
     current = parse_actions([{**SALE, "default": False}, {**LEAD, "default": True}])
     sale = {**SALE_AT_GOOGLE, "lookback_days": 60}
-    entries = listed(sale, {"name": "New", "id": "7"}) + listed(
-        {"name": "Off", "id": "8"}, status="HIDDEN"
-    )
+    entries = listed(sale, {"name": "New", "id": "7"}) + listed({"name": "Off", "id": "8"}, status="HIDDEN")
     changes = merge_actions(current, entries, ["New"])
     assert [(one.name, one.default) for one in changes.actions] == [
-        *(("Phone sale", False), ("Lead", True), ("New", False)),
+        *(("Phone sale", False), ("Lead", True), ("New", False))
     ]
     assert (changes.added, changes.changed) == (("New",), ("Phone sale",))
     assert (changes.gone, changes.omitted) == (("Lead",), ("Off (HIDDEN)",))
@@ -309,10 +284,7 @@ def test_a_list_chooses_no_default_where_an_operator_left_it_open():
 
 
 def test_what_cannot_be_kept_is_omitted_and_said():
-    bad: list[dict[str, Any]] = [
-        {"name": "x" * 101, "id": "1"},
-        {"name": "b", "id": "2", "lookback_days": 120},
-    ]
+    bad: list[dict[str, Any]] = [{"name": "x" * 101, "id": "1"}, {"name": "b", "id": "2", "lookback_days": 120}]
     twice = [{"name": "c", "id": "3"}, {"name": "c", "id": "4"}]
     changes = merge_actions((), listed(*bad, *twice), ())
     assert [one.id for one in changes.actions] == ["3"]
@@ -333,9 +305,7 @@ def test_of_a_list_that_is_too_long_what_has_room_is_taken_and_what_is_there_sta
 # The script's list
 
 
-def test_a_scripts_list_is_stored_at_once_with_an_audit_line_and_twice_changes_nothing(
-    site: OwnSite,
-):
+def test_a_scripts_list_is_stored_at_once_with_an_audit_line_and_twice_changes_nothing(site: OwnSite):
     site.change_settings(conversion_name="Lead", recover_minutes=45)
     lead = {"name": "Lead", "id": "11", "lookbackDays": 7}
     off = {"name": "Off", "id": "12", "status": "REMOVED"}
@@ -396,10 +366,7 @@ def test_a_script_site_is_checked_by_its_last_list(site: OwnSite):
     posted(site, SALE_AT_GOOGLE, {"name": "Lead", "id": "11"})
     posted(site, {"name": "Lead", "id": "11"})
     details = [one.detail for one in check_site(site.place) if one.name == "actions"]
-    assert details == [
-        "there is no default action: each row must name one",
-        "not enabled in Google Ads: Phone sale",
-    ]
+    assert details == ["there is no default action: each row must name one", "not enabled in Google Ads: Phone sale"]
 
 
 def test_a_stored_change_is_what_it_says(site: OwnSite):

@@ -15,9 +15,7 @@ def test_a_conversion_is_not_enqueued_through_the_generic_route(site: OwnSite):
     assert site.rows() == []
 
 
-def test_a_failed_job_is_shown_with_its_actions_and_advice_and_is_not_corrected_there(
-    site: OwnSite,
-):
+def test_a_failed_job_is_shown_with_its_actions_and_advice_and_is_not_corrected_there(site: OwnSite):
     [job_id] = site.claim()
     site.ack_failed([job_id], errorCode="INVALID_TIME_FORMAT")
     shown = ok(site.client.get(f"/api/jobs/{job_id}", headers=site.operator))

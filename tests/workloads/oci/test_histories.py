@@ -36,17 +36,15 @@ number = st.integers(1, 6)
 version = st.integers(0, 2)
 limit = st.sampled_from([8, 1, 3])
 category = st.sampled_from(CATEGORIES)
-seconds = st.sampled_from(
-    [*[16 * MINUTE, 7 * MINUTE, HOUR] * 3, 61, 7 * HOUR, 26 * HOUR, 20 * DAY, 92 * DAY]
-)
+seconds = st.sampled_from([*[16 * MINUTE, 7 * MINUTE, HOUR] * 3, 61, 7 * HOUR, 26 * HOUR, 20 * DAY, 92 * DAY])
 recovery = st.sampled_from([STAGES, ("recover",), "cron"])
 kind = st.sampled_from(["plain", "plain", "plain", "plain", "revision", "no click", "no name"])
 behaviour = st.one_of(
     st.just("take"),
     st.sampled_from(["take", "lose", "leave"]),
-    st.sampled_from(
-        ["TOO_RECENT_EVENT", "EVENT_NOT_FOUND", "CLICK_NOT_FOUND", *DUPLICATE_CLICK_CODES]
-    ).map(lambda value: ("conversionUploadError", value)),
+    st.sampled_from(["TOO_RECENT_EVENT", "EVENT_NOT_FOUND", "CLICK_NOT_FOUND", *DUPLICATE_CLICK_CODES]).map(
+        lambda value: ("conversionUploadError", value)
+    ),
     st.sampled_from(GOOGLE_SAYS),
 )
 troubles = st.sampled_from(
@@ -69,9 +67,7 @@ filters = st.sampled_from(
     ]
 )
 telling = st.lists(behaviour, min_size=1, max_size=3)
-moments = st.sampled_from(
-    [*[None] * 3, "reset", "marked", "recovered", "mended", "switched", "unready"]
-)
+moments = st.sampled_from([*[None] * 3, "reset", "marked", "recovered", "mended", "switched", "unready"])
 
 
 class Machine(RuleBasedStateMachine):
@@ -106,9 +102,7 @@ class Machine(RuleBasedStateMachine):
         """What a script tells of: what it got once, and sometimes something else."""
         got = sorted(self.history.memory[site_id, script_name])
         if got and not data.draw(st.booleans(), label="stray"):
-            return data.draw(
-                st.lists(st.sampled_from(got), min_size=1, unique=True, max_size=6), label="rows"
-            )
+            return data.draw(st.lists(st.sampled_from(got), min_size=1, unique=True, max_size=6), label="rows")
         return self.rows(data, site_id)
 
     # Producers
@@ -221,9 +215,7 @@ class Machine(RuleBasedStateMachine):
     def enqueue_a_fix(self, site, data, version):
         changes = {} if version is None else {"conversion": {"conversionValue": 100 + version}}
         most = 3 if version is None else 1
-        self.history.act(
-            site, "ENQUEUE_FIX", ids=self.rows(data, site, most, ["COMPLETED"]), **changes
-        )
+        self.history.act(site, "ENQUEUE_FIX", ids=self.rows(data, site, most, ["COMPLETED"]), **changes)
 
     @rule(site=st.sampled_from([None, *SITES]), on=st.sampled_from([False, False, True]))
     def pause_or_resume(self, site, on):
@@ -267,9 +259,7 @@ class Machine(RuleBasedStateMachine):
         how: dict[str, Any] = {"headers": self.sites.operator}
 
         def act(action, **fields):
-            history.ask(
-                "POST", "/api/oci/queue-actions", json={**body, "action": action, **fields}, **how
-            )
+            history.ask("POST", "/api/oci/queue-actions", json={**body, "action": action, **fields}, **how)
 
         assert moment != "unready", "rows were claimed that could not be sent"
         if moment == "reset":
@@ -324,12 +314,8 @@ def sites(request: pytest.FixtureRequest, tmp_path) -> Iterator[TwoSites]:
 
 def test_no_history_of_a_site_breaks_a_promise(sites: TwoSites):
     machine = type("Histories", (Machine,), {"sites": sites})
-    run_state_machine_as_test(
-        machine, settings=settings(max_examples=sites.histories, stateful_step_count=STEPS)
-    )
-    declared = {
-        (move.name, source, to) for move, source, to in declared_edges(sites.queue.lifecycle)
-    }
+    run_state_machine_as_test(machine, settings=settings(max_examples=sites.histories, stateful_step_count=STEPS))
+    declared = {(move.name, source, to) for move, source, to in declared_edges(sites.queue.lifecycle)}
     assert sites.made <= declared
     if sites.histories >= 50:  # fewer need not come about
         missed = declared - sites.made

@@ -145,9 +145,7 @@ def export_and_die(address: str, pipe: Connection, point: Point) -> None:
 
 
 @moments("after", "inside")
-def test_an_export_that_is_killed_loses_no_row_and_no_attempt_too_many(
-    place: Place, start: Start, moment: Any
-):
+def test_an_export_that_is_killed_loses_no_row_and_no_attempt_too_many(place: Place, start: Start, moment: Any):
     ids = place.fill()
     assert start(export_and_die, place.address, Point("claim", moment)).last_words() == []
     context, site = place.context, site_of(place.context)
@@ -177,18 +175,12 @@ def upload_and_die(address: str, _pipe: Connection, settings: dict[str, Any], po
 
 
 @moments("recorded", "unheard", "answered")
-def test_a_worker_killed_in_an_upload_delivers_every_row_once(
-    place: Place, start: Start, moment: str
-):
+def test_a_worker_killed_in_an_upload_delivers_every_row_once(place: Place, start: Start, moment: str):
     from tests.workloads.oci.fake_google import GoogleServer  # slow, and no child needs it
     from tests.workloads.oci.google_library import VERSION
 
     with GoogleServer() as google, ExitStack() as stack:
-        settings = {
-            "oci_google_url": google.url,
-            "oci_google_version": VERSION,
-            "oci_token_url": google.token_url,
-        }
+        settings = {"oci_google_url": google.url, "oci_google_version": VERSION, "oci_token_url": google.token_url}
         came = threading.Event()
 
         def hang(_handler: Any) -> None:
@@ -239,9 +231,7 @@ def ingest_and_die(address: str, _pipe: Connection, moment: str) -> None:
 
 
 @moments("inside", "after")
-def test_a_file_posted_again_after_a_kill_while_it_was_written_is_there_once(
-    place: Place, start: Start, moment: Any
-):
+def test_a_file_posted_again_after_a_kill_while_it_was_written_is_there_once(place: Place, start: Start, moment: Any):
     start(ingest_and_die, place.address, moment).last_words()
     written = moment == "after"
     assert place.states() == ({"QUEUED": ROWS} if written else {}), "a file was taken by half"

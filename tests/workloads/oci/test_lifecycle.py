@@ -65,12 +65,8 @@ ACKNOWLEDGED = {
         path="ack: PROCESSING → COMPLETED",
         then={**NO_ERROR, **NO_CLAIM, "timer_at": None, "result_json": '{"requestId":"7"}'},
     ),
-    "ack of a row acknowledged before changes nothing": refused(
-        "ack", "worker", "COMPLETED", "state"
-    ),
-    "ack_duplicate keeps the code": sent(
-        "ack_duplicate", "COMPLETED", {"uploaded_at": NOW}, category="PERMANENT"
-    ),
+    "ack of a row acknowledged before changes nothing": refused("ack", "worker", "COMPLETED", "state"),
+    "ack_duplicate keeps the code": sent("ack_duplicate", "COMPLETED", {"uploaded_at": NOW}, category="PERMANENT"),
     **{
         f"no ack is lost: a {state} row with a {category} error is completed": Row(
             "ack",
@@ -216,9 +212,7 @@ OPERATORS = {
         then={**RENEWED, **TRANSIENT, **NO_CLAIM, **QUEUED_ANEW},
     ),
     **{
-        f"RETRY_SELECTED does not touch {state}": refused(
-            "RETRY_SELECTED", "operator", state, "state"
-        )
+        f"RETRY_SELECTED does not touch {state}": refused("RETRY_SELECTED", "operator", state, "state")
         for state in ("QUEUED", "PROCESSING", "COMPLETED")
     },
     **{
@@ -232,10 +226,7 @@ OPERATORS = {
             path="RESET_TO_QUEUED: PROCESSING → QUEUED",
             then={**RENEWED, **left, **NO_CLAIM, **QUEUED_ANEW, "max_attempts": 8},
         )
-        for text, options, left in (
-            ("keeps", (), TRANSIENT),
-            ("with clearErrors clears", ("clearErrors",), NO_ERROR),
-        )
+        for text, options, left in (("keeps", (), TRANSIENT), ("with clearErrors clears", ("clearErrors",), NO_ERROR))
     },
     **{
         f"{action} never touches COMPLETED": refused(action, "operator", "COMPLETED", "state")
@@ -257,13 +248,7 @@ OPERATORS = {
         given={**TIRED, **FAILED, **error("MISSING_TIME", "VALIDATION"), **WAS_CLAIMED},
         change={"payload": '{"mended":true}', "stamps": {"conversion_at": 77}},
         path="correct: FAILED → QUEUED",
-        then={
-            **RENEWED,
-            **QUEUED_ANEW,
-            "payload_json": '{"mended":true}',
-            "payload_seq": 6,
-            "conversion_at": 77,
-        },
+        then={**RENEWED, **QUEUED_ANEW, "payload_json": '{"mended":true}', "payload_seq": 6, "conversion_at": 77},
     ),
     **{
         f"retract keeps a {state} row from Google": Row(
@@ -297,12 +282,7 @@ def test_the_promises_of_a_conversion(row):
 
 def test_operators_and_producers_may_ask_for_nothing_else():
     assert OCI.actions_of("producer") == ("retract", "correct")
-    assert OCI.actions_of("operator") == (
-        "RETRY_SELECTED",
-        "RESET_TO_QUEUED",
-        "MARK_FAILED",
-        "correct",
-    )
+    assert OCI.actions_of("operator") == ("RETRY_SELECTED", "RESET_TO_QUEUED", "MARK_FAILED", "correct")
 
 
 def test_an_external_id_is_held_in_every_state():

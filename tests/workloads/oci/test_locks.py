@@ -88,12 +88,8 @@ def test_lock_3_a_row_sent_back_is_due_unclaimed_and_keeps_its_error(site: OwnSi
     assert bare(site.export()) == [job_id]
 
 
-@pytest.mark.parametrize(
-    ("action", "after"), [("RESET_TO_QUEUED", (None, None, None)), ("RETRY_SELECTED", BROKEN)]
-)
-def test_lock_3_only_a_reset_with_clear_errors_clears_them(
-    site: OwnSite, action: str, after: tuple
-):
+@pytest.mark.parametrize(("action", "after"), [("RESET_TO_QUEUED", (None, None, None)), ("RETRY_SELECTED", BROKEN)])
+def test_lock_3_only_a_reset_with_clear_errors_clears_them(site: OwnSite, action: str, after: tuple):
     [job_id] = site.fail()
     site.act(action, [job_id], clearErrors=True)
     assert errors(site.row_of(job_id)) == after

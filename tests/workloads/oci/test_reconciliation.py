@@ -14,13 +14,7 @@ import pytest
 from kesin.engine.queue import Queue
 from kesin.store.records import Filter
 from kesin.workloads.oci.google.connection_check import channels_of
-from kesin.workloads.oci.reconciliation import (
-    RECONCILIATION,
-    copy_figures,
-    read_figures,
-    read_state,
-    store_copy,
-)
+from kesin.workloads.oci.reconciliation import RECONCILIATION, copy_figures, read_figures, read_state, store_copy
 from tests.workloads.oci.action_lists import LEAD, SALE, give
 from tests.workloads.oci.fake_google import GoogleServer, Whole, Wrong, refusal
 from tests.workloads.oci.own_site import DAY, HOUR, MINUTE, NOT_DUE, ApiSite, OwnSite, ok
@@ -76,9 +70,7 @@ def fresh(api: ApiSite) -> ApiSite:
     return api
 
 
-def test_the_worker_copies_sent_taken_and_attributed_by_day_and_action(
-    fresh: ApiSite, google: GoogleServer
-):
+def test_the_worker_copies_sent_taken_and_attributed_by_day_and_action(fresh: ApiSite, google: GoogleServer):
     send(fresh, 3)
     wait_until(fresh, 2, 59)  # of the next day
     begin(fresh)
@@ -110,9 +102,7 @@ def test_the_worker_copies_sent_taken_and_attributed_by_day_and_action(
     assert len(google.came) == asked + 3
 
 
-def test_days_are_those_of_the_account_also_where_clocks_change(
-    fresh: ApiSite, google: GoogleServer
-):
+def test_days_are_those_of_the_account_also_where_clocks_change(fresh: ApiSite, google: GoogleServer):
     zone = google.time_zone = "America/Los_Angeles"
     begin(fresh, zone=zone)
     while now_in(fresh, zone).utcoffset() == (now_in(fresh, zone) + timedelta(1)).utcoffset():
@@ -128,15 +118,10 @@ def test_days_are_those_of_the_account_also_where_clocks_change(
     send(fresh, 4, first=4)
     wait_until(fresh, 3, 0, zone)
     copy(fresh)
-    assert {key[0]: numbers[0] for key, numbers in figures(fresh).items()} == {
-        first: 1,
-        day(fresh, 1, zone): 6,
-    }
+    assert {key[0]: numbers[0] for key, numbers in figures(fresh).items()} == {first: 1, day(fresh, 1, zone): 6}
 
 
-def test_a_later_copy_wins_for_its_days_and_what_google_has_forgotten_stays(
-    fresh: ApiSite, google: GoogleServer
-):
+def test_a_later_copy_wins_for_its_days_and_what_google_has_forgotten_stays(fresh: ApiSite, google: GoogleServer):
     old, new = day(fresh, 6), day(fresh, 1)
     google.uploaded = {
         (SALE_ID, "Phone sale", API, old): (5, 0, 0),
@@ -149,15 +134,10 @@ def test_a_later_copy_wins_for_its_days_and_what_google_has_forgotten_stays(
     google.uploaded = {(SALE_ID, "Phone sale", API, new): (11, 1, 0)}
     google.conversions = {(old, SALE_ID, "x"): 2.25}
     copy(fresh)
-    assert figures(fresh) == {
-        (old, "Phone sale"): (0, 5, 0, 0, 2.25),
-        (new, "Phone sale"): (0, 11, 1, 0, None),
-    }
+    assert figures(fresh) == {(old, "Phone sale"): (0, 5, 0, 0, 2.25), (new, "Phone sale"): (0, 11, 1, 0, None)}
 
 
-def test_actions_are_named_as_rows_name_them_and_a_long_answer_comes_in_pages(
-    fresh: ApiSite, google: GoogleServer
-):
+def test_actions_are_named_as_rows_name_them_and_a_long_answer_comes_in_pages(fresh: ApiSite, google: GoogleServer):
     give(fresh, SALE, LEAD)
     google.actions = [{"id": 11, "name": "Lead at Google"}]
     send(fresh, 1)
@@ -170,10 +150,7 @@ def test_actions_are_named_as_rows_name_them_and_a_long_answer_comes_in_pages(
         (SALE_ID, "Sale at Google", API, yesterday): (1, 0, 0),
     }
     copy(fresh)
-    assert figures(fresh) == {
-        (yesterday, "Lead"): (2, 2, 0, 0, None),
-        (yesterday, "Phone sale"): (1, 1, 0, 0, None),
-    }
+    assert figures(fresh) == {(yesterday, "Lead"): (2, 2, 0, 0, None), (yesterday, "Phone sale"): (1, 1, 0, 0, None)}
 
 
 def test_a_day_that_is_over_is_counted_once_and_only_rows_of_new_days_are_read(fresh: ApiSite):
@@ -222,9 +199,7 @@ def test_a_row_that_waited_for_days_is_counted_on_the_day_of_its_upload(fresh: A
     assert figures(fresh) == {(uploaded, "Phone sale"): (3, None, None, None, None)}
 
 
-def test_a_copy_that_fails_says_why_and_is_tried_again_after_an_hour(
-    fresh: ApiSite, google: GoogleServer
-):
+def test_a_copy_that_fails_says_why_and_is_tried_again_after_an_hour(fresh: ApiSite, google: GoogleServer):
     google.then(Whole(503, {"error": {"message": "later, please"}}))
     fresh.turn()
     state = read_state(fresh.place)
@@ -248,9 +223,7 @@ def test_a_copy_that_fails_says_why_and_is_tried_again_after_an_hour(
         (refusal, "USER_PERMISSION_DENIED"),
     ],
 )
-def test_an_answer_that_cannot_be_read_changes_no_figure(
-    fresh: ApiSite, google: GoogleServer, answer: Any, why: str
-):
+def test_an_answer_that_cannot_be_read_changes_no_figure(fresh: ApiSite, google: GoogleServer, answer: Any, why: str):
     denied = Wrong("authorization_error", "USER_PERMISSION_DENIED", "")
     google.then(answer(403, "PERMISSION_DENIED", denied) if answer is refusal else answer)
     copy(fresh)
@@ -258,30 +231,20 @@ def test_an_answer_that_cannot_be_read_changes_no_figure(
     assert (figures(fresh), fresh.breaker().kind) == ({}, "")  # uploads go on
 
 
-def test_strange_counts_are_none_and_strange_days_are_left_out(
-    fresh: ApiSite, google: GoogleServer
-):
+def test_strange_counts_are_none_and_strange_days_are_left_out(fresh: ApiSite, google: GoogleServer):
     new = day(fresh, 1)
     summary = {
         "client": API,
         "conversionActionId": str(SALE_ID),
         "dailySummaries": [
-            {
-                "uploadDate": new,
-                "successfulCount": "9" * 30,
-                "failedCount": -1,
-                "pendingCount": "4",
-            },
+            {"uploadDate": new, "successfulCount": "9" * 30, "failedCount": -1, "pendingCount": "4"},
             {"uploadDate": "2019-01-01", "successfulCount": "1"},
             {"uploadDate": 7},
             "?",
         ],
     }
     row = {"offlineConversionUploadConversionActionSummary": summary}
-    google.then(
-        Whole(200, {"results": [{"customer": {"timeZone": ISTANBUL}}]}),
-        Whole(200, {"results": [row, {}, 5]}),
-    )
+    google.then(Whole(200, {"results": [{"customer": {"timeZone": ISTANBUL}}]}), Whole(200, {"results": [row, {}, 5]}))
     copy(fresh)
     assert figures(fresh) == {(new, "Phone sale"): (0, 0, 0, 4, None)}
 
@@ -330,15 +293,10 @@ def test_rows_that_another_process_counts_meanwhile_are_counted_once(fresh: ApiS
         store_copy(fresh.place, ZoneInfo(ISTANBUL), (), ())
     wait_until(fresh, 4)
     copy(fresh)
-    assert [(key[0], numbers[0]) for key, numbers in figures(fresh).items()] == [
-        (day(fresh, 1), 1),
-        (day(fresh, 2), 2),
-    ]
+    assert [(key[0], numbers[0]) for key, numbers in figures(fresh).items()] == [(day(fresh, 1), 1), (day(fresh, 2), 2)]
 
 
-def test_data_manager_is_copied_only_where_a_setting_says_so(
-    make_api: Callable[..., ApiSite], google: GoogleServer
-):
+def test_data_manager_is_copied_only_where_a_setting_says_so(make_api: Callable[..., ApiSite], google: GoogleServer):
     site = make_api("data_manager")
     wait_until(site, 12)
     begin(site)
@@ -396,9 +354,7 @@ def test_too_few_taken_of_a_day_is_a_warning_two_account_days_later(
     assert fresh.warnings() == []  # Google will not change it any more
 
 
-def test_a_day_without_rows_is_never_short_and_an_old_copy_says_nothing(
-    fresh: ApiSite, google: GoogleServer
-):
+def test_a_day_without_rows_is_never_short_and_an_old_copy_says_nothing(fresh: ApiSite, google: GoogleServer):
     google.uploaded[SALE_ID, "Phone sale", API, day(fresh, 3)] = (0, 5, 0)
     copy(fresh)
     assert fresh.warnings() == []

@@ -54,9 +54,7 @@ def test_the_worker_of_adjustments_copies_nothing(fresh: ApiSite, google: Google
     assert (google.came, read_state(fresh.place)) == ([], {})
 
 
-def test_one_site_is_copied_in_a_turn(
-    make_api: Callable[..., ApiSite], fresh: ApiSite, google: GoogleServer
-):
+def test_one_site_is_copied_in_a_turn(make_api: Callable[..., ApiSite], fresh: ApiSite, google: GoogleServer):
     other = make_api()
     begin(other)
     fresh.turn()
@@ -82,12 +80,8 @@ def test_rows_are_uploaded_while_figures_are_copied(fresh: ApiSite):
     assert [share.tenants for share in meanwhile] == [(fresh.id,)]
 
 
-@pytest.mark.parametrize(
-    ("before", "after"), [(LOS_ANGELES, ISTANBUL), (ISTANBUL, LOS_ANGELES), (ISTANBUL, ISTANBUL)]
-)
-def test_each_row_is_counted_once_also_if_the_zone_of_the_account_changes(
-    fresh: ApiSite, before: str, after: str
-):
+@pytest.mark.parametrize(("before", "after"), [(LOS_ANGELES, ISTANBUL), (ISTANBUL, LOS_ANGELES), (ISTANBUL, ISTANBUL)])
+def test_each_row_is_counted_once_also_if_the_zone_of_the_account_changes(fresh: ApiSite, before: str, after: str):
     for number in range(8):  # of two days, six hours apart
         send(fresh, 1, first=number + 1)
         fresh.clock.advance(6 * 3_600)
@@ -100,14 +94,8 @@ def test_each_row_is_counted_once_also_if_the_zone_of_the_account_changes(
 def test_two_actions_of_one_name_are_added_up(fresh: ApiSite, google: GoogleServer):
     give(fresh, SALE, LEAD)
     yesterday = day(fresh, 1)
-    google.uploaded = {
-        (11, "Lead at Google", API, yesterday): (2, 1, 0),
-        (12, "Lead", API, yesterday): (5, 0, 3),
-    }
-    google.conversions = {
-        (yesterday, 11, "Lead at Google"): 1.5,
-        (yesterday, 12, "Lead"): 2.0,
-    }
+    google.uploaded = {(11, "Lead at Google", API, yesterday): (2, 1, 0), (12, "Lead", API, yesterday): (5, 0, 3)}
+    google.conversions = {(yesterday, 11, "Lead at Google"): 1.5, (yesterday, 12, "Lead"): 2.0}
     copy(fresh)
     assert figures(fresh) == {(yesterday, "Lead"): (0, 7, 1, 3, 3.5)}
 
@@ -129,9 +117,7 @@ def test_what_google_had_before_is_no_reason_to_warn(fresh: ApiSite, google: Goo
     assert [numbers[:3] for numbers in figures(fresh).values()] == [(10, 0, 10)]
 
 
-def test_a_site_that_came_from_a_script_is_judged_by_what_its_script_sent(
-    fresh: ApiSite, google: GoogleServer
-):
+def test_a_site_that_came_from_a_script_is_judged_by_what_its_script_sent(fresh: ApiSite, google: GoogleServer):
     fresh.change(channel="script")
     fresh.ack(fresh.claim(10))
     google.uploaded[SALE_ID, "Phone sale", WEB, day(fresh)] = (10, 0, 0)

@@ -7,15 +7,7 @@ import pytest
 from tests.web.conftest import ROOT
 from tests.workloads.oci.own_site import OwnSite
 from tests.workloads.oci.running import changed, sale, sales
-from tests.workloads.oci.script import (
-    ACK,
-    ACK_FAILED,
-    EXPORT,
-    HEARTBEAT,
-    VERIFY,
-    Script,
-    ScriptFailed,
-)
+from tests.workloads.oci.script import ACK, ACK_FAILED, EXPORT, HEARTBEAT, VERIFY, Script, ScriptFailed
 
 CLICK_COLUMNS = ["Google Click ID", "WBRAID", "GBRAID"]
 COLUMNS = [
@@ -49,9 +41,7 @@ def item(**other: Any) -> dict[str, Any]:
 # A run
 
 
-def test_rows_are_uploaded_and_acknowledged_and_the_key_goes_only_into_the_handshake(
-    server, script
-):
+def test_rows_are_uploaded_and_acknowledged_and_the_key_goes_only_into_the_handshake(server, script):
     ids = server.enqueue(*sales(3))
     script.run()
     [upload] = script.uploads
@@ -71,9 +61,7 @@ def test_rows_are_uploaded_and_acknowledged_and_the_key_goes_only_into_the_hands
 
 
 def test_a_line_has_all_columns_and_each_kind_of_click_id_its_own(server, script):
-    server.enqueue(
-        sale(1), sale(2, gclid="", wbraid="wb-000002"), sale(3, gclid="", gbraid="gb-000003")
-    )
+    server.enqueue(sale(1), sale(2, gclid="", wbraid="wb-000002"), sale(3, gclid="", gbraid="gb-000003"))
     script.run()
     first, *_ = lines = sorted(script.lines(), key=lambda line: line["GBRAID"] + line["WBRAID"])
     assert [tuple(line[column] for column in CLICK_COLUMNS) for line in lines] == [
@@ -185,10 +173,7 @@ def test_pages_are_taken_until_time_is_up_or_nothing_is_left(server, script):
     assert [len(upload.rows) for upload in script.uploads] == [10, 10, 1]
     assert sorted(row_id for part in script.ids(ACK) for row_id in part) == sorted(ids)
     paths = [request.path for request in script.requests]
-    assert paths == [
-        *(VERIFY, EXPORT, ACK, EXPORT, ACK, HEARTBEAT),
-        *(VERIFY, EXPORT, ACK, EXPORT, HEARTBEAT),
-    ]
+    assert paths == [*(VERIFY, EXPORT, ACK, EXPORT, ACK, HEARTBEAT), *(VERIFY, EXPORT, ACK, EXPORT, HEARTBEAT)]
     assert server.states() == {"COMPLETED": 21}
 
 
@@ -196,10 +181,7 @@ def test_pages_are_taken_until_time_is_up_or_nothing_is_left(server, script):
 
 BAD_VALUES: dict[str, tuple[str, list[Any]]] = {
     "MISSING_CLICK_ID": ("gclid", ["", None, "   "]),
-    "INVALID_CLICK_ID_FORMAT": (
-        "gclid",
-        ["short", "a" * 513, "with space", "line_end\n", "%7Bgclid%7D"],
-    ),
+    "INVALID_CLICK_ID_FORMAT": ("gclid", ["short", "a" * 513, "with space", "line_end\n", "%7Bgclid%7D"]),
     "MISSING_TIME": ("conversionTime", ["", None]),
     "INVALID_TIME_FORMAT": (
         "conversionTime",
@@ -220,10 +202,7 @@ BAD_VALUES: dict[str, tuple[str, list[Any]]] = {
             1_790_000_000,
         ],
     ),
-    "INVALID_CONVERSION_VALUE": (
-        "conversionValue",
-        [-1, None, "", True, "1.250,50", "0x10", "9" * 400, "NaN"],
-    ),
+    "INVALID_CONVERSION_VALUE": ("conversionValue", [-1, None, "", True, "1.250,50", "0x10", "9" * 400, "NaN"]),
 }
 
 
@@ -272,13 +251,8 @@ def test_failures_are_reported_in_one_call_a_group(server, script):
     late, dear = {"conversionTime": "yesterday"}, {"conversionValue": "much"}
     script.rewrite = changed(late, dear, late, dear, late)
     script.run()
-    calls = [
-        (one.body["errorCode"], one.body["queueIds"]) for one in script.requests_to(ACK_FAILED)
-    ]
-    assert calls == [
-        ("INVALID_TIME_FORMAT", [ids[0], ids[2], ids[4]]),
-        ("INVALID_CONVERSION_VALUE", [ids[1], ids[3]]),
-    ]
+    calls = [(one.body["errorCode"], one.body["queueIds"]) for one in script.requests_to(ACK_FAILED)]
+    assert calls == [("INVALID_TIME_FORMAT", [ids[0], ids[2], ids[4]]), ("INVALID_CONVERSION_VALUE", [ids[1], ids[3]])]
     assert script.ids(ACK) == [[ids[5]]]
     row = server.row(ids[0])
     assert row[:3] == ("FAILED", "INVALID_TIME_FORMAT", "VALIDATION")
@@ -324,11 +298,7 @@ def test_a_preview_tells_each_warning_once(script):
 
 def test_settings_may_stand_at_the_top(server, script):
     server.enqueue(sale())
-    script.config = {
-        "baseUrl": f" {server.base_url}// ",
-        "siteId": server.site_id,
-        "apiKey": server.key,
-    }
+    script.config = {"baseUrl": f" {server.base_url}// ", "siteId": server.site_id, "apiKey": server.key}
     script.run()
     assert server.states() == {"COMPLETED": 1}
 
@@ -340,9 +310,7 @@ def test_missing_settings_are_named(server, script):
     assert script.requests == []
 
 
-@pytest.mark.parametrize(
-    "url", ["http://kesin.example.com", "kesin.example.com", "http://localhost.example.com"]
-)
+@pytest.mark.parametrize("url", ["http://kesin.example.com", "kesin.example.com", "http://localhost.example.com"])
 def test_a_key_is_not_sent_in_the_clear(script, url):
     script.base_url = url
     with pytest.raises(ScriptFailed, match="must begin with https://"):

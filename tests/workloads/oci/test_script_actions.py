@@ -21,14 +21,11 @@ SALE = {
 
 def actions_of(server: Running) -> list[Any]:
     return [
-        (one.name, one.id, one.default, one.counting, one.lookback_days)
-        for one in server.site.place.settings.actions
+        (one.name, one.id, one.default, one.counting, one.lookback_days) for one in server.site.place.settings.actions
     ]
 
 
-def test_a_run_sends_the_list_with_our_own_query_and_the_site_has_it(
-    server: Running, script: Script
-):
+def test_a_run_sends_the_list_with_our_own_query_and_the_site_has_it(server: Running, script: Script):
     bare = {"id": "988", "name": "Lead", "status": "ENABLED"}
     script.actions = [SALE, bare, {**SALE, "id": 989, "name": "Old", "status": "REMOVED"}]
     server.enqueue(sale())
@@ -55,9 +52,7 @@ def test_it_is_sent_once_a_day_at_most(server: Running, script: Script):
 
 
 @pytest.mark.parametrize("status", [403, 404, 409, 422])
-def test_a_server_that_refuses_the_list_is_no_reason_to_fail(
-    server: Running, script: Script, status: int
-):
+def test_a_server_that_refuses_the_list_is_no_reason_to_fail(server: Running, script: Script, status: int):
     script.actions = [SALE]
     script.in_the_way[ACTIONS] = [status]
     server.enqueue(sale())

@@ -9,8 +9,6 @@ def test_every_request_of_a_run_is_taken(server: Running, script: Script):
     server.enqueue(*sales(2))
     script.rewrite = changed({}, {"conversionTime": "yesterday"})
     script.run()
-    assert {request.path for request in script.requests} == {
-        *(VERIFY, EXPORT, ACK, ACK_FAILED, HEARTBEAT)
-    }
+    assert {request.path for request in script.requests} == {*(VERIFY, EXPORT, ACK, ACK_FAILED, HEARTBEAT)}
     assert {request.status for request in script.requests} == {200}
     assert server.heartbeat() is not None

@@ -49,10 +49,7 @@ def test_an_upload_that_throws_is_reported_and_never_acknowledged(server, script
 # Trouble on the way
 
 
-@pytest.mark.parametrize(
-    ("path", "trouble"),
-    [(EXPORT, 429), (EXPORT, 599), (EXPORT, NETWORK), (ACK, 503)],
-)
+@pytest.mark.parametrize(("path", "trouble"), [(EXPORT, 429), (EXPORT, 599), (EXPORT, NETWORK), (ACK, 503)])
 def test_what_may_pass_is_tried_again(server, script, path, trouble):
     server.enqueue(sale())
     script.in_the_way[path] = [trouble, trouble]
@@ -216,9 +213,7 @@ def test_ids_go_in_parts_and_a_lost_part_stops_no_other(server, script):
     script.in_the_way[ACK] = [receipt, 403, receipt]
     settings = {"baseUrl": server.base_url, "siteId": server.site_id, "apiKey": server.key}
     with pytest.raises(ScriptFailed, match="HTTP 403"):
-        script.evaluate(
-            f"new QuantumClient({json.dumps(settings)}, Date.now()).sendAck({json.dumps(ids)})"
-        )
+        script.evaluate(f"new QuantumClient({json.dumps(settings)}, Date.now()).sendAck({json.dumps(ids)})")
     assert [len(one.body["queueIds"]) for one in script.requests_to(ACK)] == [1_000, 1_000, 300]
 
 

@@ -6,14 +6,7 @@ import pytest
 
 from kesin.foundation.problems import Forbidden, Invalid
 from kesin.workloads.oci.lifecycle import limits_of, oci_lifecycle, with_settings
-from kesin.workloads.oci.site import (
-    CHOICES,
-    FLAGS,
-    SiteSettings,
-    require_site,
-    validate_settings,
-    visible_sites,
-)
+from kesin.workloads.oci.site import CHOICES, FLAGS, SiteSettings, require_site, validate_settings, visible_sites
 from tests.web.conftest import actor
 from tests.workloads.oci.own_site import Oci, OwnSite
 

@@ -22,9 +22,7 @@ def fail(google: GoogleServer, **by_click: str) -> None:
 
     def wrong(row):
         return [
-            upload_error(value)
-            for end, value in by_click.items()
-            if row.get("gclid", "").endswith(end.lstrip("n"))
+            upload_error(value) for end, value in by_click.items() if row.get("gclid", "").endswith(end.lstrip("n"))
         ]
 
     google.row_errors = wrong
@@ -33,9 +31,7 @@ def fail(google: GoogleServer, **by_click: str) -> None:
 # Rows
 
 
-def test_a_200_is_not_trusted_and_a_failed_row_keeps_what_google_said(
-    api: ApiSite, google: GoogleServer
-):
+def test_a_200_is_not_trusted_and_a_failed_row_keeps_what_google_said(api: ApiSite, google: GoogleServer):
     ids = api.enqueue(3)
     fail(google, n2="EXPIRED_EVENT")
     assert api.turn() == {"COMPLETED": 2, "FAILED": 1}
@@ -50,9 +46,7 @@ def test_a_200_is_not_trusted_and_a_failed_row_keeps_what_google_said(
     assert "EXPIRED_EVENT" in note
 
 
-def test_a_message_about_all_rows_is_stored_without_their_click_ids(
-    api: ApiSite, google: GoogleServer
-):
+def test_a_message_about_all_rows_is_stored_without_their_click_ids(api: ApiSite, google: GoogleServer):
     api.enqueue(gclid="wolf_7")
     api.enqueue(first=2)
     google.then(Whole(403, {"error": {"message": "wolf_7 is not yours"}}))
@@ -64,17 +58,13 @@ def test_a_message_about_all_rows_is_stored_without_their_click_ids(
 def test_rows_google_takes_are_completed_with_the_time_of_upload(api: ApiSite):
     ids = api.enqueue(3)
     assert api.turn() == {"COMPLETED": 3}
-    assert sorted(api.google.recorded) == sorted(
-        api.job(job_id).payload["orderId"] for job_id in ids
-    )
+    assert sorted(api.google.recorded) == sorted(api.job(job_id).payload["orderId"] for job_id in ids)
     row = api.row_of(ids[0])
     assert row["uploaded_at"] is not None
     assert row["last_error"] is None
 
 
-def test_a_passing_error_of_a_row_is_tried_again_after_its_backoff(
-    api: ApiSite, google: GoogleServer
-):
+def test_a_passing_error_of_a_row_is_tried_again_after_its_backoff(api: ApiSite, google: GoogleServer):
     ids = api.enqueue(1)
     fail(google, n1="EVENT_NOT_FOUND")
     assert api.turn() == {"RETRY": 1}
@@ -99,9 +89,7 @@ def test_eight_attempts_and_a_passing_error_fails_for_good(api: ApiSite, google:
     assert row["attempt_count"] == 8
 
 
-@pytest.mark.parametrize(
-    ("code", "category"), [("UNPARSEABLE_GCLID", "VALIDATION"), ("UNAUTHORIZED_CUSTOMER", "AUTH")]
-)
+@pytest.mark.parametrize(("code", "category"), [("UNPARSEABLE_GCLID", "VALIDATION"), ("UNAUTHORIZED_CUSTOMER", "AUTH")])
 def test_wrong_data_and_wrong_accounts_are_never_requeued_by_the_clock(
     api: ApiSite, google: GoogleServer, code: str, category: str
 ):
@@ -114,9 +102,7 @@ def test_wrong_data_and_wrong_accounts_are_never_requeued_by_the_clock(
     assert (row["status"], row["provider_error_category"]) == ("FAILED", category)
 
 
-def test_too_recent_waits_six_hours_and_costs_an_attempt_after_eight_waits(
-    api: ApiSite, google: GoogleServer
-):
+def test_too_recent_waits_six_hours_and_costs_an_attempt_after_eight_waits(api: ApiSite, google: GoogleServer):
     ids = api.enqueue(1)
     fail(google, n1="TOO_RECENT_EVENT")
     for _ in range(8):
@@ -129,9 +115,7 @@ def test_too_recent_waits_six_hours_and_costs_an_attempt_after_eight_waits(
     assert api.events(ids[0])[-1].move == "retry_later"
 
 
-def test_a_row_google_recorded_before_we_heard_is_completed_with_the_code_kept(
-    api: ApiSite, google: GoogleServer
-):
+def test_a_row_google_recorded_before_we_heard_is_completed_with_the_code_kept(api: ApiSite, google: GoogleServer):
     ids = api.enqueue(2)
     google.then(recorded_but_cut_off)
     assert api.turn() == {"RETRY": 2}
@@ -176,11 +160,7 @@ def test_on_an_api_channel_another_name_than_that_of_the_site_is_refused(api: Ap
     stray = api.enqueue_raw(api.row(1, conversionName="Lead"))
     api.change_settings(conversion_name="Phone sale")
     [lead, sale, unnamed] = api.post(
-        [
-            api.row(2, conversionName="Lead"),
-            api.row(3, conversionName="Phone sale"),
-            api.row(4, conversionName=None),
-        ]
+        [api.row(2, conversionName="Lead"), api.row(3, conversionName="Phone sale"), api.row(4, conversionName=None)]
     )
     assert (lead["result"], lead["code"]) == ("rejected", "UNKNOWN_CONVERSION_NAME")
     assert (sale["result"], unnamed["result"]) == ("queued", "queued")
@@ -231,9 +211,7 @@ def test_a_site_that_is_paused_or_left_to_its_script_is_not_served(api: ApiSite,
     assert api.states(ids) == ["QUEUED"]
 
 
-def test_a_refused_site_fails_that_batch_and_keeps_the_rest_queued(
-    api: ApiSite, google: GoogleServer
-):
+def test_a_refused_site_fails_that_batch_and_keeps_the_rest_queued(api: ApiSite, google: GoogleServer):
     ids = api.enqueue(6)
     google.then(Whole(403, {"error": {"code": 403, "message": "no", "status": "X"}}))
     assert api.turn(limit=5) == {"FAILED": 5}
@@ -293,9 +271,7 @@ def test_credentials_put_by_the_api_close_the_breaker_at_once(api: ApiSite, goog
     assert api.turn() == {"COMPLETED": 1}
 
 
-def test_a_limited_turn_closes_an_auth_breaker_when_credentials_change(
-    api: ApiSite, google: GoogleServer
-):
+def test_a_limited_turn_closes_an_auth_breaker_when_credentials_change(api: ApiSite, google: GoogleServer):
     api.put_credentials(refresh_token="wrong")
     api.enqueue(1)
     assert api.turn(10) == {}
@@ -321,9 +297,7 @@ def test_an_auth_breaker_tries_a_check_and_never_a_row(api: ApiSite, google: Goo
 
 
 @pytest.mark.parametrize("trouble", [hang_up, nonsense, Whole(503)])
-def test_five_passing_troubles_open_the_breaker_and_a_probe_closes_it(
-    api: ApiSite, google: GoogleServer, trouble
-):
+def test_five_passing_troubles_open_the_breaker_and_a_probe_closes_it(api: ApiSite, google: GoogleServer, trouble):
     ids = api.enqueue(20)
     google.then(*[trouble] * 6)
     for failures in range(5):

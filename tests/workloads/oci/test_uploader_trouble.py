@@ -68,9 +68,7 @@ def test_google_failing_inside_every_row_opens_the_breaker_too(api: ApiSite, goo
     assert api.breaker().kind == "TRANSIENT"
 
 
-def test_a_site_whose_breaker_is_open_takes_no_share_of_a_limited_turn(
-    api: ApiSite, google: GoogleServer, make_api
-):
+def test_a_site_whose_breaker_is_open_takes_no_share_of_a_limited_turn(api: ApiSite, google: GoogleServer, make_api):
     api.enqueue(100)
     google.then(Whole(403, {"error": {"code": 403, "message": "no"}}))
     api.cron("process-offline-conversions", limit=5)
@@ -88,9 +86,7 @@ def test_rows_that_are_not_due_take_no_share_either(api: ApiSite, google: Google
     assert api.cron("process-offline-conversions", limit=20)["completed"] == 20
 
 
-def test_a_click_google_knows_from_elsewhere_counts_as_delivered(
-    api: ApiSite, google: GoogleServer
-):
+def test_a_click_google_knows_from_elsewhere_counts_as_delivered(api: ApiSite, google: GoogleServer):
     ids = api.enqueue(1)
     google.row_errors = lambda _row: [upload_error("CLICK_CONVERSION_ALREADY_EXISTS")]
     assert api.turn() == {"COMPLETED": 1}
@@ -107,9 +103,7 @@ def test_a_site_is_served_by_one_lane_at_a_time(api: ApiSite):
     assert [share.tenants for share in uploader.plan_claims()] == [(api.id,)]
 
 
-def test_without_httpx_the_service_starts_and_leaves_uploads_alone(
-    api: ApiSite, monkeypatch: pytest.MonkeyPatch
-):
+def test_without_httpx_the_service_starts_and_leaves_uploads_alone(api: ApiSite, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(__import__("sys").modules, "httpx", None)
     channels_of.cache_clear()
     ids = api.enqueue(1)

@@ -11,9 +11,7 @@ from tests.workloads.optiplan.workbench import InstantProgram, Workbench, open_b
 
 
 @pytest.fixture(scope="module")
-def floor(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Floor]:
+def floor(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Floor]:
     """A floor for the whole file; every test creates its own orders."""
     with open_floor("sqlite", tmp_path_factory.mktemp("floor"), request) as floor:
         yield floor
@@ -27,9 +25,7 @@ def own_floor(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Floor]
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def each_floor(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Floor]:
+def each_floor(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Floor]:
     """A floor on each database, for what depends on the database."""
     with open_floor(request.param, tmp_path_factory.mktemp("each"), request) as floor:
         yield floor

@@ -41,9 +41,7 @@ def simulated(where: str) -> None:
 class Crasher:
     """Counts effects, and crashes at one of them if armed."""
 
-    def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, die: Callable[[str], None] = simulated
-    ) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, die: Callable[[str], None] = simulated) -> None:
         self._die = die
         self._left: int | None = None
         self.step = 1  # from one crash to the next, for tests that crash everywhere

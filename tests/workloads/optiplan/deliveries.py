@@ -9,13 +9,7 @@ from pathlib import Path
 import pytest
 
 from kesin.workloads.optiplan.pipeline import delivery, shared_folder
-from kesin.workloads.optiplan.pipeline.delivery import (
-    plan_delivery,
-    put_in_inbox,
-    read_ack,
-    remove_markers,
-    withdraw,
-)
+from kesin.workloads.optiplan.pipeline.delivery import plan_delivery, put_in_inbox, read_ack, remove_markers, withdraw
 from kesin.workloads.optiplan.workshop import json_file
 
 JOB = "0192f0c1-2d3e-7abc-8def-0123456789ab"
@@ -139,9 +133,7 @@ class World:
                     put_in_inbox(self.machine.folder, self.delivery)
                 else:
                     whole = verb == "cancel"
-                    self.withdrawn(
-                        withdraw(self.machine.folder, self.delivery, all_or_nothing=whole), whole
-                    )
+                    self.withdrawn(withdraw(self.machine.folder, self.delivery, all_or_nothing=whole), whole)
             steps = counter.number
         assert max(self.times_taken().values()) <= 1
         self.check_ack()

@@ -70,9 +70,7 @@ class Floor(World):
     def get(self, path: str, who: dict[str, str] | None = None, **params: Any) -> Any:
         return self.client.get(path, params=params, headers=who or self.operator)
 
-    def act(
-        self, job_id: str, action_name: str, who: dict[str, str] | None = None, **body: Any
-    ) -> Any:
+    def act(self, job_id: str, action_name: str, who: dict[str, str] | None = None, **body: Any) -> Any:
         path = f"/jobs/{job_id}/{action_name}"
         return self.client.post(path, headers=who or self.operator, json=body or None)
 
@@ -91,11 +89,7 @@ class Floor(World):
 
     def details(self, job_id: str, event_type: str) -> dict[str, Any]:
         """The details of the last event of this type."""
-        texts = [
-            line["details_json"]
-            for line in self.job_audit(job_id)
-            if line["event_type"] == event_type
-        ]
+        texts = [line["details_json"] for line in self.job_audit(job_id) if line["event_type"] == event_type]
         details: dict[str, Any] = json.loads(texts[-1])
         return details
 
@@ -213,9 +207,7 @@ def actor_with(role: str, **may: Any) -> Actor:
 
 
 @contextmanager
-def open_floor(
-    kind: str, folder: Path, request: pytest.FixtureRequest, **settings: Any
-) -> Iterator[Floor]:
+def open_floor(kind: str, folder: Path, request: pytest.FixtureRequest, **settings: Any) -> Iterator[Floor]:
     with ExitStack() as stack:
         floor = Floor(opened(kind, folder, request, stack), folder, **settings)
         stack.enter_context(floor.kept())

@@ -28,12 +28,7 @@ def back(**other: Any) -> dict[str, Any]:
 
 
 def order(*parts: dict[str, Any], **other: Any) -> dict[str, Any]:
-    return {
-        "order_id": "S-17",
-        "customer_phone": "0555 123 45 67",
-        "parts": list(parts) or [part()],
-        **other,
-    }
+    return {"order_id": "S-17", "customer_phone": "0555 123 45 67", "parts": list(parts) or [part()], **other}
 
 
 def payload(*parts: dict[str, Any], **other: Any) -> Payload:
@@ -53,9 +48,7 @@ _unfit = "\u2028\u2029\ufffe\uffff"
 letters = st.characters(exclude_categories=["Cc", "Cs"], exclude_characters=_unfit)
 texts = st.text(letters, max_size=20)
 names = st.text(letters, min_size=1, max_size=MAX_NAME).filter(str.strip)
-sizes_cm = st.one_of(
-    st.integers(1, 1000), st.floats(0.01, 1000), st.decimals("0.01", "1000", places=3).map(float)
-)
+sizes_cm = st.one_of(st.integers(1, 1000), st.floats(0.01, 1000), st.decimals("0.01", "1000", places=3).map(float))
 edges = st.sampled_from([None, "Bant Yok", "040", "1mm", "2mm"])
 
 
@@ -77,20 +70,11 @@ def parts(colors: st.SearchStrategy[str] = names) -> st.SearchStrategy[dict[str,
         "delik_kodu": st.none() | texts,
     }
     body = st.fixed_dictionaries(
-        {
-            **common,
-            "part_type": st.just("GOVDE"),
-            "thickness_mm": st.sampled_from([18, 18.0, 3, 4, 5, 8]),
-        },
+        {**common, "part_type": st.just("GOVDE"), "thickness_mm": st.sampled_from([18, 18.0, 3, 4, 5, 8])},
         optional=optional,
     )
     backs = st.fixed_dictionaries(
-        {
-            **common,
-            "part_type": st.just("ARKALIK"),
-            "thickness_mm": st.sampled_from([3, 4.0, 5, 8]),
-        },
-        optional=optional,
+        {**common, "part_type": st.just("ARKALIK"), "thickness_mm": st.sampled_from([3, 4.0, 5, 8])}, optional=optional
     )
     return body | backs
 
@@ -104,8 +88,6 @@ orders = st.fixed_dictionaries(
     optional={
         "customer_snapshot_name": texts,
         "opti_mode": st.sampled_from(["A", "B", "C"]),
-        "plate_size": st.fixed_dictionaries(
-            {"width_mm": st.integers(1, 10_000), "height_mm": st.floats(1, 10_000)}
-        ),
+        "plate_size": st.fixed_dictionaries({"width_mm": st.integers(1, 10_000), "height_mm": st.floats(1, 10_000)}),
     },
 )

@@ -7,12 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from kesin.workloads.optiplan.pipeline.program import (
-    ProgramEnded,
-    ProgramLaunch,
-    ProgramRunning,
-    read_state,
-)
+from kesin.workloads.optiplan.pipeline.program import ProgramEnded, ProgramLaunch, ProgramRunning, read_state
 from kesin.workloads.optiplan.pipeline.program_child import RECORD, start_ticks
 
 WAIT_S = 60

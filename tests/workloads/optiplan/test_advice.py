@@ -31,9 +31,7 @@ def test_every_code_and_no_other_has_advice():
 
 def test_no_two_codes_say_the_same():
     for language in LANGUAGES:
-        assert len({ADVICE.find(code, language=language).means for code in OptiCode}) == len(
-            OptiCode
-        )
+        assert len({ADVICE.find(code, language=language).means for code in OptiCode}) == len(OptiCode)
 
 
 @pytest.mark.parametrize("code", ["E_NEW_ONE", "", None, "x" * 1000])

@@ -64,10 +64,7 @@ def test_the_leftovers_of_a_deleted_job_are_deleted(own_floor: Floor):
 def test_files_of_unknown_jobs_are_left_alone(own_floor: Floor):
     floor = own_floor
     floor.done()
-    strangers = [
-        floor.paths.import_folder / f"{NO_JOB}_GOVDE_Beyaz_18mm.xlsx",
-        floor.paths.export_folder / "notes.xml",
-    ]
+    strangers = [floor.paths.import_folder / f"{NO_JOB}_GOVDE_Beyaz_18mm.xlsx", floor.paths.export_folder / "notes.xml"]
     for file in strangers:
         file.write_text("mine")
     floor.clock.advance(400 * DAY)
@@ -88,9 +85,7 @@ def test_a_cancel_without_the_order_service_is_completed_by_the_cleanup(own_floo
     assert delete_expired_files(floor.context) == 0
 
 
-def test_an_unavailable_folder_is_cleaned_up_next_time(
-    own_floor: Floor, said: list[dict[str, str]]
-):
+def test_an_unavailable_folder_is_cleaned_up_next_time(own_floor: Floor, said: list[dict[str, str]]):
     floor = own_floor
     job_id = floor.done()
     floor.clock.advance(31 * DAY)

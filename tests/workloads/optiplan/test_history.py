@@ -9,17 +9,10 @@ def test_each_state_is_reported_with_its_details_and_wake_ups_are_not(floor: Flo
     job_id = floor.done(part(), back(id="b1", edge_up="1mm", length_cm=50, width_cm=40))
     stems = [f"{job_id}_GOVDE_Beyaz_18mm", f"{job_id}_ARKALIK_Beyaz_8mm"]
     assert floor.details(job_id, "JOB_CREATED") == {"mode": "C"}
-    assert floor.details(job_id, "STATE_PREPARED") == {
-        "batch_count": 2,
-        "backing_edge_reset_count": 1,
-    }
+    assert floor.details(job_id, "STATE_PREPARED") == {"batch_count": 2, "backing_edge_reset_count": 1}
     assert floor.details(job_id, "BACKING_EDGE_RESET") == {"count": 1}
-    assert floor.details(job_id, "STATE_OPTI_IMPORTED")["import_files"] == [
-        f"{stem}.xlsx" for stem in stems
-    ]
-    assert floor.details(job_id, "STATE_OPTI_DONE")["xml_file"] == ", ".join(
-        f"{stem}.xml" for stem in stems
-    )
+    assert floor.details(job_id, "STATE_OPTI_IMPORTED")["import_files"] == [f"{stem}.xlsx" for stem in stems]
+    assert floor.details(job_id, "STATE_OPTI_DONE")["xml_file"] == ", ".join(f"{stem}.xml" for stem in stems)
     assert floor.details(job_id, "STATE_DELIVERED")["try"] == 1
     assert floor.details(job_id, "HOLD_APPROVED") == {"mode_c_approved": True}
     assert floor.details(job_id, "STATE_HOLD")["errorCode"] == "E_OPERATOR_TRIGGER_REQUIRED"

@@ -9,13 +9,7 @@ OPTIPLAN = optiplan_lifecycle()
 
 def test_operators_may_ask_for_nothing_else():
     assert OPTIPLAN.actions_of("producer") == ()
-    assert OPTIPLAN.actions_of("operator") == (
-        "approve",
-        "retry",
-        "cancel",
-        "request_cancel",
-        "reissue",
-    )
+    assert OPTIPLAN.actions_of("operator") == ("approve", "retry", "cancel", "request_cancel", "reissue")
 
 
 @pytest.mark.parametrize("state", ["HOLD", "FAILED"])

@@ -30,9 +30,7 @@ def test_an_order_only_marked_as_reissued_can_still_be_reissued(each_floor: Floo
     assert "JOB_DEDUP" not in floor.event_types(made.job.id)
 
 
-def test_a_reissue_of_a_failed_order_is_one_transaction(
-    each_floor: Floor, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_reissue_of_a_failed_order_is_one_transaction(each_floor: Floor, monkeypatch: pytest.MonkeyPatch):
     floor = each_floor
     job_id = floor.unknown()
     floor.orders.cancel(ROOT, job_id)

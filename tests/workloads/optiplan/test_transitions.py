@@ -40,9 +40,7 @@ FAILURES = sorted({*OptiCode} - {*HOLD_CODES, TRIGGER_REQUIRED} - NOT_OF_A_PASS)
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def shared(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Workbench]:
+def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
     with open_bench(request.param, tmp_path_factory.mktemp("table"), request) as bench:
         yield bench
 
@@ -86,11 +84,7 @@ def standing(bench: Workbench, state: str) -> Job:
 
 def aside(bench: Workbench, state: str, code: str, held: Job | None = None) -> Job:
     """A job that stopped with this code."""
-    call = (
-        "hold_for_operator"
-        if code == TRIGGER_REQUIRED
-        else {"HOLD": "hold", "FAILED": "fail"}[state]
-    )
+    call = "hold_for_operator" if code == TRIGGER_REQUIRED else {"HOLD": "hold", "FAILED": "fail"}[state]
     held = held or claimed(bench, "OPTI_IMPORTED" if code == TRIGGER_REQUIRED else "NEW")
     assert apply(bench, call, held, code).result == "moved"
     return bench.reload(held)
@@ -101,9 +95,7 @@ def apply(bench: Workbench, call: str, held: Job, code: str | None = None) -> Ou
     if call == "wait":
         change = change._replace(run_at=bench.queue.now() + 1)
     if code and call != "hold_for_operator":
-        change = change._replace(
-            error_code=code, error_category=Category.TRANSIENT.value, error_message="so it was"
-        )
+        change = change._replace(error_code=code, error_category=Category.TRANSIENT.value, error_message="so it was")
     return apply_changes(bench.queue, call, [change], actor="runner")[0]
 
 
@@ -171,9 +163,7 @@ def test_forward_skips_no_state(bench: Workbench, state: str):
     held = claimed(bench, state)
     for at, call in WAY.items():
         if call and at != state:
-            outcome = apply_changes(
-                bench.queue, call, [Change(held.id, held.claim_seq)], actor="runner"
-            )
+            outcome = apply_changes(bench.queue, call, [Change(held.id, held.claim_seq)], actor="runner")
             assert outcome[0].result in {"refused", "already"}
     assert bench.reload(held).state == state
 
@@ -192,19 +182,14 @@ def test_hold_for_each_hold_code(bench: Workbench, state: str, code: str):
 
 
 @pytest.mark.parametrize(
-    ("action", "state"),
-    [*(("hold", state) for state in ["OPTI_IMPORTED", *LATE, "DELIVERED"]), ("fail", "DELIVERED")],
+    ("action", "state"), [*(("hold", state) for state in ["OPTI_IMPORTED", *LATE, "DELIVERED"]), ("fail", "DELIVERED")]
 )
-def test_hold_is_refused_once_files_are_out_and_fail_after_the_delivery(
-    bench: Workbench, action: str, state: str
-):
+def test_hold_is_refused_once_files_are_out_and_fail_after_the_delivery(bench: Workbench, action: str, state: str):
     assert apply(bench, action, claimed(bench, state), GATES[0]).result == "refused"
 
 
 def test_hold_for_the_operator_comes_once(bench: Workbench):
-    resolved = bench.queue.lifecycle.errors.resolve(
-        TRIGGER_REQUIRED, channel="runner", category=None
-    )
+    resolved = bench.queue.lifecycle.errors.resolve(TRIGGER_REQUIRED, channel="runner", category=None)
     assert resolved.move == "hold_for_operator"
     job = aside(bench, "HOLD", TRIGGER_REQUIRED)
     assert (job.state, job.error_code) == ("HOLD", TRIGGER_REQUIRED)
@@ -259,9 +244,7 @@ def test_timeout_counts_from_the_entry_into_the_state(
 
 
 @pytest.mark.parametrize(("state", "minutes"), [(state, much) for state, much, _ in TIMEOUTS])
-def test_timeout_leaves_a_claimed_job_alone_and_no_claim_comes_after_it(
-    bench: Workbench, state: str, minutes: int
-):
+def test_timeout_leaves_a_claimed_job_alone_and_no_claim_comes_after_it(bench: Workbench, state: str, minutes: int):
     held = claimed(bench, state)
     for _ in range(minutes):
         bench.clock.advance(MINUTE - 1)
@@ -287,9 +270,7 @@ def test_timeout_leaves_a_claimed_job_alone_and_no_claim_comes_after_it(
         ("DELIVERED", "DONE"),  # without a runner
     ],
 )
-def test_recover_begins_again_before_anything_was_started_and_stands_after(
-    bench: Workbench, state: str, to: str
-):
+def test_recover_begins_again_before_anything_was_started_and_stands_after(bench: Workbench, state: str, to: str):
     held = claimed(bench, state)
     bench.clock.advance(LEASE_S - 2)
     bench.sweep()
@@ -334,9 +315,7 @@ def test_release_changes_nothing_later_but_the_claim(bench: Workbench, state: st
 
 
 @pytest.mark.parametrize("code", [*GATES, TRIGGER_REQUIRED])
-def test_approve_begins_again_and_sets_the_flag_for_the_operators_hold_only(
-    bench: Workbench, code: str
-):
+def test_approve_begins_again_and_sets_the_flag_for_the_operators_hold_only(bench: Workbench, code: str):
     job = aside(bench, "HOLD", code)
     bench.clock.advance(MINUTE)
     after = bench.orders.approve(ME, job.id, confirmed=True)

@@ -33,10 +33,7 @@ def test_a_blocked_order_is_shown_everywhere(own_floor: Floor):
     assert (body["error_code"], body["error_message"]) == ("E_DROP_DIR_UNWRITABLE", why)
     assert body["advice"]["en"]["act"]
     check = floor.client.get("/health/ready").json()["checks"]["optiplan"]
-    assert check == {
-        "ok": False,
-        "detail": "blocked orders: 1 (folder); see `kesin optiplan doctor`",
-    }
+    assert check == {"ok": False, "detail": "blocked orders: 1 (folder); see `kesin optiplan doctor`"}
     who = floor.cookie(floor.person("boss", "admin"))
     for page in ("/dashboard/optiplan", f"/dashboard/jobs/{job_id}"):
         assert "there is no inbox in it" in floor.client.get(page, headers=who).text, page
@@ -53,10 +50,7 @@ def test_looks_that_find_an_order_blocked_as_before_are_one_line_of_its_audit(ow
     [line] = [line for line in floor.job_audit(job_id) if line["event_type"] == "JOB_BLOCKED"]
     assert "there is no inbox in it" in line["message"]
     details = floor.details(job_id, "JOB_BLOCKED")
-    assert (details["errorCode"], details["count"]) == (
-        "E_DROP_DIR_UNWRITABLE",
-        moves.count("block"),
-    )
+    assert (details["errorCode"], details["count"]) == ("E_DROP_DIR_UNWRITABLE", moves.count("block"))
     assert details["since"] < line["created_at"]
     assert floor.event_types(job_id).count("STATE_XML_READY") == 1
 

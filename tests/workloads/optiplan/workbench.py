@@ -116,9 +116,7 @@ class Workbench:
         self.workshop.rules()
         file = self.workshop.rules_file
         rules = {**json.loads(file.read_text()), **changes}
-        file.write_text(
-            json.dumps({key: value for key, value in rules.items() if value is not None})
-        )
+        file.write_text(json.dumps({key: value for key, value in rules.items() if value is not None}))
 
     def solve(self, job: Job, text: str = GOOD) -> None:
         """Write the XMLs, as the operator's OptiPlanning does in mode C."""
@@ -224,17 +222,13 @@ class InstantProgram:
         in_slot = self.bench.queue.jobs(Filter(states=("OPTI_RUNNING",))).jobs
         assert [job.id for job in in_slot] == [job_id], "a program without the slot"
         self.starts[job_id] += 1
-        self.ends[job_id, run] = (
-            self.next.pop(0) if self.next else program.ProgramEnded(0, False, "")
-        )
+        self.ends[job_id, run] = self.next.pop(0) if self.next else program.ProgramEnded(0, False, "")
         if self.ends[job_id, run] == program.ProgramEnded(0, False, ""):
             for file in trigger.files:
                 xml = self.bench.paths.export_folder / file.with_suffix(".xml").name
                 xml.write_text(self.solution)
 
-    def read_state(
-        self, folder: Path, job_id: str, run: int
-    ) -> program.ProgramRunning | program.ProgramEnded | None:
+    def read_state(self, folder: Path, job_id: str, run: int) -> program.ProgramRunning | program.ProgramEnded | None:
         return self.ends.get((job_id, run))
 
     def end_current(self, folder: Path) -> None:
@@ -244,9 +238,7 @@ class InstantProgram:
 
 
 @contextmanager
-def open_bench(
-    kind: str, folder: Path, request: pytest.FixtureRequest, **settings: Any
-) -> Iterator[Workbench]:
+def open_bench(kind: str, folder: Path, request: pytest.FixtureRequest, **settings: Any) -> Iterator[Workbench]:
     """Open a workbench on this kind of store; at the end its history must replay."""
     with ExitStack() as stack:
         store = opened(kind, folder, request, stack)

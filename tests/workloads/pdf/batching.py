@@ -47,10 +47,7 @@ SCHEMA: dict[str, Any] = {
         "buyer": {
             "type": "object",
             "additionalProperties": False,
-            "properties": {
-                "name": {"type": "string"},
-                "age": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
-            },
+            "properties": {"name": {"type": "string"}, "age": {"anyOf": [{"type": "integer"}, {"type": "null"}]}},
         },
     },
     "$defs": {"short": {"type": "string", "minLength": 1, "maxLength": 60}},
@@ -102,13 +99,7 @@ class BatchWorld(World):
         (place / "template.html").write_text(TEMPLATE)
         (place / "schema.json").write_text(json.dumps(SCHEMA))
         (place / "sample.json").write_text(json.dumps({"name": "sample"}))
-        super().__init__(
-            store,
-            folder,
-            pdf_templates=folder / "templates",
-            pdf_allowed_templates="card",
-            **settings,
-        )
+        super().__init__(store, folder, pdf_templates=folder / "templates", pdf_allowed_templates="card", **settings)
         self.context = self.service.workload_context("pdf")
         self.batches: PdfBatchStore = open_batch_store(self.context)
         self.engine = TinyEngine()
@@ -201,11 +192,7 @@ class BatchWorld(World):
         return batch
 
     def metadata_names(self) -> set[str]:
-        return {
-            entry.name
-            for entry in metadata_for(self.pdf.store).metadata_entries("pdf")
-            if entry.site
-        }
+        return {entry.name for entry in metadata_for(self.pdf.store).metadata_entries("pdf") if entry.site}
 
     def recover(self) -> None:
         """Let the lease of a dead worker run out."""
@@ -241,9 +228,7 @@ def unzipped(data: bytes) -> dict[str, bytes]:
 
 
 @contextmanager
-def opened_batches(
-    kind: str, folder: Path, request: pytest.FixtureRequest, **settings: Any
-) -> Iterator[BatchWorld]:
+def opened_batches(kind: str, folder: Path, request: pytest.FixtureRequest, **settings: Any) -> Iterator[BatchWorld]:
     """Open one on this kind of store; its history must replay after the test."""
     (folder / "none").mkdir()
     with ExitStack() as stack, patch.object(services, "SHIPPED", folder / "none"):  # half a second

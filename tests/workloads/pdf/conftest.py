@@ -45,18 +45,14 @@ def vera(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VeraPdf]:
 
 
 @pytest.fixture(scope="module")
-def front(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Front]:
+def front(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
     """One for the module: every test has an API key of its own."""
     with opened_front("sqlite", tmp_path_factory.mktemp("front"), request) as front:
         yield front
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres", "redis"])
-def each_front(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Front]:
+def each_front(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
     """The same on each database."""
     with opened_front(request.param, tmp_path_factory.mktemp("each"), request) as front:
         yield front
@@ -75,9 +71,7 @@ def me(front: Front) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def shared_world(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[BatchWorld]:
+def shared_world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BatchWorld]:
     with opened_batches("sqlite", tmp_path_factory.mktemp("bindery"), request) as bindery:
         yield bindery
 

@@ -18,10 +18,7 @@ def page(body: str, head: str = "") -> str:
 
 
 def invoice(rows: int = 15) -> str:
-    lines = "".join(
-        f"<tr><td>{row}</td><td>Ürün {row}, kutu</td><td>1.234,56 ₺</td></tr>"
-        for row in range(rows)
-    )
+    lines = "".join(f"<tr><td>{row}</td><td>Ürün {row}, kutu</td><td>1.234,56 ₺</td></tr>" for row in range(rows))
     style = "<style>td { border: 1px solid #888; padding: 4px } h1 { color: #036 }</style>"
     return page(f"<h1>{TURKISH}</h1><img src='{PICTURE}'><table>{lines}</table>", style)
 
@@ -37,10 +34,7 @@ def text(pdf: bytes) -> str:
 def sizes_mm(pdf: bytes) -> list[tuple[int, int]]:
     document = pypdfium2.PdfDocument(pdf)
     try:
-        return [
-            (round(leaf.get_width() / 72 * 25.4), round(leaf.get_height() / 72 * 25.4))
-            for leaf in document
-        ]
+        return [(round(leaf.get_width() / 72 * 25.4), round(leaf.get_height() / 72 * 25.4)) for leaf in document]
     finally:
         document.close()
 

@@ -26,9 +26,7 @@ class SwitchableEngine(ChromiumEngine):
         if settings == self.settings:
             return
         self.settings = settings
-        self._policy = network_guard.build_policy(
-            scripts=settings.javascript, urls=settings.is_url_allowed is not None
-        )
+        self._policy = network_guard.build_policy(scripts=settings.javascript, urls=settings.is_url_allowed is not None)
         if self._browser is not None:
             self._browser._settings = settings
             self._run_on_loop(self._browser.discard_session(), CLOSE_PAGE_S)

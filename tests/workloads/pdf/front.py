@@ -45,9 +45,7 @@ def _open_storage(address: str) -> StorageBackend:
     return _SHELVES.get(address) or _open(address)
 
 
-patch.multiple(
-    services, load_pdf_templates=_load_templates, _open_storage_once=_open_storage
-).start()
+patch.multiple(services, load_pdf_templates=_load_templates, _open_storage_once=_open_storage).start()
 
 
 class Front(World):
@@ -127,9 +125,7 @@ def order(number: str | None = None, **more: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def opened_front(
-    kind: str, folder: Path, request: pytest.FixtureRequest, **settings: Any
-) -> Iterator[Front]:
+def opened_front(kind: str, folder: Path, request: pytest.FixtureRequest, **settings: Any) -> Iterator[Front]:
     with ExitStack() as stack:
         store = opened(kind, folder, request, stack)
         yield stack.enter_context(front_over(store, folder, **settings))
@@ -162,8 +158,6 @@ def at_once(calls: Sequence[Callable[[], Any]]) -> list[Any]:
 
 def one_new(responses: list[Any]) -> str:
     """Return the id of the job that all responses name; exactly one response created it."""
-    assert sorted(response.status_code for response in responses) == [200] * (
-        len(responses) - 1
-    ) + [202]
+    assert sorted(response.status_code for response in responses) == [200] * (len(responses) - 1) + [202]
     [job_id] = {response.json()["job_id"] for response in responses}
     return str(job_id)

@@ -93,9 +93,7 @@ class Press:
 
     def hire(self) -> PdfRenderWorker:
         """Create another worker."""
-        return PdfRenderWorker(
-            self.jobs, self.artifacts, self.config, library=BOOK, engines=lambda _: self.engine
-        )
+        return PdfRenderWorker(self.jobs, self.artifacts, self.config, library=BOOK, engines=lambda _: self.engine)
 
     def ask(self, number: str = "A-1", **how: Any) -> PdfJob:
         return self.jobs.create_job("invoice", payload(number), **how)

@@ -43,9 +43,7 @@ class Workshop:
         self.engine = QuickEngine()
         config = PdfRenderConfig(template_allowlist=set(BOOK.names))
         engines: Callable[[str | None], Engine] = lambda _: engine or self.engine  # noqa: E731
-        self.renderer = PdfRenderWorker(
-            self.jobs, self.artifacts, config, library=BOOK, engines=engines
-        )
+        self.renderer = PdfRenderWorker(self.jobs, self.artifacts, config, library=BOOK, engines=engines)
 
     @property
     def client(self) -> redis.Redis:
@@ -97,9 +95,7 @@ def workshop(url: str, folder: Path) -> Iterator[Workshop]:
         shop.store.close()
 
 
-def ask_apart(
-    url: str, pipe: Connection, folder: Path, numbers: Sequence[str], together: Barrier
-) -> None:
+def ask_apart(url: str, pipe: Connection, folder: Path, numbers: Sequence[str], together: Barrier) -> None:
     """Request each number from a separate process, and send the job ids through the pipe."""
     shop = Workshop(url, folder)
     pipe.send(shop.ask_together(numbers, together))

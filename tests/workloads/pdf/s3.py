@@ -68,9 +68,7 @@ class S3Server(OneProcess):
     def url(self, prefix: str = "", bucket: str = BUCKET) -> str:
         return f"s3://{bucket}/{prefix}?endpoint={self.endpoint}&region=eu-central-1"
 
-    def storage(
-        self, prefix: str = "", *, bucket: str = BUCKET, environ: Mapping[str, str] = ENVIRON
-    ) -> S3Storage:
+    def storage(self, prefix: str = "", *, bucket: str = BUCKET, environ: Mapping[str, str] = ENVIRON) -> S3Storage:
         with patch.dict(os.environ, environ):
             return S3Storage(bucket, prefix, endpoint=self.endpoint, retries=1)
 

@@ -17,8 +17,7 @@ PARTS = ("means", "act", "next")
 PEOPLE = {"you", "producer", "author", "receiver", "none", "us"}
 WORKLOADS = (PDF, PDF_BATCHES, PDF_WEBHOOKS)
 ENGLISH = re.compile(
-    r"\b(the|is|are|was|this|that|with|from|of|and|until|for|has|must|it|you|again|by|to)\b",
-    re.IGNORECASE,
+    r"\b(the|is|are|was|this|that|with|from|of|and|until|for|has|must|it|you|again|by|to)\b", re.IGNORECASE
 )
 NAMES = re.compile(r"`[^`]*`|\b[A-Z][A-Z_]+\b")
 
@@ -66,8 +65,7 @@ def test_both_languages_name_the_same_settings_and_words():
         texts = ADVICE.describe(code)
         for part in PARTS:
             english, turkish = (
-                set(re.findall(r"`[^`]*`|[A-Z]+_[A-Z_]+", texts[language][part]))
-                for language in LANGUAGES
+                set(re.findall(r"`[^`]*`|[A-Z]+_[A-Z_]+", texts[language][part])) for language in LANGUAGES
             )
             assert english == turkish, (code, part)
 
@@ -85,11 +83,7 @@ def test_the_text_says_whether_a_job_is_retried():
 
 
 def test_an_unknown_code_gets_the_general_text():
-    assert (
-        ADVICE.describe("")["en"]
-        == ADVICE.describe("general")["en"]
-        == ADVICE.describe("x" * 500)["en"]
-    )
+    assert ADVICE.describe("")["en"] == ADVICE.describe("general")["en"] == ADVICE.describe("x" * 500)["en"]
 
 
 def test_callers_cannot_change_the_texts():

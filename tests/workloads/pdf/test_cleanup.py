@@ -26,9 +26,7 @@ from tests.workloads.pdf.batching import TTL_S, BatchWorld, opened_batches
 
 HOUR_S = 3_600
 ORPHAN = "0" * 8 + "-0000-7000-8000-" + "0" * 12
-AGES_S = st.lists(
-    st.one_of(st.integers(0, 2 * TTL_S), st.integers(TTL_S - 2, TTL_S + 2)), min_size=1, max_size=4
-)
+AGES_S = st.lists(st.one_of(st.integers(0, 2 * TTL_S), st.integers(TTL_S - 2, TTL_S + 2)), min_size=1, max_size=4)
 
 
 @pytest.fixture
@@ -38,9 +36,7 @@ def either(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BatchWorl
 
 
 @pytest.fixture(scope="module")
-def shop(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[BatchWorld]:
+def shop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BatchWorld]:
     with opened_batches("sqlite", tmp_path_factory.mktemp("shop"), request) as shop:
         yield shop
 
@@ -191,9 +187,7 @@ def test_the_cron_route_cleans_up_as_the_sweeper_does(bindery):
     key = artifacts.store_pdf(ORPHAN, b"%PDF-1.4")
     date_files(bindery)
     bindery.clock.advance(TTL_S)
-    response = bindery.client.post(
-        "/api/cron/sweep", headers={"authorization": f"Bearer {CRON_SECRET}"}
-    )
+    response = bindery.client.post("/api/cron/sweep", headers={"authorization": f"Bearer {CRON_SECRET}"})
     assert response.status_code == 200, response.text
     assert not artifacts.exists(key)
 

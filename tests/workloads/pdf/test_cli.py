@@ -126,9 +126,7 @@ def test_a_template_of_the_configured_folder_is_rendered_with_variables_of_stand
 
 
 @pytest.mark.usefixtures("shared")
-def test_a_template_that_cannot_fill_in_its_sample_is_named(
-    pdf: Pdf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_template_that_cannot_fill_in_its_sample_is_named(pdf: Pdf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     folder = tmp_path / "own" / "letter"
     folder.mkdir(parents=True)
     (folder / "template.html").write_text("<html><head></head><body>{{ 1 // 0 }}</body></html>")
@@ -170,12 +168,9 @@ def test_the_doctor_reports_a_browser_that_is_missing(pdf: Pdf, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    ("font", "problem"),
-    [(lambda: without("ğ"), "lacks ğ"), (lambda: b"no font", "cannot be read: ")],
+    ("font", "problem"), [(lambda: without("ğ"), "lacks ğ"), (lambda: b"no font", "cannot be read: ")]
 )
-def test_the_doctor_finds_a_font_that_lacks_turkish_letters(
-    font: Callable[[], bytes], problem: str
-):
+def test_the_doctor_finds_a_font_that_lacks_turkish_letters(font: Callable[[], bytes], problem: str):
     library = copy(BOOK)
     library.fonts = {**BOOK.fonts, "fonts/serif-regular.woff2": font()}
     check = _check_fonts(WeasyPrintEngine(), library, 60)

@@ -4,20 +4,7 @@ import pytest
 
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
 from tests.lifecycle.adversary import NOW
-from tests.lifecycle.table import (
-    CLAIMED,
-    DAY,
-    LOST,
-    NO_CLAIM,
-    NO_ERROR,
-    PAST,
-    SECOND,
-    Row,
-    error,
-    hold,
-    refused,
-    rows,
-)
+from tests.lifecycle.table import CLAIMED, DAY, LOST, NO_CLAIM, NO_ERROR, PAST, SECOND, Row, error, hold, refused, rows
 
 PDF = pdf_lifecycle()
 RETRIED = "{0}: running → failed + requeue: failed → queued"
@@ -43,9 +30,7 @@ def failed(action: str, code: str, path: str, then: dict, **given: int) -> Row:
 
 FAILURES = {
     **{
-        f"{code} is not retried": failed(
-            "fail", code, "fail: running → failed", {"finished_at": NOW, "retry_count": 0}
-        )
+        f"{code} is not retried": failed("fail", code, "fail: running → failed", {"finished_at": NOW, "retry_count": 0})
         for code in ("TEMPLATE_ERROR", "UNSUPPORTED_PLATFORM", "UNKNOWN", "ValueError")
     },
     **{
@@ -64,12 +49,7 @@ FAILURES = {
                 RETRIED,
                 {"retry_count": 2, "run_at": NOW + 5 * SECOND, "finished_at": None},
             ),
-            (
-                "no third time",
-                THIRD_TRY,
-                "{0}: running → failed",
-                {"retry_count": 2, "finished_at": NOW},
-            ),
+            ("no third time", THIRD_TRY, "{0}: running → failed", {"retry_count": 2, "finished_at": NOW}),
         )
     },
     "a returned attempt is no third retry": failed(
@@ -81,9 +61,7 @@ FAILURES = {
         **THIRD_TRY,
     ),
     "lose leaves a live claim alone": refused("lose", "clock", "running", "lease_over", **CLAIMED),
-    "no job is claimed a fourth time": refused(
-        "claim", "worker", "queued", "budget_left", attempt_count=3
-    ),
+    "no job is claimed a fourth time": refused("claim", "worker", "queued", "budget_left", attempt_count=3),
     "a success clears the error of an earlier attempt": Row(
         "succeed",
         "worker",
@@ -106,15 +84,9 @@ FAILURES = {
 
 AGES = {
     "a queued job expires a day after it was created": Row(
-        "expire",
-        "clock",
-        "queued",
-        given={"created_at": NOW - DAY},
-        path="expire: queued → expired",
+        "expire", "clock", "queued", given={"created_at": NOW - DAY}, path="expire: queued → expired"
     ),
-    "a queued job does not expire before": refused(
-        "expire", "clock", "queued", "age_over", created_at=NOW - DAY + 1
-    ),
+    "a queued job does not expire before": refused("expire", "clock", "queued", "age_over", created_at=NOW - DAY + 1),
     **{
         f"a {state} job expires a day after it finished": Row(
             "expire",
@@ -131,15 +103,9 @@ AGES = {
         )
         for state in ("succeeded", "failed")
     },
-    "a running job does not expire": refused(
-        "expire", "clock", "running", "state", **CLAIMED, created_at=0
-    ),
+    "a running job does not expire": refused("expire", "clock", "running", "state", **CLAIMED, created_at=0),
     "a job whose file is missing gives its key to a new one": Row(
-        "artifact_gone",
-        "producer",
-        "succeeded",
-        given={"finished_at": PAST},
-        path="artifact_gone: succeeded → expired",
+        "artifact_gone", "producer", "succeeded", given={"finished_at": PAST}, path="artifact_gone: succeeded → expired"
     ),
     "a dismissed failure keeps its error and its time": Row(
         "dismiss",
@@ -153,9 +119,7 @@ AGES = {
         f"a {state} job is not dismissed": refused("dismiss", "producer", state, "state")
         for state in ("queued", "succeeded", "expired")
     },
-    "cancel never touches a running job": refused(
-        "cancel", "operator", "running", "state", **CLAIMED
-    ),
+    "cancel never touches a running job": refused("cancel", "operator", "running", "state", **CLAIMED),
 }
 
 

@@ -71,9 +71,7 @@ class Counted:
         self.files = Files()
         self.jobs = PdfJobStore(self.queue, self.files)  # type: ignore[arg-type]
         commands = Commands({"pdf": self.queue}, Accounts(Directory(store), self.clock))
-        self.context = WorkloadContext(
-            Settings.model_construct(pdf_max_queued=5), commands, self.queue
-        )
+        self.context = WorkloadContext(Settings.model_construct(pdf_max_queued=5), commands, self.queue)
         self.created = self.retried = self.resumed = self.released = 0
         self.into: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
@@ -122,9 +120,7 @@ class Counted:
         job = self._of(number)
         if job is None:
             return
-        (outcome,) = apply_changes(
-            self.queue, "release", [Change(job.id, job.claim_seq)], actor="w"
-        )
+        (outcome,) = apply_changes(self.queue, "release", [Change(job.id, job.claim_seq)], actor="w")
         if outcome.result == "moved":
             self.released += 1
             self._fell(job, stopped=True)
@@ -234,9 +230,7 @@ def test_a_history_with_everything_in_it_counts_on_postgresql(postgres_server):
 
 def test_before_the_first_job_everything_is_there_and_zero(shop):
     numbers = shop.numbers()
-    labels = {
-        name: {key[1] for key in numbers if key[0] == name} for (name, *rest) in numbers if rest
-    }
+    labels = {name: {key[1] for key in numbers if key[0] == name} for (name, *rest) in numbers if rest}
     assert labels["ptf_admin_pdf_jobs_total"] == set(PdfJobStatus)
     assert labels["ptf_admin_pdf_failures_total"] == set(PdfErrorCode)
     assert len(labels["ptf_admin_pdf_render_duration_seconds_bucket"]) == len(BUCKETS_S) + 1

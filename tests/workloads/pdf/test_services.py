@@ -22,10 +22,7 @@ from tests.workloads.pdf.press import folder_templates
 def test_a_changed_template_is_used_without_a_restart_if_it_can_be_used(request, tmp_path):
     with opened_batches("sqlite", tmp_path, request) as world:
         world.person("ayse", "admin", all_sites=True)
-        worker, source = (
-            create_renderer(world.settings, world.pdf),
-            open_templates(world.settings, world.pdf),
-        )
+        worker, source = (create_renderer(world.settings, world.pdf), open_templates(world.settings, world.pdf))
         first, before = source.library(), shown_hash(world)
         assert worker.library.get("card").content_hash == before
         assert "The last change" not in shown_page(world)

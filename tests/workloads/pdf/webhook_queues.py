@@ -108,9 +108,7 @@ class WebhookQueues:
 
 
 @contextmanager
-def opened_queues(
-    kind: str, folder: Path, request: pytest.FixtureRequest, **settings: Any
-) -> Iterator[WebhookQueues]:
+def opened_queues(kind: str, folder: Path, request: pytest.FixtureRequest, **settings: Any) -> Iterator[WebhookQueues]:
     """Open the queues on this kind of store; their history must replay after the test."""
     with ExitStack() as stack:
         store = opened(kind, folder, request, stack)

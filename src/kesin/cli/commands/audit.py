@@ -14,11 +14,7 @@ from kesin.cli.support.arguments import AsJson, QueueNames, option
 from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import FAILED, CommandError, UsageError
 from kesin.cli.support.records import print_records, record_of
-from kesin.engine.access.audit_verification import (
-    AuditVerification,
-    lines_missing,
-    verify_audit_log,
-)
+from kesin.engine.access.audit_verification import AuditVerification, lines_missing, verify_audit_log
 from kesin.engine.replay import verify
 from kesin.engine.transfer.restore import check_signature, read_backup
 from kesin.foundation.clock import iso, wall_clock_us
@@ -132,9 +128,7 @@ def print_reports(reports: list[dict[str, Any]]) -> None:
 @app.command("export")
 def export_audit(
     queues: QueueNames = None,
-    out: Annotated[
-        Path | None, option("FILE", "The file; default standard output.", dir_okay=False)
-    ] = None,
+    out: Annotated[Path | None, option("FILE", "The file; default standard output.", dir_okay=False)] = None,
 ) -> None:
     """Write every event as a line of JSON.
 

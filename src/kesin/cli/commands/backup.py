@@ -29,9 +29,7 @@ from kesin.workloads.common.cli import read_settings
 DATA: Final = "data"  # in a backup, what lies below the data folder
 
 
-def backup(
-    target: Annotated[Path, argument("TARGET", "The folder to create.")], as_json: AsJson = False
-) -> None:
+def backup(target: Annotated[Path, argument("TARGET", "The folder to create.")], as_json: AsJson = False) -> None:
     """Write a backup into a new folder.
 
     Queues keep running. The backup contains the state at a single point in time: jobs with their
@@ -92,10 +90,7 @@ def restore(
     check: Annotated[bool, flag("--check", "Only check that the backup is complete.")] = False,
     replace: Annotated[bool, flag("--replace", "Replace the contents of the database.")] = False,
     allow_unsigned: Annotated[
-        bool,
-        flag(
-            "--allow-unsigned", "Accept a backup that is unsigned, or signed with an unknown key."
-        ),
+        bool, flag("--allow-unsigned", "Accept a backup that is unsigned, or signed with an unknown key.")
     ] = False,
     resume: Annotated[bool, flag("--resume", "Resume the queues after the restore.")] = False,
     as_json: AsJson = False,

@@ -62,8 +62,7 @@ _warned: Final = partial(DoctorCheck.result, otherwise="warning")
 
 
 def doctor(
-    show_all: Annotated[bool, flag("--all", "Also list settings with default values.")] = False,
-    as_json: AsJson = False,
+    show_all: Annotated[bool, flag("--all", "Also list settings with default values.")] = False, as_json: AsJson = False
 ) -> None:
     """Check settings, folders, database, lifecycles and workloads.
 

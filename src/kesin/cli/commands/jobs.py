@@ -57,9 +57,7 @@ def list_jobs(
     text: arguments.TextPart = None,
     key: arguments.Key = None,
     limit: Annotated[int, option("N", "Jobs per page.", min=1, max=MAX_JOBS)] = 50,
-    cursor: Annotated[
-        str | None, option("ID", "Continue after the page that ended with this id.")
-    ] = None,
+    cursor: Annotated[str | None, option("ID", "Continue after the page that ended with this id.")] = None,
     as_json: arguments.AsJson = False,
 ) -> None:
     """List jobs, newest first."""
@@ -77,9 +75,7 @@ def list_jobs(
         else:
             page = context.store.jobs(name, found.where, limit=limit, cursor=cursor)
     if as_json:
-        jobs_shown = [
-            {**records.job_record(job, names), "title": title_of(job) or None} for job in page.jobs
-        ]
+        jobs_shown = [{**records.job_record(job, names), "title": title_of(job) or None} for job in page.jobs]
         say_json({"jobs": jobs_shown, "cursor": page.cursor})
         return
     print_table(
@@ -115,9 +111,7 @@ def _resolved(store: Store, queue: str, where: Filter, title: Callable[[Job], st
 
 
 @app.command("show")
-def show_job(
-    job_id: Annotated[str, argument("ID", "The job's id.")], as_json: arguments.AsJson = False
-) -> None:
+def show_job(job_id: Annotated[str, argument("ID", "The job's id.")], as_json: arguments.AsJson = False) -> None:
     """Show one job with its payload, history and notes.
 
     Also shows the jobs it waits for, the jobs that wait for it and, while it runs, its progress.
@@ -254,9 +248,7 @@ def act(
     move: Annotated[str, argument("MOVE", "requeue (Retry on the dashboard), cancel, …")],
     ids: Annotated[Several, argument("ID", "The ids of the jobs.")] = None,
     *,
-    all_matching: Annotated[
-        bool, flag("--all-matching", "Act on every job that matches the filters.")
-    ] = False,
+    all_matching: Annotated[bool, flag("--all-matching", "Act on every job that matches the filters.")] = False,
     state: arguments.States = None,
     tenant: arguments.Tenants = None,
     code: arguments.Codes = None,
@@ -268,9 +260,7 @@ def act(
     ] = None,
     reason: Annotated[str | None, option("TEXT", "The reason, stored in the history.")] = None,
     error_code: Annotated[str | None, option("CODE", "The error code to record.")] = None,
-    error_category: Annotated[
-        str | None, option("CATEGORY", "The error category to record.")
-    ] = None,
+    error_category: Annotated[str | None, option("CATEGORY", "The error category to record.")] = None,
     priority: Annotated[int | None, option("N", "The new priority: -1, 0, 1 or 2.")] = None,
     lifecycle: arguments.LifecycleName = None,
     yes: arguments.Yes = False,
@@ -339,9 +329,7 @@ def _check_action(rules: Lifecycle, queue: str, action: str, options: list[str])
     return frozenset(check_choice(f"option of {action}", option, known) for option in options)
 
 
-def _print_chances(
-    queue: Queue, action: str, batches: list[Sequence[str]], *, as_json: bool
-) -> None:
+def _print_chances(queue: Queue, action: str, batches: list[Sequence[str]], *, as_json: bool) -> None:
     """Print which jobs could move, judged by state alone; guards are checked at the move."""
     states = Counter[str]()
     for batch in batches:

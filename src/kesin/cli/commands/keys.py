@@ -21,14 +21,10 @@ def create_key(
     *,
     name: Annotated[str, option("NAME", "What the key is for.")],
     scope: Annotated[
-        list[str],
-        option("SCOPE", f"What it allows: {', '.join(SCOPES[:-1])} or {SCOPES[-1]}; repeatable."),
+        list[str], option("SCOPE", f"What it allows: {', '.join(SCOPES[:-1])} or {SCOPES[-1]}; repeatable.")
     ],
     site: Annotated[
-        str | None,
-        option(
-            "SITE", "Only this site; default all sites. Not with pdf, optiplan, metrics or admin."
-        ),
+        str | None, option("SITE", "Only this site; default all sites. Not with pdf, optiplan, metrics or admin.")
     ] = None,
     all_sites: Annotated[bool, flag("--all-sites", "All sites, for a manager script.")] = False,
     days: Annotated[int | None, option("N", "Days until the key expires; default never.")] = None,
@@ -69,9 +65,7 @@ def list_keys(as_json: AsJson = False) -> None:
 
 
 @app.command("revoke")
-def revoke_key(
-    key_id: Annotated[str, argument("ID", "The key's id, from the list.")], as_json: AsJson = False
-) -> None:
+def revoke_key(key_id: Annotated[str, argument("ID", "The key's id, from the list.")], as_json: AsJson = False) -> None:
     """Revoke a key immediately and permanently."""
     with open_context(create=True) as context:
         ended = context.accounts.revoke_key(local_operator(), key_id)

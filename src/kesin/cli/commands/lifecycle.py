@@ -27,9 +27,7 @@ from kesin.workloads import lifecycles
 app = typer.Typer(no_args_is_help=True)
 
 _COMPLETE = {"autocompletion": arguments.complete_lifecycles}
-Name = Annotated[
-    str, argument("NAME", "A registered name, or module:attribute for your own.", **_COMPLETE)
-]
+Name = Annotated[str, argument("NAME", "A registered name, or module:attribute for your own.", **_COMPLETE)]
 
 
 @app.command("list")
@@ -39,19 +37,14 @@ def list_lifecycles(as_json: AsJson = False) -> None:
     if as_json:
         say_json([_limits(lifecycle) for lifecycle in listed])
         return
-    rows = [
-        (rules.name, len(rules.states), len(rules.moves), rules.max_attempts, rules.doc)
-        for rules in listed
-    ]
+    rows = [(rules.name, len(rules.states), len(rules.moves), rules.max_attempts, rules.doc) for rules in listed]
     print_table(("name", "states", "moves", "attempts", "what it is for"), rows)
 
 
 @app.command("show")
 def show_lifecycle(
     name: Name,
-    file: Annotated[
-        Path | None, argument("FILE", "The file for --svg or --mermaid; default standard output.")
-    ] = None,
+    file: Annotated[Path | None, argument("FILE", "The file for --svg or --mermaid; default standard output.")] = None,
     *,
     svg: Annotated[bool, flag("--svg", "Draw the diagram as SVG.")] = False,
     mermaid: Annotated[bool, flag("--mermaid", "Print only the Mermaid diagram.")] = False,
@@ -180,11 +173,7 @@ def _record(lifecycle: Lifecycle) -> dict[str, Any]:
 def prove_lifecycles(
     names: Annotated[
         list[str] | None,
-        argument(
-            "NAME",
-            "Registered names, or module:attribute for your own; default: all registered.",
-            **_COMPLETE,
-        ),
+        argument("NAME", "Registered names, or module:attribute for your own; default: all registered.", **_COMPLETE),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -225,16 +214,9 @@ def _proof_record(proof: Proof) -> dict[str, Any]:
 def check_upgrade(
     name: Name,
     *,
-    queue: Annotated[
-        str | None,
-        option("QUEUE", "The queue; default: the queue with the lifecycle's name."),
-    ] = None,
-    against: Annotated[
-        Path | None, option("FILE", "Compare with a file of rules instead of a store, for CI.")
-    ] = None,
-    update: Annotated[
-        bool, flag("--update", "Write the rules to the file if they pass the check.")
-    ] = False,
+    queue: Annotated[str | None, option("QUEUE", "The queue; default: the queue with the lifecycle's name.")] = None,
+    against: Annotated[Path | None, option("FILE", "Compare with a file of rules instead of a store, for CI.")] = None,
+    update: Annotated[bool, flag("--update", "Write the rules to the file if they pass the check.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check whether stored jobs fit the current rules.

@@ -24,11 +24,7 @@ def list_schedules(queues: QueueNames = None, as_json: AsJson = False) -> None:
     """
     with open_context() as context:
         names, now = context.readable_queues(queues), wall_clock_us()
-        records = [
-            _record(listed)
-            for name in names
-            for listed in listed_schedules(context.store, name, now)
-        ]
+        records = [_record(listed) for name in names for listed in listed_schedules(context.store, name, now)]
     none = "there is no schedule: declare schedules with Queue(…, schedules=[…])"
     print_records(records, COLUMNS, {}, as_json=as_json, empty=none)
     for record in () if as_json else records:

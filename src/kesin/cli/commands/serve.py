@@ -26,19 +26,14 @@ ADMIN = "admin"
 
 
 def serve(
-    host: Annotated[
-        str | None, option("ADDRESS", "The address to listen on; default KESIN_HOST.")
-    ] = None,
+    host: Annotated[str | None, option("ADDRESS", "The address to listen on; default KESIN_HOST.")] = None,
     port: Annotated[
-        int | None,
-        option("PORT", "The port; 0 picks a free one; default KESIN_PORT.", min=0, max=65_535),
+        int | None, option("PORT", "The port; 0 picks a free one; default KESIN_PORT.", min=0, max=65_535)
     ] = None,
     workers: Annotated[
         bool, flag("--workers/--no-workers", "Also run workers and the sweeper, or only the API.")
     ] = True,
-    insecure: Annotated[
-        bool, flag("--insecure", "Listen beyond loopback even if there are no users.")
-    ] = False,
+    insecure: Annotated[bool, flag("--insecure", "Listen beyond loopback even if there are no users.")] = False,
 ) -> None:
     """Run the API, the dashboard, the workers and the sweeper.
 

@@ -19,15 +19,11 @@ from kesin.workloads import lifecycles
 def simulate(
     names: Annotated[
         list[str] | None,
-        argument(
-            "NAME", "Registered names, or module:attribute for your own; default: all registered."
-        ),
+        argument("NAME", "Registered names, or module:attribute for your own; default: all registered."),
     ] = None,
     *,
     seed: Annotated[int, option("N", "The seed; the same seed gives the same run.")] = 1,
-    steps: Annotated[
-        int, option("N", "Calls to the store, divided among the lifecycles.", min=1)
-    ] = 10_000,
+    steps: Annotated[int, option("N", "Calls to the store, divided among the lifecycles.", min=1)] = 10_000,
     as_json: AsJson = False,
 ) -> None:
     """Run queues under simulated failures, and check the promises after every step.

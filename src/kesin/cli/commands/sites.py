@@ -169,9 +169,7 @@ def _read_rows(file: Path) -> list[tuple[int, Cells]]:
     return sorted(named, key=lambda row: row[1]["id"])
 
 
-def store_rows(
-    accounts: Accounts, rows: list[tuple[int, Cells]], like: str | None
-) -> list[dict[str, Any]]:
+def store_rows(accounts: Accounts, rows: list[tuple[int, Cells]], like: str | None) -> list[dict[str, Any]]:
     """Store the sites of these lines, except for those that are refused; what became of each."""
     lines, times, served = [], Counter(cells["id"] for _, cells in rows), workloads()
     for number, cells in rows:
@@ -185,9 +183,7 @@ def store_rows(
     return sorted(lines, key=lambda line: line["line"])
 
 
-def _store_site(
-    accounts: Accounts, served: Mapping[str, Workload], cells: Cells, like: str | None
-) -> tuple[str, str]:
+def _store_site(accounts: Accounts, served: Mapping[str, Workload], cells: Cells, like: str | None) -> tuple[str, str]:
     """Add or change a site; returns the result and what changed."""
     actor, site_id, is_new = local_operator(), cells["id"], False
     site = accounts.directory.lock_site(site_id)
@@ -196,9 +192,7 @@ def _store_site(
     if changed:
         accounts.set_site(actor, site_id, **values)
     if site is None:
-        site, is_new = site_changes.create_site(
-            accounts, served, actor, site_id, like=like, **values
-        )
+        site, is_new = site_changes.create_site(accounts, served, actor, site_id, like=like, **values)
     for workload, each in served.items():
         own = json.loads(site.settings).get(workload, {})
         reads = each.site_settings() if each.site_settings else {}

@@ -75,10 +75,7 @@ def queue_record(store: Store, name: str) -> dict[str, Any]:
             for use in (slots_in_use(lifecycle, stats) if lifecycle else ())
         ],
         "rate": rate,
-        "paused": [
-            {"tenant": pause.tenant or None, "reason": pause.reason, "actor": pause.actor}
-            for pause in pauses
-        ],
+        "paused": [{"tenant": pause.tenant or None, "reason": pause.reason, "actor": pause.actor} for pause in pauses],
         "reachable": True,
     }
 
@@ -142,7 +139,6 @@ def _row(record: dict[str, Any]) -> tuple[Any, ...]:
     oldest = None if waited is None else terminal.format_duration(waited)
     states = terminal.format_counts(record["states"]) if record["reachable"] else "not reachable"
     paused = ", ".join(
-        (pause["tenant"] or "all") + (f" ({pause['reason']})" if pause["reason"] else "")
-        for pause in record["paused"]
+        (pause["tenant"] or "all") + (f" ({pause['reason']})" if pause["reason"] else "") for pause in record["paused"]
     )
     return record["queue"], record["jobs"], states, oldest, record["lease_over"], paused

@@ -151,8 +151,7 @@ def _copy_metadata(source: Store, target: Store, queues: list[str], *, whole: bo
 
 
 def migrate(
-    dry_run: Annotated[bool, flag("--dry-run", "Only list the migrations to apply.")] = False,
-    as_json: AsJson = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Only list the migrations to apply.")] = False, as_json: AsJson = False
 ) -> None:
     """Bring the database up to date.
 

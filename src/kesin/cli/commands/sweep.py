@@ -22,12 +22,8 @@ LONGEST_PAUSE_S = 60.0
 def sweep(
     queues: QueueNames = None,
     *,
-    every: Annotated[
-        float | None, option("SECONDS", "Sweep again after this pause, until stopped.", min=0.01)
-    ] = None,
-    stage: Annotated[
-        list[str] | None, option("STAGE", f"Only this stage: {', '.join(STAGES)}; repeatable.")
-    ] = None,
+    every: Annotated[float | None, option("SECONDS", "Sweep again after this pause, until stopped.", min=0.01)] = None,
+    stage: Annotated[list[str] | None, option("STAGE", f"Only this stage: {', '.join(STAGES)}; repeatable.")] = None,
     count: Annotated[int | None, option("N", "With --every: stop after N passes.", min=1)] = None,
     lifecycle: LifecycleName = None,
     as_json: AsJson = False,

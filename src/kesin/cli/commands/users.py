@@ -87,9 +87,7 @@ def set_user(
     no_sites: Annotated[bool, flag("--no-sites", "Remove all sites.")] = False,
     queue: Queues = None,
     no_queues: Annotated[bool, flag("--no-queues", "Remove the queue restriction.")] = False,
-    disabled: Annotated[
-        bool | None, flag("--disable/--enable", "Disable or enable the account.")
-    ] = None,
+    disabled: Annotated[bool | None, flag("--disable/--enable", "Disable or enable the account.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Change a user's role, sites and queues.
@@ -130,9 +128,7 @@ def read_password(*, from_stdin: bool) -> str:
     return text
 
 
-def _check_access(
-    role: str | None, site: Several, queue: Several, *, all_sites: bool, no_sites: bool = False
-) -> None:
+def _check_access(role: str | None, site: Several, queue: Several, *, all_sites: bool, no_sites: bool = False) -> None:
     if role is not None:
         check_choice("role", role, ROLES)
     if bool(site) + all_sites + no_sites > 1:

@@ -28,46 +28,29 @@ RELEASE_S = 5.0  # beyond the grace period, for releasing the claims that did no
 
 
 def worker(
-    queues: Annotated[
-        list[str],
-        argument("QUEUE", "The queues to work on.", autocompletion=arguments.complete_queues),
-    ],
+    queues: Annotated[list[str], argument("QUEUE", "The queues to work on.", autocompletion=arguments.complete_queues)],
     *,
     handler: Annotated[
         str | None,
-        option(
-            "MODULE:FUNCTION",
-            "The function to call for each job; the current folder is searched first.",
-        ),
+        option("MODULE:FUNCTION", "The function to call for each job; the current folder is searched first."),
     ] = None,
-    batch_handler: Annotated[
-        bool, flag("--batch-handler", "The handler accepts a list of jobs.")
-    ] = False,
+    batch_handler: Annotated[bool, flag("--batch-handler", "The handler accepts a list of jobs.")] = False,
     lifecycle: arguments.LifecycleName = None,
     threads: Annotated[
         int | None,
-        option(
-            "N",
-            "Jobs that each process runs at once; default 1, or the workload's default.",
-            min=1,
-            max=1_000,
-        ),
+        option("N", "Jobs that each process runs at once; default 1, or the workload's default.", min=1, max=1_000),
     ] = None,
     processes: Annotated[int, option("N", "The number of processes.", min=1, max=256)] = 1,
     batch: Annotated[
-        int | None,
-        option("N", "Maximum jobs per claim; default 500, or the workload's.", min=1, max=10_000),
+        int | None, option("N", "Maximum jobs per claim; default 500, or the workload's.", min=1, max=10_000)
     ] = None,
     tenant: Annotated[Several, option("TENANT", "Only jobs of this tenant; repeatable.")] = None,
     grace: Annotated[
-        float | None,
-        option("SECONDS", "Time for jobs to finish when stopping; default KESIN_GRACE_S.", min=0),
+        float | None, option("SECONDS", "Time for jobs to finish when stopping; default KESIN_GRACE_S.", min=0)
     ] = None,
     until_idle: Annotated[bool, flag("--until-idle", "Stop when no job is due.")] = False,
     rq: Annotated[bool, flag("--rq", "Wait for RQ to push jobs; for PDFs in Redis.")] = False,
-    sweep: Annotated[
-        bool, flag("--sweep/--no-sweep", "Sweep these queues, or leave that to other processes.")
-    ] = True,
+    sweep: Annotated[bool, flag("--sweep/--no-sweep", "Sweep these queues, or leave that to other processes.")] = True,
     child: Annotated[bool, typer.Option("--child", hidden=True)] = False,
 ) -> None:
     """Run a worker for one or more queues.
@@ -126,9 +109,7 @@ def _sizes(function: Handler, threads: int | None, batch: int | None) -> dict[st
     return {name: size for name, size in sizes.items() if size is not None}
 
 
-def _workload_worker(
-    context: CommandContext, queue: Queue, options: dict[str, Any], *, push: bool
-) -> Worker:
+def _workload_worker(context: CommandContext, queue: Queue, options: dict[str, Any], *, push: bool) -> Worker:
     name, workload = queue.name, workloads().get(queue.name)
     if workload is None or workload.worker is None:
         raise UsageError(f"no workload runs the jobs of {name!r}: name a function with --handler")
@@ -144,9 +125,7 @@ def _workload_worker(
     return worker
 
 
-def run_workers(
-    workers: Sequence[Worker], stop: Stop, *, until_idle: bool = False, sweep: bool = True
-) -> None:
+def run_workers(workers: Sequence[Worker], stop: Stop, *, until_idle: bool = False, sweep: bool = True) -> None:
     """Run all workers; return when they have stopped and every claim is finished or released."""
     log = Logger("kesin.cli")
     names = list(dict.fromkeys(worker.queue.name for worker in workers))

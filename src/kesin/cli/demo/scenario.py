@@ -66,9 +66,7 @@ class RunningService(NamedTuple):
     thread: threading.Thread
 
 
-def run_demo(
-    seconds: float | None, port: int | None, *, attended: bool, keep: bool
-) -> tuple[bool, bool]:
+def run_demo(seconds: float | None, port: int | None, *, attended: bool, keep: bool) -> tuple[bool, bool]:
     """Set it up, show it, take it down; whether it ended well, and with a request that hangs."""
     goes_on = attended or seconds is not None
     known = workloads()
@@ -81,10 +79,7 @@ def run_demo(
                 set_up_logs("console", "info")
                 ready |= _find_ready(parts)
                 served = demo_workloads(known, parts, ready, goes_on=goes_on)
-                with (
-                    run_service(served, port, log) as running,
-                    closing(demo.Background()) as threads,
-                ):
+                with run_service(served, port, log) as running, closing(demo.Background()) as threads:
                     accounts = running.service.accounts
                     passwords, shop_key = create_access(accounts, known, parts)
                     context = DemoContext(
@@ -160,9 +155,7 @@ def _show(  # noqa: PLR0917  # it is the whole demonstration
     with open_line() as show:
         while True:
             counts = count_jobs(running.service.queues, parts)
-            shown = (
-                (title, {LABELS[n]: groups[n] for n in LABELS}) for title, groups in counts.items()
-            )
+            shown = ((title, {LABELS[n]: groups[n] for n in LABELS}) for title, groups in counts.items())
             show(" | ".join(f"{title}: {terminal.format_counts(n)}" for title, n in shown))
             lasted = time.monotonic() - begin
             if not running.thread.is_alive():

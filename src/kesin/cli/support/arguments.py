@@ -24,10 +24,7 @@ def complete_lifecycles(incomplete: str) -> list[str]:
 AsJson = Annotated[bool, flag("--json", "Print JSON, for scripts.")]
 QueueName = Annotated[str, argument("QUEUE", "The queue's name.", autocompletion=complete_queues)]
 QueueNames = Annotated[
-    list[str] | None,
-    argument(
-        "QUEUE", "The queues; default: all queues in the store.", autocompletion=complete_queues
-    ),
+    list[str] | None, argument("QUEUE", "The queues; default: all queues in the store.", autocompletion=complete_queues)
 ]
 LifecycleName = Annotated[
     str | None,
@@ -42,12 +39,9 @@ Several = list[str] | None  # the values of an option that may be given several 
 States = Annotated[Several, option("STATE", "Only jobs in this state; repeatable.")]
 Tenants = Annotated[Several, option("TENANT", "Only jobs of this tenant (oci: site); repeatable.")]
 Codes = Annotated[Several, option("CODE", "Only jobs whose last error has this code; repeatable.")]
-Categories = Annotated[
-    Several, option("CATEGORY", "Only jobs whose last error has this category; repeatable.")
-]
+Categories = Annotated[Several, option("CATEGORY", "Only jobs whose last error has this category; repeatable.")]
 TextPart = Annotated[
-    str | None,
-    option("TEXT", "Search by id, key, searchable field, title or part of an error message."),
+    str | None, option("TEXT", "Search by id, key, searchable field, title or part of an error message.")
 ]
 Key = Annotated[str | None, option("KEY", "Only jobs with exactly this key.")]
 

@@ -96,9 +96,7 @@ class CommandContext:
 
 
 @contextmanager
-def open_context(
-    *, create: bool = False, level: Level = "warning", wait_s: float = 0
-) -> Iterator[CommandContext]:
+def open_context(*, create: bool = False, level: Level = "warning", wait_s: float = 0) -> Iterator[CommandContext]:
     """Open the store; ``create`` a missing file, wait ``wait_s`` while the server may restart."""
     made_by = None if create else "enqueue a job or run `kesin migrate` to create it"
     served = workloads().values()

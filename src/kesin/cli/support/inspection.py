@@ -32,9 +32,7 @@ def open_for_reading(store: Store, queue: str) -> None:
     if queue in sql._queues:  # noqa: SLF001
         return
     definition = store.definition(queue)
-    states = SimpleNamespace(
-        state=dict.fromkeys(definition.states if definition else ()), stamps=()
-    )
+    states = SimpleNamespace(state=dict.fromkeys(definition.states if definition else ()), stamps=())
     sql._queues[queue] = Statements(  # noqa: SLF001
         queue, cast("Lifecycle", states), sql.dialect, sql.schema
     )

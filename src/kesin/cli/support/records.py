@@ -34,12 +34,7 @@ def _cell(name: str, value: Any) -> Cell:
 
 
 def print_records(
-    records: Sequence[dict[str, Any]],
-    fields: Sequence[str],
-    headings: Mapping[str, str],
-    *,
-    as_json: bool,
-    empty: str,
+    records: Sequence[dict[str, Any]], fields: Sequence[str], headings: Mapping[str, str], *, as_json: bool, empty: str
 ) -> None:
     """Print records as JSON, or these fields of each as a table; a field may have a heading."""
     if as_json:

@@ -129,21 +129,15 @@ class Accounts(Sites):
 
     def _require_user(self, user: User | None, name: str) -> User:
         if user is None:
-            raise NotFound(
-                "there is no user %(name)s: `kesin user list` lists the users", name=repr(name)
-            )
+            raise NotFound("there is no user %(name)s: `kesin user list` lists the users", name=repr(name))
         return user
 
     # Sessions
 
-    def sign_in(
-        self, name: str, password: str, address: str, request_id: str | None = None
-    ) -> tuple[str, Actor]:
+    def sign_in(self, name: str, password: str, address: str, request_id: str | None = None) -> tuple[str, Actor]:
         """Start a session: its token and actor. Raises the same NotSignedIn for every cause."""
         user = self.directory.user(name)
-        matches = passwords.password_matches(
-            user.password_hash if user else passwords.unmatched_hash(), password
-        )
+        matches = passwords.password_matches(user.password_hash if user else passwords.unmatched_hash(), password)
         # An unknown name may be a password typed in the wrong field: it is not stored.
         shown_name = user.name if user else "?"
         asker = Actor(f"user:{shown_name}", frozenset(), address=address, request_id=request_id)
@@ -155,9 +149,7 @@ class Accounts(Sites):
             raise NotSignedIn("the name or the password is wrong", code="wrong_password")
         return token, replace(_user_actor(user, address), request_id=request_id)
 
-    def _start_session(
-        self, asker: Actor, checked_user: User, password: str, token: str
-    ) -> User | None:
+    def _start_session(self, asker: Actor, checked_user: User, password: str, token: str) -> User | None:
         """The user signed in; None if the password or the account changed meanwhile."""
         outdated = passwords.is_outdated(checked_user.password_hash)
         new_hash = passwords.hash_password(password) if outdated else checked_user.password_hash
@@ -209,9 +201,7 @@ class Accounts(Sites):
             self.note(actor, "session.end", details={"sessions_ended": ended})
         return ended
 
-    def change_own_password(
-        self, actor: Actor, token: str, current: str, new: str
-    ) -> tuple[str, int]:
+    def change_own_password(self, actor: Actor, token: str, current: str, new: str) -> tuple[str, int]:
         """Change a user's password; return a new session, and how many others ended."""
         session = self.directory.session(passwords.hash_token(token))
         user = self.directory.user(session.person) if session else None
@@ -266,20 +256,14 @@ class Accounts(Sites):
                 scope=repr(unknown[0]),
             )
         if not key_scopes:
-            raise invalid_field(
-                "scope", "a key must have one or more of the scopes %(scopes)s", scopes=known
-            )
+            raise invalid_field("scope", "a key must have one or more of the scopes %(scopes)s", scopes=known)
         if site is not None and all_sites:
             raise invalid_field("site", "a key is for one site or for all sites, not both")
         if site is None and not all_sites and (sited := SITE_SCOPES & set(key_scopes)):
-            raise invalid_field(
-                "site", "a key for %(scope)s belongs to one site: name the site", scope=min(sited)
-            )
+            raise invalid_field("site", "a key for %(scope)s belongs to one site: name the site", scope=min(sited))
         if site is not None and (siteless := SITELESS_SCOPES & set(key_scopes)):
             raise invalid_field(
-                "site",
-                "%(scope)s cannot be limited to a site: create the key without a site",
-                scope=min(siteless),
+                "site", "%(scope)s cannot be limited to a site: create the key without a site", scope=min(siteless)
             )
         if not storable(name).strip() or len(name) > 100:  # noqa: PLR2004
             raise invalid_field("name", "a key's name must have 1…100 characters")
@@ -323,9 +307,7 @@ class Accounts(Sites):
 
     def _key_actor(self, record: ApiKey, address: str) -> Actor | None:
         now = self.now()
-        if record.revoked_at is not None or (
-            record.expires_at is not None and record.expires_at <= now
-        ):
+        if record.revoked_at is not None or (record.expires_at is not None and record.expires_at <= now):
             return None
         if record.used_at is None or now - record.used_at > LAST_USED_RESOLUTION_S * SECOND_US:
             with suppress(StoreTrouble):
@@ -338,9 +320,7 @@ class Accounts(Sites):
             address=address,
         )
 
-    def start_key_session(
-        self, actor: Actor, scope: Scope, site: str, seconds: int
-    ) -> tuple[str, int]:
+    def start_key_session(self, actor: Actor, scope: Scope, site: str, seconds: int) -> tuple[str, int]:
         """Create a token for one scope at one site that replaces the caller's key; and its end."""
         if not actor.name.startswith(_KEY_PREFIX) or actor.by_token:
             raise Forbidden("only an API key gets such a token")
@@ -394,7 +374,5 @@ def _user_actor(user: User, address: str) -> Actor:
 def _check_role(role: str) -> str:
     if role not in ROLES:
         known = ", ".join(ROLES)
-        raise invalid_field(
-            "role", "a role must be one of %(roles)s, got %(role)s", roles=known, role=repr(role)
-        )
+        raise invalid_field("role", "a role must be one of %(roles)s, got %(role)s", roles=known, role=repr(role))
     return role

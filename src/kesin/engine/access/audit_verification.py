@@ -3,15 +3,7 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from kesin.store.audit_log import (
-    AuditAnchor,
-    AuditChainBroken,
-    AuditHead,
-    AuditLine,
-    AuditLog,
-    digest_older,
-    line_hash,
-)
+from kesin.store.audit_log import AuditAnchor, AuditChainBroken, AuditHead, AuditLine, AuditLog, digest_older, line_hash
 
 _MAX_READINGS: Final = 3  # pruning runs once a day
 
@@ -80,8 +72,7 @@ def verify_audit_log(
             _verify(log, result, anchor, known)
             if known_is_kept and known is not None and known.seq <= result.pruned_to:
                 result.add_problem(
-                    f"line number {known.seq}, at which the backup ended, was pruned although"
-                    " lines of its age are kept"
+                    f"line number {known.seq}, at which the backup ended, was pruned although lines of its age are kept"
                 )
             if not result.problems or log.audit_anchor() == anchor:
                 break
@@ -90,9 +81,7 @@ def verify_audit_log(
     return result
 
 
-def _verify(
-    log: AuditLog, result: AuditVerification, anchor: AuditAnchor, known: AuditHead | None
-) -> None:
+def _verify(log: AuditLog, result: AuditVerification, anchor: AuditAnchor, known: AuditHead | None) -> None:
     head = result.head or AuditHead(0, "")
     result.pruned_to = anchor.start.seq
     older, oldest = (0, ""), None

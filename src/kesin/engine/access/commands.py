@@ -76,9 +76,7 @@ class Commands:
     def sees(self, actor: Actor, job: Job) -> bool:
         return actor.sees(job.queue, job.tenant, sited=self.workload(job.queue).has_sites)
 
-    def queue(
-        self, actor: Actor, name: str, permission: Permission = "read", action: str = "read"
-    ) -> Queue:
+    def queue(self, actor: Actor, name: str, permission: Permission = "read", action: str = "read") -> Queue:
         """The queue, if the actor has this permission on it; unknown and hidden look the same."""
         self.accounts.require(actor, permission, f"queue.{action}", queue=name)
         if name not in self.queues:
@@ -100,9 +98,7 @@ class Commands:
         """Counts of the jobs the actor may see."""
         return self.visible_stats(actor, self.queue(actor, name).stats(), site=site)
 
-    def visible_stats(
-        self, actor: Actor, stats: QueueStats, *, site: str | None = None
-    ) -> QueueStats:
+    def visible_stats(self, actor: Actor, stats: QueueStats, *, site: str | None = None) -> QueueStats:
         """The part of these counts that the actor may see, or that of one site."""
         sites = self._selected_sites(actor, stats.queue, site)
         return stats_of_sites(self.queues[stats.queue], stats, sites)
@@ -128,9 +124,7 @@ class Commands:
         jobs = self.shown_list(actor, name, page.jobs, reveal, same_look=same_look)
         return Page(jobs, page.cursor)
 
-    def count(
-        self, actor: Actor, name: str, where: Filter, *, limit: int, **between: str
-    ) -> JobCount:
+    def count(self, actor: Actor, name: str, where: Filter, *, limit: int, **between: str) -> JobCount:
         """How many jobs match; no search in masked fields is counted, as that would reveal them."""
         queue, narrowed = self.queue(actor, name), self.narrow(actor, name, where)
         searched = where.text or where.contains or where.dedup_key or where.search
@@ -139,13 +133,7 @@ class Commands:
         return queue.store.count_matching(name, narrowed, limit=limit, **between)
 
     def find(
-        self,
-        actor: Actor,
-        name: str,
-        ids: Sequence[str],
-        *,
-        reveal: ListReveal = "nothing",
-        same_look: bool = False,
+        self, actor: Actor, name: str, ids: Sequence[str], *, reveal: ListReveal = "nothing", same_look: bool = False
     ) -> list[Job]:
         """Those of these jobs that the actor may see, masked like those of a page."""
         jobs = self.queue(actor, name).find(ids).values()
@@ -153,13 +141,7 @@ class Commands:
         return self.shown_list(actor, name, visible, reveal, same_look=same_look)
 
     def shown_list(
-        self,
-        actor: Actor,
-        name: str,
-        jobs: Sequence[Job],
-        reveal: ListReveal,
-        *,
-        same_look: bool = False,
+        self, actor: Actor, name: str, jobs: Sequence[Job], reveal: ListReveal, *, same_look: bool = False
     ) -> list[Job]:
         """Jobs that the actor may see, as the actor may see them."""
         masked = list(map(self.masking(name).job, jobs))
@@ -268,9 +250,7 @@ class Commands:
         def on_batch(bulk: BulkResult) -> None:
             details = {"moved": bulk.moved, "already": bulk.already, **request}
             details |= {"refused": bulk.refused} if bulk.refused else {}
-            self.accounts.note(
-                actor, f"queue.{action}", queue=name, site=site, target=target, details=details
-            )
+            self.accounts.note(actor, f"queue.{action}", queue=name, site=site, target=target, details=details)
 
         visible = None if where is None else self.narrow(actor, name, where, action)
         recorded |= {"ids": ids, "where": visible, "options": options, "reason": reason}
@@ -310,10 +290,7 @@ class Commands:
             raise Invalid("specify the jobs by id or by filter, not both", code="bad_selection")
         if not queue.lifecycle.allows(action, "operator"):
             raise Invalid(
-                "%(call)s is not an operator action for %(queue)s",
-                code="unknown_call",
-                call=repr(action),
-                queue=name,
+                "%(call)s is not an operator action for %(queue)s", code="unknown_call", call=repr(action), queue=name
             )
         self.require_unrestricted(name, action)
         matching = where or Filter()
@@ -345,9 +322,7 @@ class Commands:
             self.accounts.note(actor, "queue.enqueue", queue=name, details=details)
         return outcomes
 
-    def pause(
-        self, actor: Actor, name: str, *, site: str | None = None, reason: str | None = None
-    ) -> None:
+    def pause(self, actor: Actor, name: str, *, site: str | None = None, reason: str | None = None) -> None:
         """Let no jobs of the queue, or of one site, be claimed until it is resumed."""
         queue = self._controlled_queue(actor, name, site, "pause")
         details = {"reason": reason} if reason else None

@@ -31,11 +31,7 @@ def failed_by_data(queue: Queue, job: Job) -> bool:
 
 
 def enqueue_corrected(
-    commands: Commands,
-    actor: Actor,
-    name: str,
-    payloads: Mapping[str, Any],
-    reason: str | None = None,
+    commands: Commands, actor: Actor, name: str, payloads: Mapping[str, Any], reason: str | None = None
 ) -> dict[str, str | BadInput]:
     """Enqueue copies, dismiss the originals: original's id → copy's id, or why there is none."""
     queue = commands.queue(actor, name, "operate", "correct")

@@ -34,9 +34,7 @@ _FIELD: Final = re.compile(r"[^\W\d][\w-]*(\.[^\W\d][\w-]*)*")
 _LOOSE: Final = " ·,;:–—-/|#"  # what joins fields and is left over where one is missing
 
 
-def declare_listing(
-    store: Store, queue: str, title: str | None, search: Sequence[str] | None
-) -> None:
+def declare_listing(store: Store, queue: str, title: str | None, search: Sequence[str] | None) -> None:
     """Store how the jobs of a queue are listed; what is None stays as it is stored."""
     if title is not None:
         _title_parts(title)
@@ -83,9 +81,7 @@ def _title_parts(title: str) -> tuple[tuple[str, str | None], ...]:
 
 def title_of(title: str, payload: Any) -> str:
     """A declared title, filled with fields; empty if none of them is there."""
-    parts = [
-        (text, _text(field_of(payload, name)) if name else "") for text, name in _title_parts(title)
-    ]
+    parts = [(text, _text(field_of(payload, name)) if name else "") for text, name in _title_parts(title)]
     return "".join(text + value for text, value in parts) if any(v for _, v in parts) else ""
 
 
@@ -100,9 +96,7 @@ def shown_title(text: str) -> str:
     return line if len(line) <= MAX_TITLE else f"{line[: MAX_TITLE - 1].rstrip()}…"
 
 
-def titles_in(
-    store: Store, queue: str, own: str | Callable[[Any], str] = ""
-) -> Callable[[Job], str]:
+def titles_in(store: Store, queue: str, own: str | Callable[[Any], str] = "") -> Callable[[Job], str]:
     """What lists call jobs: by the workload's function or declared format; '' is key or id."""
     title = own if callable(own) else partial(title_of, store.listing(queue).title)
     return lambda job: shown_title(title(job.payload))
@@ -159,10 +153,7 @@ def in_trouble(lifecycle: Lifecycle, where: Filter) -> Filter:
 
 
 def resolve_text(
-    where: Filter,
-    tenants: Sequence[str],
-    read: Callable[[Filter, int], Page],
-    title: Callable[[Job], str],
+    where: Filter, tenants: Sequence[str], read: Callable[[Filter, int], Page], title: Callable[[Job], str]
 ) -> JobSearch:
     """The text as an id, a key, a field, a recent job's title, else part of an error message."""
     text, rest = where.text, replace(where, text=None)
@@ -215,14 +206,11 @@ def titled_jobs(commands: Commands, actor: Actor, name: str, text: str, limit: i
     found = [
         job
         for job in seen
-        if text in {job.dedup_key, job.id[-8:], f"…{job.id[-8:]}"}
-        or is_found({"title": title(job)}, ("title",), text)
+        if text in {job.dedup_key, job.id[-8:], f"…{job.id[-8:]}"} or is_found({"title": title(job)}, ("title",), text)
     ][:limit]
     return commands.shown_list(actor, name, found, "everything", same_look=True)
 
 
-def found_jobs(
-    commands: Commands, actor: Actor, name: str, search: JobSearch, **reveal: Any
-) -> list[Job]:
+def found_jobs(commands: Commands, actor: Actor, name: str, search: JobSearch, **reveal: Any) -> list[Job]:
     """Those of the jobs searched by id that the actor may see and that fit, in their order."""
     return search.chosen(commands.find(actor, name, search.ids or (), **reveal))

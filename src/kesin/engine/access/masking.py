@@ -59,9 +59,7 @@ _SECRETS: Final = (
     re.compile(r"\bkesin_[a-z0-9]{8}_[\w-]+"),
     re.compile(r"(?<=://)[^\s/@:]{0,200}:[^\s@]{1,200}(?=@)"),  # user and password of an address
     re.compile(r"(?i)\bauthorization\s*[=:]\s*\w+\s+\S+"),
-    re.compile(
-        r"(?i)\b\w{0,40}(?:password|passwd|pwd|parola|api[_-]?key)\w{0,40}[\"']?\s*[=:]" + _VALUE
-    ),
+    re.compile(r"(?i)\b\w{0,40}(?:password|passwd|pwd|parola|api[_-]?key)\w{0,40}[\"']?\s*[=:]" + _VALUE),
     # After a colon a plain word belongs to a sentence: "invalid token: expected a number".
     re.compile(
         r"(?i)\b\w{0,40}(?:secret|token)\w{0,40}[\"']?\s*"
@@ -155,9 +153,7 @@ def masked_input(field_name: str) -> Invalid:
 def reveal_in_list(reveal: ListReveal, job: Job, masked: Job) -> Job:
     """The job with this part of it in clear."""
     if reveal == "texts":
-        return masked._replace(
-            dedup_key=job.dedup_key, error_message=job.error_message, note=job.note
-        )
+        return masked._replace(dedup_key=job.dedup_key, error_message=job.error_message, note=job.note)
     return job if reveal == "everything" else masked
 
 
@@ -172,11 +168,7 @@ class RecentLooks:
         """Those of the jobs that the actor has not seen lately; from now on it has."""
         again_us = SAME_LOOK_S * SECOND_US
         with self._lock:
-            new = [
-                job_id
-                for job_id in job_ids
-                if now - self._seen.get((actor, job_id), now - again_us) >= again_us
-            ]
+            new = [job_id for job_id in job_ids if now - self._seen.get((actor, job_id), now - again_us) >= again_us]
             self._seen.update({(actor, job_id): now for job_id in new})
             while len(self._seen) > MAX_RECENT_LOOKS:
                 self._seen.popitem(last=False)
@@ -201,9 +193,7 @@ class Masking:
     def _value(self, value: Any, mask_string: MaskText) -> Any:
         if isinstance(value, dict):
             return {
-                name: mask_private(inner)
-                if self.hides(str(name))
-                else self._value(inner, mask_string)
+                name: mask_private(inner) if self.hides(str(name)) else self._value(inner, mask_string)
                 for name, inner in value.items()
             }
         if isinstance(value, list):
@@ -267,9 +257,7 @@ def _searching(secrets: Iterable[str]) -> MaskText:
     for secret in secrets:
         digits = "".join(char for char in secret if char.isdecimal())
         wanted |= {secret, digits[-_PHONE_DIGITS:]}
-    values = sorted(
-        (value for value in wanted if len(value) >= _MIN_SEARCHED_CHARS), key=len, reverse=True
-    )
+    values = sorted((value for value in wanted if len(value) >= _MIN_SEARCHED_CHARS), key=len, reverse=True)
 
     def mask_string(text: str) -> str:
         for value in values:
@@ -281,13 +269,7 @@ def _searching(secrets: Iterable[str]) -> MaskText:
 
 
 def masked_page(
-    read: Callable[..., Page],
-    masking: Masking,
-    where: Filter,
-    limit: int,
-    page: Page,
-    *,
-    fields: Sequence[str] = (),
+    read: Callable[..., Page], masking: Masking, where: Filter, limit: int, page: Page, *, fields: Sequence[str] = ()
 ) -> Page:
     """The jobs that match as shown, filled up: a short page would reveal what is masked."""
     jobs = _matching(page, masking, where, fields)

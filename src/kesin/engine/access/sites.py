@@ -57,9 +57,7 @@ class RefusalCounter:
         self._lock = threading.Lock()
         self._windows: dict[str, CountedRefusals] = {}
 
-    def count(
-        self, actor: str, action: str, address: str | None, now: int
-    ) -> tuple[bool, CountedRefusals | None]:
+    def count(self, actor: str, action: str, address: str | None, now: int) -> tuple[bool, CountedRefusals | None]:
         """Whether it was counted (else it is a line), and what to write of the minute before."""
         with self._lock:
             window = self._windows.get(actor)
@@ -69,9 +67,7 @@ class RefusalCounter:
             self._windows[actor] = CountedRefusals(actor, now, address)
         return False, window if window is not None and window.actions else None
 
-    def undo(
-        self, actor: str, action: str, *, counted: bool, earlier: CountedRefusals | None
-    ) -> None:
+    def undo(self, actor: str, action: str, *, counted: bool, earlier: CountedRefusals | None) -> None:
         """Forget a refusal whose transaction was undone: it is counted when its call runs again."""
         with self._lock:
             window = self._windows.get(actor)
@@ -251,14 +247,10 @@ class Sites:
         self.require(actor, "admin", "site.add", site=site_id)
         if not _SITE_ID.fullmatch(site_id):
             raise invalid_field(
-                "site",
-                "%(site)s is not a site id: use up to 128 letters, digits, '.', '-' or '_'",
-                site=repr(site_id),
+                "site", "%(site)s is not a site id: use up to 128 letters, digits, '.', '-' or '_'", site=repr(site_id)
             )
         now, text = self.now(), canonical_json(dict(settings or {}))
-        site = _validated_site(
-            Site(site_id, name or site_id, channel, timezone, currency, text, now, now)
-        )
+        site = _validated_site(Site(site_id, name or site_id, channel, timezone, currency, text, now, now))
         with self.directory.transaction():
             if not self.directory.add_site(site):
                 raise RequestConflict(
@@ -361,9 +353,7 @@ def _validated_site(site: Site) -> Site:
         raise invalid_field("timezone", "%(zone)s is not a time zone", zone=repr(site.timezone))
     if site.currency not in CURRENCIES:
         raise invalid_field(
-            "currency",
-            "%(currency)s is not an ISO 4217 currency code; example: TRY",
-            currency=repr(site.currency),
+            "currency", "%(currency)s is not an ISO 4217 currency code; example: TRY", currency=repr(site.currency)
         )
     if not storable(site.name).strip() or len(site.name) > 200:  # noqa: PLR2004
         raise invalid_field("name", "a site's name must have 1…200 characters")

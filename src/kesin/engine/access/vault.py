@@ -106,9 +106,7 @@ class Vault:
             except SecretNotOpened as problem:
                 key = problem.details.get("key", sealing_key_id(secret.sealed))
                 unopened.append(UnopenedSecret(secret.name, key, problem.code))
-        rotation = Rotation(
-            outcomes["resealed"], outcomes["current"], outcomes["busy"], tuple(unopened)
-        )
+        rotation = Rotation(outcomes["resealed"], outcomes["current"], outcomes["busy"], tuple(unopened))
         details = {"key": ring.first, **asdict(rotation), "unopened": len(unopened)}
         self._accounts.note(actor, "secret.rotate", details=details)
         return rotation

@@ -133,9 +133,7 @@ class StoreChecker:
             new_events[job_id] = []
         return rows, new_events
 
-    def _compare(
-        self, rows: dict[str, Job], new_events: Histories, expected: Mapping[str, Job | None]
-    ) -> None:
+    def _compare(self, rows: dict[str, Job], new_events: Histories, expected: Mapping[str, Job | None]) -> None:
         for job_id in sorted(new_events.keys() - expected.keys()):
             change = "is lost" if job_id not in rows else f"changed: {rows[job_id].move}"
             break_promise("lost" if job_id not in rows else "change", f"{job_id} {change}")
@@ -272,9 +270,7 @@ class _JobProgress:
                 break_promise("twice", f"{event.job_id} came to {event.to_state} again")
             self._succeeded = True
         moves = [
-            move
-            for move in lifecycle.moves
-            if move.name == event.move and event.from_state in (move.sources or ("",))
+            move for move in lifecycle.moves if move.name == event.move and event.from_state in (move.sources or ("",))
         ]
         by_operator = not any(move.automatic or move.creates or move.chained for move in moves)
         if by_operator or event.max_attempts > lifecycle.max_attempts:

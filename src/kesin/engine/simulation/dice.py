@@ -148,9 +148,7 @@ def drops_claim(lifecycle: Lifecycle, action: str) -> bool:
     return any(move.claim == "drop" for move in lifecycle.actions[action])
 
 
-def actions_of(
-    lifecycle: Lifecycle, role: Role, state: str | None = None, *, fenced: bool = False
-) -> list[str]:
+def actions_of(lifecycle: Lifecycle, role: Role, state: str | None = None, *, fenced: bool = False) -> list[str]:
     """The actions of a role, or those of them that leave this state."""
     excluded = {move.action for move in lifecycle.claims}
     moves_of = {name: lifecycle.actions[name] for name in lifecycle.actions_of(role)}

@@ -38,9 +38,7 @@ class Oracle(MoveOracle):
             elif holder is not None:
                 break_promise("key", f"{new.id} was created though {holder} holds {key}")
             else:
-                job = created[new.id] = created_job(
-                    self.queue, self.lifecycle, new, kwargs["actor"], kwargs["now"]
-                )
+                job = created[new.id] = created_job(self.queue, self.lifecycle, new, kwargs["actor"], kwargs["now"])
                 if self._holds_key(job):
                     holders[key] = new.id
                 if new.after:
@@ -193,19 +191,12 @@ class Oracle(MoveOracle):
     # Actions
 
     def apply(
-        self,
-        _queue: str,
-        action: str,
-        changes: list[Change],
-        returned: list[Outcome],
-        **kwargs: Any,
+        self, _queue: str, action: str, changes: list[Change], returned: list[Outcome], **kwargs: Any
     ) -> dict[str, Job | None]:
         """A job with the outcome ``moved`` made a declared move; a refused job could not."""
         role: Role = kwargs["role"]
         moves = tuple(
-            move
-            for move in self.lifecycle.actions[action]
-            if role in move.by and not move.chained and not move.creates
+            move for move in self.lifecycle.actions[action] if role in move.by and not move.chained and not move.creates
         )
         options = kwargs.get("options", frozenset())
         context = MoveContext(kwargs["now"], kwargs["actor"], options=options)
@@ -222,9 +213,7 @@ class Oracle(MoveOracle):
                 self._check_refusal(moves, job, change, context, outcome)
         return moved
 
-    def _check_refusal(
-        self, moves: Moves, job: Job, change: Change, context: MoveContext, outcome: Outcome
-    ) -> None:
+    def _check_refusal(self, moves: Moves, job: Job, change: Change, context: MoveContext, outcome: Outcome) -> None:
         action = moves[0].action if moves else ""
         if any(self._is_possible(move, job, change, context) for move in moves):
             break_promise("refusal", f"{job.id} in {job.state} could make {action}: {outcome}")
@@ -242,9 +231,7 @@ class Oracle(MoveOracle):
     def _is_awaited(self, job_id: str) -> bool:
         """Whether a job that is not over comes after this one."""
         return any(
-            job_id in marks
-            and child in self.rows
-            and model.marked(self.lifecycle, self.rows[child]) == "pending"
+            job_id in marks and child in self.rows and model.marked(self.lifecycle, self.rows[child]) == "pending"
             for child, marks in self.parents.items()
         )
 

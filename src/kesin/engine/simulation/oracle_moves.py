@@ -115,8 +115,7 @@ class MoveOracle:
         if state.per_tenant:
             rows = [row for row in rows if row.tenant == job.tenant]
         came = sum(
-            row.state != state.name
-            and any(event.to_state == state.name for event in self.new_events.get(row.id, ()))
+            row.state != state.name and any(event.to_state == state.name for event in self.new_events.get(row.id, ()))
             for row in rows
         )
         return came + sum(row.state == state.name for row in rows)

@@ -4,9 +4,7 @@ import random
 from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple, get_args
 
-StepKind = Literal[
-    "enqueue", "work", "late_result", "sweep", "action", "renew", "wait", "pause", "upgrade", "tick"
-]
+StepKind = Literal["enqueue", "work", "late_result", "sweep", "action", "renew", "wait", "pause", "upgrade", "tick"]
 Fault = Literal["dies before", "dies during", "dies after", "store unreachable", "no response"]
 
 KIND_WEIGHTS: Final[dict[StepKind, int]] = {

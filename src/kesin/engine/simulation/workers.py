@@ -118,9 +118,7 @@ class Application:
         """Open a transaction; a store in memory has no other connection than its own."""
         return self._store.transaction()
 
-    def order(
-        self, process: FaultyStore, queue: Queue, news: Sequence[NewJob], *, commits: bool
-    ) -> None:
+    def order(self, process: FaultyStore, queue: Queue, news: Sequence[NewJob], *, commits: bool) -> None:
         """Enqueue jobs one by one, each with its order, in one transaction."""
         with suppress(_RolledBackError), process.transaction(self.begin) as connection:
             connection.execute(_TABLE)

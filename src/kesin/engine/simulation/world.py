@@ -41,9 +41,7 @@ MAX_QUEUE_HANDLES: Final = 1_000_000  # of one world: each has its own seed for 
 class World:
     """One queue, one clock, and all processes that use them."""
 
-    def __init__(
-        self, lifecycle: Lifecycle, store: Store, seed: int, bound: int | None, *, traced: bool
-    ) -> None:
+    def __init__(self, lifecycle: Lifecycle, store: Store, seed: int, bound: int | None, *, traced: bool) -> None:
         self.lifecycle = lifecycle
         self.store = store
         self.clock = ManualClock()

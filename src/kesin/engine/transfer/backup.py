@@ -17,12 +17,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 from kesin.foundation.clock import iso, wall_clock_us
 from kesin.foundation.encryption import KeyRing
-from kesin.foundation.files import (
-    create_private_file,
-    create_private_folders,
-    open_regular_file,
-    sync_folder,
-)
+from kesin.foundation.files import create_private_file, create_private_folders, open_regular_file, sync_folder
 from kesin.foundation.text import canonical_json
 from kesin.foundation.version import __version__
 from kesin.store.transfer.dump import Advance, BackupRefused, Dump, DumpManifest
@@ -109,9 +104,7 @@ def _require_free_name(target: Path, files: Sequence[BackupFile]) -> None:
             raise BackupRefused(f"{entry.path} is part of the backup: choose a place outside it")
 
 
-def _write(
-    dump: Dump, part: Path, files: Sequence[BackupFile], left_out: Sequence[str], advance: Advance
-) -> Manifest:
+def _write(dump: Dump, part: Path, files: Sequence[BackupFile], left_out: Sequence[str], advance: Advance) -> Manifest:
     copies = _FileCopies(part / FILES, advance)
     copies.copy_changed(files)
     (part / DATABASE).mkdir(mode=0o700)

@@ -62,12 +62,7 @@ class QueueCopy:
     """Copies one queue between two stores."""
 
     def __init__(
-        self,
-        source: NamedStore,
-        target: NamedStore,
-        queue: str,
-        lifecycle: Lifecycle,
-        progress: Progress,
+        self, source: NamedStore, target: NamedStore, queue: str, lifecycle: Lifecycle, progress: Progress
     ) -> None:
         self.source, self.target = source, target
         self.queue, self.lifecycle, self.progress = queue, lifecycle, progress
@@ -315,8 +310,7 @@ class QueueCopy:
 
     def _damaged(self, detail: str) -> CopyRefused:
         return CopyRefused(
-            f"{self.source.name} cannot be replayed, and is not moved: {detail}"
-            " (`kesin audit verify` shows all)"
+            f"{self.source.name} cannot be replayed, and is not moved: {detail} (`kesin audit verify` shows all)"
         )
 
     def _has_new_note(self, job_id: str) -> bool:

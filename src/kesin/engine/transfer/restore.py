@@ -92,9 +92,7 @@ def check_signature(backup: Backup, ring: KeyRing | None, *, allow_unsigned: boo
         return None
     foreign = f"is signed with the key {key_id!r}, which is not in {SETTING}"
     problem = "is not signed" if signature is None else foreign
-    raise RestoreRefused(
-        f"the backup {problem}, so others may have changed it: add --allow-unsigned to trust it"
-    )
+    raise RestoreRefused(f"the backup {problem}, so others may have changed it: add --allow-unsigned to trust it")
 
 
 def restore(
@@ -119,9 +117,7 @@ def restore(
     overwritten = [target for _, target in files if os.path.lexists(target)]
     if overwritten and not replace:
         more = f" and {len(overwritten) - 1} more" if len(overwritten) > 1 else ""
-        raise RestoreRefused(
-            f"{overwritten[0]}{more} would be overwritten: copy what you need, then add --replace"
-        )
+        raise RestoreRefused(f"{overwritten[0]}{more} would be overwritten: copy what you need, then add --replace")
     total = sum(source.stat().st_size for source, _ in files)
     database = backup.folder / backups.DATABASE
     folder, database_bytes = dump.required_space(database)
@@ -190,9 +186,7 @@ def _read_manifest(folder: Path) -> Manifest:
         body = json.loads((folder / backups.MANIFEST).read_text("utf-8"))
         if body.get("format") != backups.FORMAT:
             made, ours = body.get("format"), backups.FORMAT
-            raise RestoreRefused(
-                f"the backup is of format {made}, and this kesin reads {ours}: upgrade"
-            )
+            raise RestoreRefused(f"the backup is of format {made}, and this kesin reads {ours}: upgrade")
         body.setdefault("audit_head", None)  # an earlier version made it
         body["schema"] = {int(version): checksum for version, checksum in body["schema"].items()}
         return Manifest(**{field.name: body[field.name] for field in fields(Manifest)})

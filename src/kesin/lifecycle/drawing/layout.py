@@ -142,10 +142,7 @@ def _lay_out(lifecycle: Lifecycle, label_width: float, translate: Translate) -> 
 
 def _sort_edges(lifecycle: Lifecycle, label_width: float, translate: Translate) -> _Sketch:
     plan = plan_drawing(lifecycle)
-    cells = {
-        state.name: state_text(lifecycle, state.name, translate=translate)
-        for state in lifecycle.states
-    }
+    cells = {state.name: state_text(lifecycle, state.name, translate=translate) for state in lifecycle.states}
     wide = max(MIN_COLUMN_WIDTH, *(cells[row].width for row in plan.rows))
     cells |= {row: state_text(lifecycle, row, wide, translate) for row in plan.rows}
     sketch = _Sketch(plan, cells, wide / 2)
@@ -237,8 +234,7 @@ def _position(lifecycle: Lifecycle, sketch: _Sketch) -> DiagramLayout:
     width = centre + sketch.half + zones[1] + wide[1] + MARGIN
     half, rows = sketch.half, zip(sketch.plan.rows, sketch.middle, sketch.tall, strict=True)
     boxes = [
-        StateBox(sketch.cells[name], centre - half, middle - tall / 2, 2 * half, tall)
-        for name, middle, tall in rows
+        StateBox(sketch.cells[name], centre - half, middle - tall / 2, 2 * half, tall) for name, middle, tall in rows
     ]
     edge_of = {side: centre + side * (half + zones[side]) for side in SIDES}
     for side, name in rails.items():
@@ -254,9 +250,7 @@ def _position(lifecycle: Lifecycle, sketch: _Sketch) -> DiagramLayout:
     return DiagramLayout(width, bottom + MARGIN, tuple(boxes), tuple(drawn))
 
 
-def _draw_entries(
-    lifecycle: Lifecycle, centre: float, boxes: Iterable[StateBox]
-) -> Iterable[DrawnEdge]:
+def _draw_entries(lifecycle: Lifecycle, centre: float, boxes: Iterable[StateBox]) -> Iterable[DrawnEdge]:
     """The ways in, from above: to the first row, and to a state beside the rows."""
     entered = {edge.to: edge for edge in edges(lifecycle) if edge.source == GONE}
     for box in boxes:

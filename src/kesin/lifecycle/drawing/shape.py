@@ -150,9 +150,7 @@ def _happy_path(lifecycle: Lifecycle) -> list[str]:
     return [start]
 
 
-def _longest_path(
-    onward: Mapping[str, Iterable[str]], start: str, goals: Collection[str]
-) -> list[str]:
+def _longest_path(onward: Mapping[str, Iterable[str]], start: str, goals: Collection[str]) -> list[str]:
     """The longest path to a goal in the graph without the back edges of a depth-first search."""
     paths: dict[str, list[str]] = {}
 

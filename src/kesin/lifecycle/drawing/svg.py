@@ -6,14 +6,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.drawing import text_metrics as metrics
-from kesin.lifecycle.drawing.layout import (
-    MARGIN,
-    DiagramLayout,
-    DrawnEdge,
-    Point,
-    StateBox,
-    lay_out,
-)
+from kesin.lifecycle.drawing.layout import MARGIN, DiagramLayout, DrawnEdge, Point, StateBox, lay_out
 from kesin.lifecycle.drawing.shape import FAMILIES, KINDS, Edge, Family, Kind, Translate, edges
 from kesin.lifecycle.drawing.text_metrics import LINE_HEIGHT, SAMPLE_WIDTH, SMALL_SIZE, EdgeLabel
 from kesin.lifecycle.vocabulary import GONE
@@ -274,10 +267,7 @@ def _style() -> str:
         ".inner{fill:none;stroke-width:1}",
         f".icon{{{pen};stroke-width:1.8}}",
         f".rule{{fill:none;stroke-width:1;{ink('stroke', 'faint')}}}",
-        *(
-            f".{group} .body{{{ink('fill', f'{group}-fill')};{ink('stroke', group)}}}"
-            for group in FAMILIES
-        ),
+        *(f".{group} .body{{{ink('fill', f'{group}-fill')};{ink('stroke', group)}}}" for group in FAMILIES),
         *(f".{group} .inner,& .{group} .icon{{{ink('stroke', group)}}}" for group in FAMILIES),
         f".here .body{{stroke-width:4;{ink('stroke', 'accent')}}}",
         f".pin{{{ink('fill', 'accent')}}}",

@@ -100,10 +100,7 @@ def markdown(lifecycle: Lifecycle) -> str:
         span = retention(lifecycle, state.name)
         words = (*marks(state), *((f"kept {span}",) if span else ()))
         states.append((f"`{state.name}`", ", ".join(words)))
-    moves = [
-        (f"`{row.move}`", row.sources, row.to, row.by, row.when, _with_note(row))
-        for row in move_rows(lifecycle)
-    ]
+    moves = [(f"`{row.move}`", row.sources, row.to, row.by, row.when, _with_note(row)) for row in move_rows(lifecycle)]
     head = ("move", "from", "to", "who", "when", "effects")
     return f"{_table(('state', 'marks'), states)}\n{_table(head, moves)}"
 
@@ -118,22 +115,13 @@ def mermaid(lifecycle: Lifecycle) -> str:
             text.append(f'    state "{title}" as {ids[state.name]}')
     ids[GONE] = "[*]"
     ending = {edge.source for edge in edges(lifecycle) if edge.to == GONE}
+    text += [f"    {ids[edge.source]} --> {ids[edge.to]}: {', '.join(edge.names)}" for edge in edges(lifecycle)]
     text += [
-        f"    {ids[edge.source]} --> {ids[edge.to]}: {', '.join(edge.names)}"
-        for edge in edges(lifecycle)
-    ]
-    text += [
-        f"    {ids[state.name]} --> [*]"
-        for state in lifecycle.states
-        if state.terminal and state.name not in ending
+        f"    {ids[state.name]} --> [*]" for state in lifecycle.states if state.terminal and state.name not in ending
     ]
     for mark, look in CLASSES:
         passing = lifecycle.waiting_states if mark == "resting" else ()
-        marked = [
-            ids[state.name]
-            for state in lifecycle.states
-            if getattr(state, mark) and state.name not in passing
-        ]
+        marked = [ids[state.name] for state in lifecycle.states if getattr(state, mark) and state.name not in passing]
         if marked:
             text += [f"    classDef {mark} {look}", f"    class {','.join(marked)} {mark}"]
     return "\n".join(text) + "\n"

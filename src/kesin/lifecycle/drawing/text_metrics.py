@@ -17,13 +17,7 @@ BOX_PAD: Final = 14.0
 ICON_WIDTH: Final = 20.0  # the icon before a state's name and the space after it
 BOX_TEXT_WIDTH: Final = 150.0
 
-_WIDTHS: Final = (
-    ("ijl'|.,:; ", 0.32),
-    ("ft()[]-/·", 0.40),
-    ("r", 0.42),
-    ("cszkvxyJ_", 0.57),
-    ("mwMW%@", 0.95),
-)
+_WIDTHS: Final = (("ijl'|.,:; ", 0.32), ("ft()[]-/·", 0.40), ("r", 0.42), ("cszkvxyJ_", 0.57), ("mwMW%@", 0.95))
 _EM: Final = {letter: width for letters, width in _WIDTHS for letter in letters}
 
 
@@ -70,9 +64,7 @@ def edge_label(edge: Edge, max_width: float, *, sampled: bool = False) -> EdgeLa
     return EdgeLabel(edge, tuple(lines), indent + max(width_of(text) for _, text in lines))
 
 
-def state_text(
-    lifecycle: Lifecycle, name: str, min_width: float = 0, translate: Translate = str
-) -> StateText:
+def state_text(lifecycle: Lifecycle, name: str, min_width: float = 0, translate: Translate = str) -> StateText:
     """The text of a state's box and the size it needs, at least ``min_width`` wide."""
     state = lifecycle.state[name]
     span = shape.retention(lifecycle, name)

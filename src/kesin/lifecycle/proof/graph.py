@@ -90,15 +90,10 @@ def _shortest_return(cycle: Graph, start: Node) -> list[Step]:
 
 
 def _without_waits(graph: Graph, component: Component, waits: frozenset[Transition]) -> Graph:
-    return {
-        node: [step for step in graph[node] if step[1] in component and step[0] not in waits]
-        for node in component
-    }
+    return {node: [step for step in graph[node] if step[1] in component and step[0] not in waits] for node in component}
 
 
-def longest_paths(
-    graph: Graph, components: Sequence[Component], find_waits: FindWaits
-) -> dict[Node, int]:
+def longest_paths(graph: Graph, components: Sequence[Component], find_waits: FindWaits) -> dict[Node, int]:
     """The moves on the longest path from each node, a wait once; components come sinks first."""
     onward: dict[Node, int] = {}
     for component in components:

@@ -7,13 +7,7 @@ from typing import Final
 
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.errors import Category
-from kesin.lifecycle.proof.graph import (
-    Component,
-    cyclic_components,
-    longest_paths,
-    shortest_cycle,
-    strongly_connected,
-)
+from kesin.lifecycle.proof.graph import Component, cyclic_components, longest_paths, shortest_cycle, strongly_connected
 from kesin.lifecycle.proof.walk import Configuration, Node, Step, Transition, Walk
 from kesin.lifecycle.vocabulary import Guard, GuardKind
 
@@ -100,12 +94,7 @@ def prove(lifecycle: Lifecycle) -> Proof:
 
 
 def _other_caps(lifecycle: Lifecycle) -> list[int]:
-    counted = [
-        guard.number
-        for move in lifecycle.moves
-        for guard in move.when
-        if guard.kind == "retries_left"
-    ]
+    counted = [guard.number for move in lifecycle.moves for guard in move.when if guard.kind == "retries_left"]
     large = [max(counted) + 2] if counted else []
     return [
         *(cap for cap in SMALL_ATTEMPT_CAPS if cap != lifecycle.max_attempts),
@@ -119,9 +108,7 @@ def check_walk(walk: Walk) -> Iterator[BrokenRule]:
     yield from _check_ends(walk)
     yield from _check_lost_claims(walk)
     yield from _check_progress(walk)
-    yield from _check_cycles(
-        walk, shortest_cycle(walk.automatic, cyclic, partial(find_waits_in, walk))
-    )
+    yield from _check_cycles(walk, shortest_cycle(walk.automatic, cyclic, partial(find_waits_in, walk)))
     yield from _check_slots(walk, cyclic)
 
 
@@ -218,9 +205,7 @@ def find_waits_in(walk: Walk, component: Component) -> frozenset[Transition]:
     one_state = len({job.state for job in jobs}) == 1
     timed = all(job.timer for job in jobs) and all(edge.keeps_timer for edge in edges)
     return frozenset(
-        edge
-        for edge in wakes
-        if (one_state if edge.first.guard("slot_free") else timed and edge.is_timed)
+        edge for edge in wakes if (one_state if edge.first.guard("slot_free") else timed and edge.is_timed)
     )
 
 
@@ -339,9 +324,7 @@ def _check_verdicts(lifecycle: Lifecycle) -> Iterator[BrokenRule]:
             verdicts = list(errors.verdicts(channel, category))
             if len(verdicts) != 1:
                 got = " and ".join(verdicts) or "none"
-                yield BrokenRule(
-                    "R8", f"channel {channel}, category {category}: expected one verdict, got {got}"
-                )
+                yield BrokenRule("R8", f"channel {channel}, category {category}: expected one verdict, got {got}")
     used = {rule.verdict for rule in errors.rules}
     used |= {code.verdict for code in errors.codes if code.verdict and not code.move}
     actions = [(verdict.value, errors.move_for(verdict)) for verdict in sorted(used)]

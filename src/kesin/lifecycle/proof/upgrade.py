@@ -11,14 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from kesin.lifecycle.declare import Lifecycle, State
-from kesin.lifecycle.proof.rules import (
-    SMALL_ATTEMPT_CAPS,
-    BrokenRule,
-    Proof,
-    check_parents,
-    check_walk,
-    longest_from,
-)
+from kesin.lifecycle.proof.rules import SMALL_ATTEMPT_CAPS, BrokenRule, Proof, check_parents, check_walk, longest_from
 from kesin.lifecycle.proof.walk import Walk
 
 
@@ -31,9 +24,7 @@ class StoredNames(NamedTuple):
     retired: frozenset[str]
 
 
-def check_names(
-    lifecycle: Lifecycle, stored: StoredNames, jobs: Mapping[str, int] | None
-) -> Iterator[BrokenRule]:
+def check_names(lifecycle: Lifecycle, stored: StoredNames, jobs: Mapping[str, int] | None) -> Iterator[BrokenRule]:
     """Check U1 and U2 against stored names; ``jobs`` counts the jobs of each state."""
     flags = ("flags", stored.flags, lifecycle.flags)
     for kind, before, after in (flags, ("stamps", stored.stamps, lifecycle.stamps)):
@@ -78,10 +69,7 @@ def prove_upgrade(
         found = [*check_walk(walk), *check_parents(lifecycle)]
         if found:
             subject = f"a job with a cap of {cap}{_stored(jobs)}"
-            broken += [
-                replace(rule, rule=f"U4/{rule.rule}", why=f"{subject}: {rule.why}")
-                for rule in found
-            ]
+            broken += [replace(rule, rule=f"U4/{rule.rule}", why=f"{subject}: {rule.why}") for rule in found]
             return Proof(lifecycle.name, tuple(broken), len(walk.configurations), None)
         if cap == lifecycle.max_attempts:
             configurations = len(walk.configurations)
@@ -89,9 +77,7 @@ def prove_upgrade(
     return Proof(lifecycle.name, (), configurations, bound)
 
 
-def _check_kept_states(
-    stored: Lifecycle, lifecycle: Lifecycle, jobs: Mapping[str, int] | None
-) -> Iterator[BrokenRule]:
+def _check_kept_states(stored: Lifecycle, lifecycle: Lifecycle, jobs: Mapping[str, int] | None) -> Iterator[BrokenRule]:
     for before in stored.states:
         after = lifecycle.state.get(before.name)
         if after is None:
@@ -106,11 +92,7 @@ def _check_kept_states(
         waits = before.name in stored.waiting_states, before.name in lifecycle.waiting_states
         for had, has, what in (
             (before.holds_key, after.holds_key, "{} holds the key: rows keep what they had"),
-            (
-                before.success,
-                after.success,
-                "is {} a success: jobs that come after others depend on it",
-            ),
+            (before.success, after.success, "is {} a success: jobs that come after others depend on it"),
             (*waits, "{} waits for other jobs: rows keep what they had"),
         ):
             if had != has:

@@ -190,9 +190,7 @@ class _PreparedMove:
         for error in (job.error,) if self._errors is None else self._errors:
             armed = move.timer != "clear" and (not move.timer_for or error[1] in move.timer_for)
             timer = job.timer if move.timer == "keep" else armed
-            yield Configuration(
-                state, owned, counted, used, returns, retries, timer, error, flags, claimed
-            )
+            yield Configuration(state, owned, counted, used, returns, retries, timer, error, flags, claimed)
 
     def _used_after(self, job: Configuration) -> int:
         match self.move.attempt:
@@ -264,10 +262,7 @@ class _Shared:
 
     def _representative(self, code: str, category: str) -> JobError:
         """The representative of all errors that no guard tells apart from this one."""
-        signature = (
-            *(code in names for names in self._codes),
-            *(category in names for names in self._categories),
-        )
+        signature = (*(code in names for names in self._codes), *(category in names for names in self._categories))
         return self._representatives.setdefault(signature, (code, category))
 
     def errors_after(self, move: Move) -> tuple[JobError, ...] | None:

@@ -109,11 +109,7 @@ class PostgresListener(QueueListener):
 
 # Temporary errors: a failed connection; no resources; a lock timeout; a server that stops, starts,
 # cancels a slow statement, is read-only, or closed an idle transaction.
-_AWAY = (
-    psycopg.OperationalError,
-    errors.IdleInTransactionSessionTimeout,
-    errors.ReadOnlySqlTransaction,
-)
+_AWAY = (psycopg.OperationalError, errors.IdleInTransactionSessionTimeout, errors.ReadOnlySqlTransaction)
 _AWAY_STATES = ("08", "25", "53", "55P03", "57")
 _UNDONE_STATES = ("40",)
 RECONNECT_TIMEOUT_S = 10.0  # then the pool starts over: its pauses double and would reach minutes
@@ -185,9 +181,7 @@ class PostgresPool(ForkAware):
             with ExitStack() as ending:
                 yield bound or self._pooled(ending)
         except PoolTimeout as problem:
-            raise StoreUnreachable(
-                f"no connection to PostgreSQL within {self._timeout_s:g} s"
-            ) from problem
+            raise StoreUnreachable(f"no connection to PostgreSQL within {self._timeout_s:g} s") from problem
         except errors.CheckViolation as problem:
             why = problem.diag.message_primary or ""
             if bound or not why.startswith("kesin: "):
@@ -195,9 +189,7 @@ class PostgresPool(ForkAware):
             raise GuardRefused(why) from problem
         except _AWAY as problem:
             if problem.sqlstate and problem.sqlstate.startswith(_UNDONE_STATES):
-                raise TransactionRolledBack(
-                    f"PostgreSQL rolled it back, try again: {problem}"
-                ) from problem
+                raise TransactionRolledBack(f"PostgreSQL rolled it back, try again: {problem}") from problem
             if problem.sqlstate and not problem.sqlstate.startswith(_AWAY_STATES):
                 raise
             raise StoreUnreachable(f"PostgreSQL is not reachable: {problem}") from problem
@@ -208,9 +200,7 @@ class PostgresPool(ForkAware):
         while True:
             left_s = until - monotonic()
             try:
-                return ending.enter_context(
-                    self._opened().connection(min(CONNECTION_POLL_S, left_s))
-                )
+                return ending.enter_context(self._opened().connection(min(CONNECTION_POLL_S, left_s)))
             except PoolTimeout:
                 if left_s <= CONNECTION_POLL_S:
                     raise
@@ -276,9 +266,7 @@ class PlannedClaims(ForkAware):
             self._connection, self._plans = connection, {}
             opened.pop_all()  # success: keep it open
 
-    def rows(
-        self, sql: str, params: dict[str, Any], *, alone: bool = False
-    ) -> list[tuple[Any, ...]] | None:
+    def rows(self, sql: str, params: dict[str, Any], *, alone: bool = False) -> list[tuple[Any, ...]] | None:
         """The rows of a claim; None if it was not made, or is not known: it ends with its lease."""
         # ``alone`` waits for another claim, beside which this one would find nothing.
         if not self._lock.acquire(blocking=alone):
@@ -293,9 +281,7 @@ class PlannedClaims(ForkAware):
         finally:
             self._lock.release()
 
-    def _rows(
-        self, connection: TimedConnection, sql: str, params: dict[str, Any]
-    ) -> list[tuple[Any, ...]]:
+    def _rows(self, connection: TimedConnection, sql: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
         now = monotonic()
         text, until = self._plans.get(sql, ("", 0.0))
         if now >= until:

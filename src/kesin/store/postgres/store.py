@@ -19,12 +19,7 @@ from kesin.lifecycle.model import Change, Job, meter_of
 from kesin.store.declarations import Edge, Effects
 from kesin.store.errors import StoreError, StoreUnreachable
 from kesin.store.ownership import Ownership
-from kesin.store.postgres.callers import (
-    Callers,
-    CallersPostgres,
-    enqueue_within,
-    refuse_what_is_ignored,
-)
+from kesin.store.postgres.callers import Callers, CallersPostgres, enqueue_within, refuse_what_is_ignored
 from kesin.store.postgres.connections import (
     MANY_JOBS,
     PlannedClaims,
@@ -98,9 +93,7 @@ class PostgresStore(SqlStore):
         self._ownership = Ownership[TimedConnection | CallersPostgres]()
         self._callers = Callers(self._read)
         self._schema_checked = False  # whether the schema is known to match this code
-        self._pool = PostgresPool(
-            url, size=pool_size, timeout_s=timeout_s, response_timeout_s=response_timeout_s
-        )
+        self._pool = PostgresPool(url, size=pool_size, timeout_s=timeout_s, response_timeout_s=response_timeout_s)
         self._listener = PostgresListener(url, schema, self._notifier) if listen else None
         self._planned_claims = PlannedClaims(url) if listen else None
         with ExitStack() as opened:
@@ -121,11 +114,7 @@ class PostgresStore(SqlStore):
 
     @contextmanager
     def transaction(self) -> Iterator[TimedConnection]:
-        with (
-            self._connection() as connection,
-            connection.transaction(),
-            self._ownership.held(connection),
-        ):
+        with self._connection() as connection, connection.transaction(), self._ownership.held(connection):
             yield connection
 
     def _join(self, connection: Any) -> AbstractContextManager[None]:
@@ -232,9 +221,7 @@ class PostgresStore(SqlStore):
             self._require_schema()
             return super().declared(queue)
         except (errors.UndefinedTable, errors.InvalidSchemaName):
-            raise StoreError(
-                f"the schema {self.schema} has no kesin tables: run `kesin migrate` first"
-            ) from None
+            raise StoreError(f"the schema {self.schema} has no kesin tables: run `kesin migrate` first") from None
 
     def _lock_rules(self, queue: str) -> None:
         self._lock(f"kesin:{self.schema}:rules:{queue}")
@@ -262,9 +249,7 @@ class PostgresStore(SqlStore):
             rows = self._claim_after_others(statements, sql, params)
         return statements.claim_decoder.jobs(rows, params)
 
-    def _claim_after_others(
-        self, statements: Statements, sql: str, params: dict[str, Any]
-    ) -> list[tuple[Any, ...]]:
+    def _claim_after_others(self, statements: Statements, sql: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
         """Claim again where another claim had the rate of a tenant with due jobs."""
         rated = meter_of(statements.lifecycle.claims[0]) is not None
         for job in self._peek(statements, {**params, "limit": 1}) if rated else ():
@@ -275,9 +260,7 @@ class PostgresStore(SqlStore):
                 return self._rows(sql, params)
         return []
 
-    def _planned_claim(
-        self, statements: Statements, sql: str, params: dict[str, Any]
-    ) -> list[tuple[Any, ...]] | None:
+    def _planned_claim(self, statements: Statements, sql: str, params: dict[str, Any]) -> list[tuple[Any, ...]] | None:
         """The rows of a claim that is planned already; None if it was not made."""
         if self._planned_claims is None or "ids" in params or self._in_transaction:
             return None
@@ -293,9 +276,7 @@ class PostgresStore(SqlStore):
 
     def _judge(self, call: ActionCall, changes: Sequence[Change]) -> dict[str, Outcome]:
         outcomes = self._move_uniform(call, changes)
-        unmoved = (
-            [change for change in changes if change.id not in outcomes] if outcomes else changes
-        )
+        unmoved = [change for change in changes if change.id not in outcomes] if outcomes else changes
         if not unmoved:
             return outcomes
         verdicts, lost = self._judge_each(call, unmoved)
@@ -319,9 +300,7 @@ class PostgresStore(SqlStore):
         call_params = statements.params_for(statement, changes, params)
         return moved_outcomes(self._rows(statement.sql, call_params))
 
-    def _judge_each(
-        self, call: ActionCall, changes: Sequence[Change]
-    ) -> tuple[dict[str, Outcome], dict[str, str]]:
+    def _judge_each(self, call: ActionCall, changes: Sequence[Change]) -> tuple[dict[str, Outcome], dict[str, str]]:
         """The outcomes, and the tenants of the jobs whose claim seems lost."""
         statement = call.statements.apply(call.moves, changes)
         call_params = call.statements.params_for(statement, changes, call.params)
@@ -333,9 +312,7 @@ class PostgresStore(SqlStore):
             call.chosen[job_id] = int(verdict)
         return outcomes, lost
 
-    def _insert(
-        self, statements: Statements, jobs: Sequence[NewJobRow], params: dict[str, Any]
-    ) -> set[str]:
+    def _insert(self, statements: Statements, jobs: Sequence[NewJobRow], params: dict[str, Any]) -> set[str]:
         in_order = sorted(jobs, key=lambda job: (job.tenant, job.dedup_key or "", job.id))
         statement = statements.enqueue(in_order)
         call_params = statements.params_for(statement, in_order, params)
@@ -351,16 +328,9 @@ class PostgresStore(SqlStore):
         columns, table = event_columns(self.dialect), self.dialect.table("event")
         jobs = f"{self._whole_jobs} WHERE j.queue = %(queue)s ORDER BY j.id"
         events = f"SELECT {columns} FROM {table} ORDER BY job_id, seq"
-        with (
-            self._connection() as connection,
-            connection.without_timeout(),
-            connection.transaction(),
-        ):
+        with self._connection() as connection, connection.without_timeout(), connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            with (
-                connection.cursor("kesin_jobs") as rows,
-                connection.cursor("kesin_events") as history,
-            ):
+            with connection.cursor("kesin_jobs") as rows, connection.cursor("kesin_events") as history:
                 rows.itersize = history.itersize = SCAN_ROWS
                 rows.execute(jobs, {"queue": queue})
                 history.execute(events)

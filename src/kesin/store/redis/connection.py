@@ -72,12 +72,9 @@ def parse_outcome(reply: Sequence[Any]) -> Outcome:
 
 def check_version(version: str | None) -> None:
     """Raise StoreError for a key layout that only a newer version can read."""
-    if version is not None and not (
-        version.isdecimal() and int(version[:9]) <= int(SCHEMA_VERSION)
-    ):
+    if version is not None and not (version.isdecimal() and int(version[:9]) <= int(SCHEMA_VERSION)):
         raise StoreError(
-            f"the keys in Redis have version {version[:40]}, this Kesin reads {SCHEMA_VERSION}:"
-            " install a newer Kesin"
+            f"the keys in Redis have version {version[:40]}, this Kesin reads {SCHEMA_VERSION}: install a newer Kesin"
         )
 
 
@@ -164,9 +161,7 @@ class RedisConnection(ForkAware):
     def close(self) -> None:
         self.client.close()
 
-    def execute(
-        self, op: str, params: Params, *, rules: str = "", moves: str = "", items: Any = None
-    ) -> Any:
+    def execute(self, op: str, params: Params, *, rules: str = "", moves: str = "", items: Any = None) -> Any:
         """Run one operation of the script; wait while another transaction is active."""
         token = self._ownership.joined()
         if token is None:

@@ -18,9 +18,7 @@ from kesin.store.limits import MAX_BATCH, option_params
 PARTS = ("begin", "rows", "judge", "writing", "reading")
 SEPARATOR = "\x1f"
 NUMBERS = tuple(
-    name
-    for name, kind in zip(JOB_COLUMNS, Job.__annotations__.values(), strict=True)
-    if "int" in str(kind)
+    name for name, kind in zip(JOB_COLUMNS, Job.__annotations__.values(), strict=True) if "int" in str(kind)
 )
 SINGLE = ("run_at", "timer_at", "result", "finished_at", "priority", *STAMP_COLUMNS)
 # Of a move.
@@ -56,9 +54,7 @@ def _lua_table(numbers: Mapping[str, int]) -> str:
 class Program:
     """One queue's lifecycle for the scripts; ``keys_name_tenant``: unique keys across tenants."""
 
-    def __init__(
-        self, lifecycle: Lifecycle, masks: Mapping[str, int], *, keys_name_tenant: bool = False
-    ) -> None:
+    def __init__(self, lifecycle: Lifecycle, masks: Mapping[str, int], *, keys_name_tenant: bool = False) -> None:
         self.lifecycle = lifecycle
         claims, limited = lifecycle.claims, lifecycle.limited_claim
         meter = meter_of(limited) if limited else None
@@ -138,9 +134,7 @@ class Program:
         if move.timer_for:
             fields["timer_for"] = _as_set(category.value for category in move.timer_for)
         links = [
-            self._move(link, role)
-            for link in self.lifecycle.chained_moves(move)
-            if role is None or role in link.by
+            self._move(link, role) for link in self.lifecycle.chained_moves(move) if role is None or role in link.by
         ]
         if links:
             fields["links"] = links

@@ -39,9 +39,7 @@ HISTORIES_PER_SCRIPT: Final = 200  # histories that one script reads
 MAX_LISTED_PER_SCRIPT: Final = 5_000  # jobs that one script reads for a page
 MAX_SEARCHED: Final = 10_000  # newest jobs whose fields a search looks at: Redis has no terms
 _NUMBERS: Final = tuple(JOB_COLUMNS.index(name) for name in NUMBERS)
-_EVENT_NUMBERS: Final = frozenset(
-    name for name, kind in Event.__annotations__.items() if "int" in str(kind)
-)
+_EVENT_NUMBERS: Final = frozenset(name for name, kind in Event.__annotations__.items() if "int" in str(kind))
 
 
 def parse_job(row: list[Any]) -> Job:
@@ -76,13 +74,7 @@ class RedisReader(Store):
     _connection: RedisConnection
 
     def _execute(
-        self,
-        op: str,
-        params: Params,
-        program: Program | None = None,
-        *,
-        moves: str = "",
-        items: Any = None,
+        self, op: str, params: Params, program: Program | None = None, *, moves: str = "", items: Any = None
     ) -> Any:
         """Run one operation of the script, with the lifecycle of its queue if it needs one."""
         rules = program.lifecycle_json if program else ""
@@ -155,9 +147,7 @@ class RedisReader(Store):
         self.program(queue)
         return sorted(self._execute("ready_tenants", {"queue": queue}))[:limit]
 
-    def jobs(
-        self, queue: str, where: Filter, *, limit: int = 100, cursor: str | None = None
-    ) -> Page:
+    def jobs(self, queue: str, where: Filter, *, limit: int = 100, cursor: str | None = None) -> Page:
         self.program(queue)
         limits.check_page(limit, cursor)
         pairs = self.pairs(queue, where)
@@ -260,9 +250,7 @@ class RedisReader(Store):
         due = None if oldest is None else int(oldest)
         return count_jobs(queue, self.move_counts(queue), known, (due, overdue, int(at)))
 
-    def backlog(
-        self, queue: str, tenant: str, *, aged: AgedSince | None = None, now: int | None = None
-    ) -> Backlog:
+    def backlog(self, queue: str, tenant: str, *, aged: AgedSince | None = None, now: int | None = None) -> Backlog:
         lifecycle = self.program(queue).lifecycle
         limits.check_age_stamp(lifecycle, queue, aged)
         working_states = [state.name for state in lifecycle.states if state.working]

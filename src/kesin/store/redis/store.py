@@ -59,9 +59,7 @@ MAX_SWEPT_PER_SCRIPT: Final = 20_000  # jobs that one script checks before other
 class RedisStore(RedisReader):
     """Jobs in Redis. ``keys_name_tenant``: queues whose dedup keys are unique across tenants."""
 
-    def __init__(
-        self, url: str, *, keys_name_tenant: frozenset[str] = frozenset(), listen: bool = True
-    ) -> None:
+    def __init__(self, url: str, *, keys_name_tenant: frozenset[str] = frozenset(), listen: bool = True) -> None:
         self.url = url
         self._keys_name_tenant = keys_name_tenant
         self._queues: dict[str, Program] = {}
@@ -139,8 +137,7 @@ class RedisStore(RedisReader):
         outdated = stored != rules_fingerprint(lifecycle)
         merged = {
             edge: effects._replace(
-                mask=effects.mask | declared[edge].mask,
-                slots=declared[edge].slots if outdated else effects.slots,
+                mask=effects.mask | declared[edge].mask, slots=declared[edge].slots if outdated else effects.slots
             )
             if edge in declared
             else effects
@@ -155,10 +152,7 @@ class RedisStore(RedisReader):
         check_version(version)
         ages = [age for age in program.indexed_ages() if SEPARATOR.join(age) not in indexed]
         if changed or ages or new_rules or version is None or not has_states:
-            items = [
-                (SEPARATOR.join(edge[1:]), canonical_json(list(merged[edge])))
-                for edge in sorted(changed)
-            ]
+            items = [(SEPARATOR.join(edge[1:]), canonical_json(list(merged[edge]))) for edge in sorted(changed)]
             params = {"queue": queue, "ages": ages, "version": SCHEMA_VERSION, **new_rules}
             params["definition"] = canonical_json(definition._asdict())
             params["slots"] = {} if outdated else program.slots
@@ -196,9 +190,7 @@ class RedisStore(RedisReader):
 
     # Enqueueing
 
-    def enqueue(
-        self, queue: str, jobs: Sequence[NewJobRow], *, actor: str, now: int | None = None
-    ) -> list[Outcome]:
+    def enqueue(self, queue: str, jobs: Sequence[NewJobRow], *, actor: str, now: int | None = None) -> list[Outcome]:
         program = self.program(queue)
         limits.check_batch_size(jobs)
         if not jobs:
@@ -214,17 +206,13 @@ class RedisStore(RedisReader):
 
     # Claims
 
-    def _due_jobs(
-        self, queue: str, what: Literal["claim", "peek"], params: dict[str, Any]
-    ) -> list[Job]:
+    def _due_jobs(self, queue: str, what: Literal["claim", "peek"], params: dict[str, Any]) -> list[Job]:
         program = self.program(queue)
         params["limit"] = min(params["limit"], program.max_claim)
         rows = self._execute(what, params, program, moves=program.claims)
         return [parse_job(row) for row in rows]
 
-    def renew(
-        self, queue: str, claims: Sequence[HeldClaim], *, lease_us: int, now: int | None = None
-    ) -> set[str]:
+    def renew(self, queue: str, claims: Sequence[HeldClaim], *, lease_us: int, now: int | None = None) -> set[str]:
         program = self.program(queue)
         limits.check_batch_size(claims)
         items = [{"id": job_id, "token": token} for job_id, token in claims if is_id(job_id)]
@@ -349,13 +337,7 @@ class RedisStore(RedisReader):
         return sorted(found.values())
 
     def count_matching(
-        self,
-        queue: str,
-        where: Filter,
-        *,
-        limit: int,
-        above: str = limits.FIRST_ID,
-        below: str = limits.LAST_ID,
+        self, queue: str, where: Filter, *, limit: int, above: str = limits.FIRST_ID, below: str = limits.LAST_ID
     ) -> JobCount:
         if where.text or where.search is not None:  # compared in Python: the jobs are read
             where = replace(where, oldest_first=False)
@@ -380,9 +362,7 @@ class RedisStore(RedisReader):
         self.program(queue)
         return 0
 
-    def write_schedules(
-        self, queue: str, rows: Sequence[ScheduleRow], *, gone: Sequence[str] = ()
-    ) -> None:
+    def write_schedules(self, queue: str, rows: Sequence[ScheduleRow], *, gone: Sequence[str] = ()) -> None:
         items = [row._asdict() for row in rows]
         self._execute("put_schedules", {"queue": queue, "gone": list(gone)}, items=items)
 

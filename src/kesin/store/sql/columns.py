@@ -41,8 +41,7 @@ class Statement(NamedTuple):
         """The parameters of the shared columns, taken from any one of the records."""
         values = {name: getattr(record, name, None) for name in self.shared}
         return {
-            SHARED_PREFIX + name: storable(value) if isinstance(value, str) else value
-            for name, value in values.items()
+            SHARED_PREFIX + name: storable(value) if isinstance(value, str) else value for name, value in values.items()
         }
 
 
@@ -77,9 +76,7 @@ INITIAL_VALUES: dict[str, object] = {
 }
 
 
-def job_columns(
-    dialect: Dialect, names: Iterable[str] = JOB_COLUMNS, sets: Mapping[str, str] = _NO_SETS
-) -> str:
+def job_columns(dialect: Dialect, names: Iterable[str] = JOB_COLUMNS, sets: Mapping[str, str] = _NO_SETS) -> str:
     """A select list from the hot row ``j`` and its body ``b``, with what ``sets`` replaces."""
     text, number = ("::text", "::int") if dialect.name == "postgres" else ("", "")
     body = {"dedup_key": "b.dedup_key", "payload": "b.payload", "once": f"b.once{number}"}
@@ -100,17 +97,13 @@ class ClaimRowDecoder:
     claim beforehand: it is part of ``past`` only where the clock lies behind a job's last move.
     """
 
-    def __init__(
-        self, lifecycle: Lifecycle, dialect: Dialect, settable: int, sets: Mapping[str, str]
-    ) -> None:
+    def __init__(self, lifecycle: Lifecycle, dialect: Dialect, settable: int, sets: Mapping[str, str]) -> None:
         constants: dict[str, object] = dict.fromkeys(("queue", "actor", "worker"))
         constants |= {"phase": OWNED, "note": None, "new_payload": None}
         if len(lifecycle.claims) == 1 and lifecycle.claims[0].to in lifecycle.state:
             constants |= {"state": lifecycle.claims[0].to, "move": lifecycle.claims[0].name}
         constants |= {name: None for name in STAMP_COLUMNS if not settable & COLUMN_BITS[name]}
-        first_claim = {
-            name: value for name, value in INITIAL_VALUES.items() if name not in sets
-        } | {"seq": 2}
+        first_claim = {name: value for name, value in INITIAL_VALUES.items() if name not in sets} | {"seq": 2}
         attempt_counts = {int(move.attempt == "count") for move in lifecycle.claims}
         if len(attempt_counts) == 1:
             first_claim["attempt_count"] = attempt_counts.pop()
@@ -125,9 +118,7 @@ class ClaimRowDecoder:
                 due_at, sets = "due_at", {**sets, "due_at": "j.run_at"}
                 own_columns.append(due_at)
         available = (*own_columns, "past", *history, *constants)
-        self._in_job_order = itemgetter(
-            *(available.index(aliases.get(name, name)) for name in JOB_COLUMNS)
-        )
+        self._in_job_order = itemgetter(*(available.index(aliases.get(name, name)) for name in JOB_COLUMNS))
         self.tenant = itemgetter(available.index("tenant"))
         self._due = itemgetter(*map(available.index, ("priority", due_at, "id")))
         self._first_claim = tuple(first_claim.values())

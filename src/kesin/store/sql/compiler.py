@@ -99,9 +99,7 @@ class Compiler(MoveConditions):
             sets["attempt_base"] = "j.attempt_count"
             sets["return_count"] = "0"
             if not (move.stage or move.chained):  # these have no caller who could give a limit
-                sets["max_attempts"] = (
-                    f"coalesce({self.input_value('max_attempts')}, j.max_attempts)"
-                )
+                sets["max_attempts"] = f"coalesce({self.input_value('max_attempts')}, j.max_attempts)"
         if move.retry == "count":
             sets["retry_count"] = "j.retry_count + 1"
         return sets
@@ -124,17 +122,11 @@ class Compiler(MoveConditions):
                 "clear": "NULL",
             }[move.run_at]
         if isinstance(move.timer, After | Backoff):
-            wait = (
-                str(move.timer.seconds * SECOND_US)
-                if isinstance(move.timer, After)
-                else self.backoff(move.timer)
-            )
+            wait = str(move.timer.seconds * SECOND_US) if isinstance(move.timer, After) else self.backoff(move.timer)
             deadline = f"{self.at} + {wait}"
             if move.timer_for:
                 names = self.name_list(category.value for category in move.timer_for)
-                deadline = (
-                    f"CASE WHEN {self.input_value('error_category')} IN {names} THEN {deadline} END"
-                )
+                deadline = f"CASE WHEN {self.input_value('error_category')} IN {names} THEN {deadline} END"
             sets["timer_at"] = deadline
         elif move.timer == "clear":
             sets["timer_at"] = "NULL"
@@ -146,11 +138,7 @@ class Compiler(MoveConditions):
 
     def backoff(self, backoff: Backoff) -> str:
         """The delay in microseconds: a lookup, plus jitter derived from the job's salt."""
-        attempts = (
-            "j.retry_count"
-            if backoff.counts == "retries"
-            else "(j.attempt_count - j.attempt_base - 1)"
-        )
+        attempts = "j.retry_count" if backoff.counts == "retries" else "(j.attempt_count - j.attempt_base - 1)"
         delays = [delay * SECOND_US for delay in backoff.delays_s]
         whens = " ".join(f"WHEN {n} THEN {delay}" for n, delay in enumerate(delays[:-1]))
         wait = f"CASE {attempts} WHEN -1 THEN {delays[0]} {whens} ELSE {delays[-1]} END"
@@ -191,8 +179,7 @@ class Compiler(MoveConditions):
         """The index of the move that matches the row; ``otherwise`` if none does."""
         quote = "" if otherwise == "NULL" else "'"
         whens = " ".join(
-            f"WHEN {self.condition(move, token=token)}{self.target_free(move)}"
-            f" THEN {quote}{n}{quote}"
+            f"WHEN {self.condition(move, token=token)}{self.target_free(move)} THEN {quote}{n}{quote}"
             for n, move in enumerate(moves)
         )
         return f"CASE {whens} ELSE {otherwise} END"
@@ -245,8 +232,7 @@ class Compiler(MoveConditions):
         for move in moves:
             in_source = f"j.state IN {self.name_list(move.sources)}"
             whens += [
-                f"WHEN {in_source} AND NOT ({self.guard(guard)}) THEN {self.literal(guard.kind)}"
-                for guard in move.when
+                f"WHEN {in_source} AND NOT ({self.guard(guard)}) THEN {self.literal(guard.kind)}" for guard in move.when
             ]
             if self.lifecycle.capacity_of(move):
                 whens.append(f"WHEN {in_source} THEN 'busy'")

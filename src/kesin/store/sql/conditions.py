@@ -71,10 +71,7 @@ class MoveConditions:
     def slots(self, state: str, queue: str = "j.queue") -> str:
         """How many slots the state has: the newest rules say it, to processes of older ones too."""
         declared = self.dialect.table("declared")
-        return (
-            f"(SELECT max(d.slots) FROM {declared} d WHERE d.queue = {queue}"
-            f" AND d.to_state = {self.literal(state)})"
-        )
+        return f"(SELECT max(d.slots) FROM {declared} d WHERE d.queue = {queue} AND d.to_state = {self.literal(state)})"
 
     def slots_used(self, state: str, queue: str, tenant: str, besides: str = "") -> str:
         """How many jobs are in the state; those of a number above a lowered limit count too."""
@@ -89,10 +86,7 @@ class MoveConditions:
             whose = f"s.tenant = {tenant}"  # a tenant's name may look like a number of another's
         else:
             first, end, whose = name, self.literal(f"{state}0"), f"s.state = {name}"
-        return (
-            f"FROM {job} s WHERE s.queue = {queue} AND s.slot >= {first} AND s.slot < {end}"
-            f" AND {whose}"
-        )
+        return f"FROM {job} s WHERE s.queue = {queue} AND s.slot >= {first} AND s.slot < {end} AND {whose}"
 
     def slot_spelled(self, state: str, tenant: str, number: str) -> str:
         """``slot_name`` in SQL."""
@@ -151,9 +145,7 @@ _RESTS = "coalesce(k.phase IN (2, 3) AND NOT s.waits AND {}, FALSE)"
 _GUARDS: Final[Mapping[GuardKind, Callable[[MoveConditions, Guard], str]]] = {
     "due": lambda sql, _: f"coalesce(j.run_at <= {sql.now}, FALSE)",
     "unclaimed": lambda *_: f"j.phase <> {OWNED}",
-    "holds_claim": lambda sql, _: (
-        f"(j.phase = {OWNED} AND j.claim_seq = coalesce({sql.input_value('token')}, -1))"
-    ),
+    "holds_claim": lambda sql, _: f"(j.phase = {OWNED} AND j.claim_seq = coalesce({sql.input_value('token')}, -1))",
     "lease_over": lambda sql, _: f"(j.phase = {OWNED} AND j.lease_until <= {sql.now})",
     "timer_over": lambda sql, _: f"coalesce(j.timer_at <= {sql.now}, FALSE)",
     "timer_not_over": lambda sql, _: f"coalesce(j.timer_at > {sql.now}, TRUE)",
@@ -165,14 +157,11 @@ _GUARDS: Final[Mapping[GuardKind, Callable[[MoveConditions, Guard], str]]] = {
     "category_in": lambda sql, g: f"coalesce(j.error_category IN {sql.name_list(g.names)}, FALSE)",
     "returns_left": lambda sql, _: f"j.return_count < {sql.lifecycle.max_returns}",
     "was_claimed": lambda *_: "j.claim_seq > j.payload_seq",
-    "option": lambda sql, g: (
-        f"{'' if g.number else 'NOT '}{sql.dialect.param(f'option_{g.names[0]}')}"
-    ),
+    "option": lambda sql, g: f"{'' if g.number else 'NOT '}{sql.dialect.param(f'option_{g.names[0]}')}",
     "flag_set": lambda sql, g: f"j.flags & {sql.lifecycle.flag_bit(g.names[0])} <> 0",
     "flag_not_set": lambda sql, g: f"j.flags & {sql.lifecycle.flag_bit(g.names[0])} = 0",
     "age_over": lambda sql, g: (
-        f"coalesce(j.{sql.lifecycle.stamp_column(g.names[0])} <= {sql.now}"
-        f" - {g.number * SECOND_US}, FALSE)"
+        f"coalesce(j.{sql.lifecycle.stamp_column(g.names[0])} <= {sql.now} - {g.number * SECOND_US}, FALSE)"
     ),
     "slot_free": lambda sql, g: sql.slot_free(g.names[0]),
     "rate": lambda *_: "TRUE",  # the claim counts how many it may take
@@ -182,9 +171,7 @@ _GUARDS: Final[Mapping[GuardKind, Callable[[MoveConditions, Guard], str]]] = {
 _NEVER = "CAST(NULL AS bigint)"
 
 
-def failures_sql(
-    conditions: MoveConditions, filters: str, states: Collection[str] | None = None
-) -> str:
+def failures_sql(conditions: MoveConditions, filters: str, states: Collection[str] | None = None) -> str:
     """Jobs with an error that are not over, counted; all of them, or those in these states."""
     dialect = conditions.dialect
     text, shared = template(dialect.name, "failures"), {"job": dialect.table("job")}

@@ -39,18 +39,14 @@ class SqlInserter(SqlReader):
         """Run one statement that may write, in the current transaction or its own."""
 
     @abstractmethod
-    def _insert(
-        self, statements: Statements, jobs: Sequence[NewJobRow], params: dict[str, Any]
-    ) -> set[str]:
+    def _insert(self, statements: Statements, jobs: Sequence[NewJobRow], params: dict[str, Any]) -> set[str]:
         """Insert the jobs whose keys are free, all by the same move; return their ids."""
 
     def _beside(self, name: str) -> str:
         """The statement of this name about what stands beside the jobs."""
         return self.dialect.write(shared_statements("beside")[name])
 
-    def enqueue(
-        self, queue: str, jobs: Sequence[NewJobRow], *, actor: str, now: int | None = None
-    ) -> list[Outcome]:
+    def enqueue(self, queue: str, jobs: Sequence[NewJobRow], *, actor: str, now: int | None = None) -> list[Outcome]:
         statements = self.statements(queue)
         check_batch_size(jobs)
         first_by_key: dict[tuple[str, str | None], int] = {}
@@ -95,9 +91,7 @@ class SqlInserter(SqlReader):
         self._add_notes(statements, "duplicate", notes, actor, now)
         return outcomes
 
-    def _insert_new(
-        self, statements: Statements, jobs: Sequence[NewJobRow], params: dict[str, Any]
-    ) -> set[str]:
+    def _insert_new(self, statements: Statements, jobs: Sequence[NewJobRow], params: dict[str, Any]) -> set[str]:
         waiting = [job for job in jobs if job.after]
         if not waiting:
             return self._insert(statements, jobs, params)
@@ -125,9 +119,7 @@ class SqlInserter(SqlReader):
         if missing := set(named) - known:
             raise UnknownParents(missing)
 
-    def _add_notes(
-        self, statements: Statements, kind: str, notes: list[InputRow], actor: str, now: int | None
-    ) -> None:
+    def _add_notes(self, statements: Statements, kind: str, notes: list[InputRow], actor: str, now: int | None) -> None:
         if not notes:
             return
         remark = statements.over_input("remark")

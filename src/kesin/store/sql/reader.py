@@ -71,9 +71,7 @@ class SqlReader(Store):
         except KeyError:
             raise UnknownQueue(queue) from None
 
-    def _rows_of_queue(
-        self, table: str, columns: str, queue: str, ending: str = ""
-    ) -> list[tuple[Any, ...]]:
+    def _rows_of_queue(self, table: str, columns: str, queue: str, ending: str = "") -> list[tuple[Any, ...]]:
         where = f"{self.dialect.table(table)} WHERE queue = {self.dialect.param('queue')}"
         return self._read(f"SELECT {columns} FROM {where}{ending}", {"queue": queue})
 
@@ -124,9 +122,7 @@ class SqlReader(Store):
         params = {"queue": statements.queue, "items": statements.items(holders, keys)}
         return run(holders.sql, params)
 
-    def jobs(
-        self, queue: str, where: Filter, *, limit: int = 100, cursor: str | None = None
-    ) -> Page:
+    def jobs(self, queue: str, where: Filter, *, limit: int = 100, cursor: str | None = None) -> Page:
         statements = self.statements(queue)
         check_page(limit, cursor)
         params: dict[str, Any] = {"queue": queue, "limit": limit + 1}
@@ -151,9 +147,7 @@ class SqlReader(Store):
         [(fitting, examined)] = self._read(sql, params)
         return JobCount(min(fitting, limit), examined <= limit)
 
-    def _among(
-        self, statements: Statements, where: Filter, ids: Sequence[str] | None = None
-    ) -> list[str] | None:
+    def _among(self, statements: Statements, where: Filter, ids: Sequence[str] | None = None) -> list[str] | None:
         """The ids that can match, if the ids or a dedup key limit them; otherwise None."""
         if ids is not None:
             return valid_ids(ids)
@@ -272,9 +266,7 @@ class SqlReader(Store):
         sql = failures_sql(self.statements(queue).compiler, filters, states)
         return sorted(map(_failure_count, self._read(sql, params) if sql else ()))
 
-    def backlog(
-        self, queue: str, tenant: str, *, aged: AgedSince | None = None, now: int | None = None
-    ) -> Backlog:
+    def backlog(self, queue: str, tenant: str, *, aged: AgedSince | None = None, now: int | None = None) -> Backlog:
         statements = self.statements(queue)
         lifecycle = statements.lifecycle
         check_age_stamp(lifecycle, queue, aged)

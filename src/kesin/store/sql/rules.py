@@ -58,9 +58,7 @@ class SqlRules(SqlInserter):
         else:
             moves = {**_with_slots(declared_before, lifecycle), **moves}
         changed = {
-            edge: effects
-            for edge, effects in sorted(moves.items())
-            if _differs(effects, declared_before.get(edge))
+            edge: effects for edge, effects in sorted(moves.items()) if _differs(effects, declared_before.get(edge))
         }
         if versions and not stored:  # it says more than that moves differ
             self._require_upgrade(queue, lifecycle, versions)
@@ -136,9 +134,7 @@ class SqlRules(SqlInserter):
                 self._declare_moves(queue, lifecycle, changed)
                 return
 
-    def _require_upgrade(
-        self, queue: str, lifecycle: Lifecycle, versions: list[RulesVersion]
-    ) -> frozenset[str]:
+    def _require_upgrade(self, queue: str, lifecycle: Lifecycle, versions: list[RulesVersion]) -> frozenset[str]:
         """The states that are retired, if the rules can follow the stored ones."""
         retired = self.retired_states(queue)
         if versions:
@@ -183,9 +179,7 @@ def _with_slots(stored: DeclaredMoves, lifecycle: Lifecycle) -> DeclaredMoves:
 def _as_newest(moves: DeclaredMoves, stored: DeclaredMoves) -> DeclaredMoves:
     """The moves of an older version, which must not undo the ages and slots of the newest one."""
     return {
-        edge: effects._replace(
-            min_age_us=min(effects.min_age_us, stored[edge].min_age_us), slots=stored[edge].slots
-        )
+        edge: effects._replace(min_age_us=min(effects.min_age_us, stored[edge].min_age_us), slots=stored[edge].slots)
         if edge in stored
         else effects
         for edge, effects in moves.items()

@@ -64,11 +64,7 @@ class Statements:
         """The statement's columns in which all these records have the same value."""
         columns = {*statement.columns, *statement.shared} - {"id"}
         stamps = columns.intersection(STAMP_COLUMNS)
-        shared = {
-            column
-            for column in columns - stamps
-            if is_shared(set(map(attrgetter(column), records)))
-        }
+        shared = {column for column in columns - stamps if is_shared(set(map(attrgetter(column), records)))}
         if stamps and not any(record.stamps for record in records):
             shared |= stamps
         return frozenset(shared)
@@ -83,9 +79,7 @@ class Statements:
         names = ("ord", *statement.columns)
         return wire_json([dict(zip(names, (n, *row), strict=True)) for n, row in enumerate(rows)])
 
-    def params_for(
-        self, statement: Statement, records: Sequence[Any], params: dict[str, Any]
-    ) -> dict[str, Any]:
+    def params_for(self, statement: Statement, records: Sequence[Any], params: dict[str, Any]) -> dict[str, Any]:
         items = self.items(statement, records)
         return {**params, **statement.shared_params(records[0]), "items": items}
 
@@ -94,9 +88,7 @@ class Statements:
     def _fill(self, name: str, **fragments: str) -> str:
         return fill(template(self.dialect.name, name), {**self._shared, **fragments})
 
-    def _with_input(
-        self, name: str, *, shared_columns: frozenset[str] = frozenset(), **fragments: str
-    ) -> Statement:
+    def _with_input(self, name: str, *, shared_columns: frozenset[str] = frozenset(), **fragments: str) -> Statement:
         """A statement over input rows, which come as one document, and over shared values."""
         filled = self._fill(name, input="{input}", **fragments)
         found = dict.fromkeys(_INPUT_COLUMN.findall(filled))
@@ -108,9 +100,7 @@ class Statements:
         else:
             columns = "".join(f", value ->> {place} AS {name}" for place, name in enumerate(rows))
         source = template(self.dialect.name, "input_ids" if rows == ["id"] else "input")
-        constants = "".join(
-            f", {self._uniform_compiler.input_value(column)} AS {column}" for column in shared
-        )
+        constants = "".join(f", {self._uniform_compiler.input_value(column)} AS {column}" for column in shared)
         source = fill(source, {"same": constants, "columns": columns})
         return Statement(fill(filled, {"input": source}), tuple(rows), tuple(shared))
 
@@ -183,10 +173,7 @@ class Statements:
     def contested(self, moves: Iterable[Move]) -> bool:
         """Whether any of these takes a slot, a rate or a key that another may take first."""
         lifecycle = self.lifecycle
-        return any(
-            lifecycle.capacity_of(move) or takes_key(lifecycle, move) or move.guard("rate")
-            for move in moves
-        )
+        return any(lifecycle.capacity_of(move) or takes_key(lifecycle, move) or move.guard("rate") for move in moves)
 
     def apply(self, moves: tuple[Move, ...], changes: Sequence[Change]) -> Statement:
         """Make one of these moves for each job; PostgreSQL also returns why others did not move."""
@@ -198,9 +185,7 @@ class Statements:
         if self.dialect.name == "sqlite":
             which = compiler.chosen(moves, token=True)
             assignments = compiler.assignments(moves, which)
-            return self._with_input(
-                "apply", shared_columns=shared_columns, which=which, assignments=assignments
-            )
+            return self._with_input("apply", shared_columns=shared_columns, which=which, assignments=assignments)
         return self._with_input(
             "apply",
             shared_columns=shared_columns,
@@ -234,9 +219,7 @@ class Statements:
 
     def enqueue(self, jobs: Sequence[NewJobRow], name: str = "enqueue") -> Statement:
         """Insert these new jobs; what hardly ever differs between them is sent once."""
-        shared = frozenset(
-            name for name in ("once", "priority") if len({getattr(job, name) for job in jobs}) == 1
-        )
+        shared = frozenset(name for name in ("once", "priority") if len({getattr(job, name) for job in jobs}) == 1)
         return self._enqueue(name, shared, self.creates(jobs[0]))
 
     def _enqueue(self, name: str, shared: frozenset[str], move: Move) -> Statement:
@@ -332,9 +315,7 @@ class Statements:
         """The jobs with terms that begin like the one that is searched."""
         return self._fill("found", wanted=pair_conditions)
 
-    def preview(
-        self, moves: tuple[Move, ...], filters: str, pair_conditions: str, way: PreviewWay
-    ) -> str:
+    def preview(self, moves: tuple[Move, ...], filters: str, pair_conditions: str, way: PreviewWay) -> str:
         """How many matching jobs would make these moves, and why the others would not."""
         compiler, body = self.compiler, self.dialect.table("job_body")
         bodies = f" LEFT JOIN {body} b ON b.id = c.id" if self._needs_bodies(moves) else ""
@@ -360,13 +341,11 @@ class Statements:
     def judged_by_state(self, moves: tuple[Move, ...], *others: str) -> bool:
         """Whether a job's state decides if a move fits it, alone or with guards of other kinds."""
         return not self._needs_bodies(moves) and not any(
-            self.lifecycle.capacity_of(move) or {g.kind for g in move.when} - {"option", *others}
-            for move in moves
+            self.lifecycle.capacity_of(move) or {g.kind for g in move.when} - {"option", *others} for move in moves
         )
 
     def _needs_bodies(self, moves: tuple[Move, ...]) -> bool:
         return any(
-            takes_key(self.lifecycle, move)
-            or (self.lifecycle.capacity_of(move) and self.compiler.numbered(move.to))
+            takes_key(self.lifecycle, move) or (self.lifecycle.capacity_of(move) and self.compiler.numbered(move.to))
             for move in moves
         )

@@ -13,13 +13,7 @@ from kesin.lifecycle.declare import Move
 from kesin.lifecycle.failures import failure_states
 from kesin.lifecycle.model import CLOCK_WENT_BACK_S, Change, Job
 from kesin.lifecycle.vocabulary import Role
-from kesin.store.limits import (
-    MAX_BATCH,
-    check_batch_size,
-    moves_for,
-    option_params,
-    prepare_changes,
-)
+from kesin.store.limits import MAX_BATCH, check_batch_size, moves_for, option_params, prepare_changes
 from kesin.store.ownership import Ownership
 from kesin.store.records import Filter, HeldClaim, Outcome, ScheduleRow, refusal
 from kesin.store.sql.columns import InputRow
@@ -83,9 +77,7 @@ class SqlStore(SqlRules):
 
     # Claims
 
-    def _due_jobs(
-        self, queue: str, what: Literal["claim", "peek"], params: dict[str, Any]
-    ) -> list[Job]:
+    def _due_jobs(self, queue: str, what: Literal["claim", "peek"], params: dict[str, Any]) -> list[Job]:
         statements = self.statements(queue)
         claims = statements.lifecycle.claims
         for name in ("ids", "tenants"):
@@ -131,9 +123,7 @@ class SqlStore(SqlRules):
                 taken += rows
         return taken
 
-    def renew(
-        self, queue: str, claims: Sequence[HeldClaim], *, lease_us: int, now: int | None = None
-    ) -> set[str]:
+    def renew(self, queue: str, claims: Sequence[HeldClaim], *, lease_us: int, now: int | None = None) -> set[str]:
         statements = self.statements(queue)
         check_batch_size(claims)
         changes = [Change(job_id, token) for job_id, token in sorted(claims) if is_id(job_id)]
@@ -277,11 +267,7 @@ class SqlStore(SqlRules):
             ready = [Change(job_id) for job_id, which in call.chosen.items() if which == number]
             if links and ready:
                 linked = self._judge_safely(call._replace(moves=links, chosen={}), ready)
-                outcomes |= {
-                    job_id: outcome
-                    for job_id, outcome in linked.items()
-                    if outcome.result == "moved"
-                }
+                outcomes |= {job_id: outcome for job_id, outcome in linked.items() if outcome.result == "moved"}
         return outcomes
 
     def _sweep(self, queue: str, move: Move, params: dict[str, Any]) -> int:
@@ -318,9 +304,7 @@ class SqlStore(SqlRules):
             rows = self._read(self._beside("schedules"), params)
         return [ScheduleRow(*row) for row in rows]
 
-    def write_schedules(
-        self, queue: str, rows: Sequence[ScheduleRow], *, gone: Sequence[str] = ()
-    ) -> None:
+    def write_schedules(self, queue: str, rows: Sequence[ScheduleRow], *, gone: Sequence[str] = ()) -> None:
         with self.transaction():
             for row in rows:
                 self._rows(self._beside("put_schedule"), {"queue": queue, **row._asdict()})

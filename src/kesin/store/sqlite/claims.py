@@ -14,10 +14,7 @@ from kesin.store.sql.statements import Statements
 LEVELS = (2, 1, 0, -1)  # priorities, the highest first
 MAX_WALKED = 1_000  # tenants that a transaction looks at
 Row = tuple[Any, ...]
-_TENANTS = (
-    "SELECT DISTINCT tenant FROM job"
-    " WHERE id IN (SELECT value FROM json_each(:ids)) AND queue = :queue"
-)
+_TENANTS = "SELECT DISTINCT tenant FROM job WHERE id IN (SELECT value FROM json_each(:ids)) AND queue = :queue"
 _METER = "SELECT free_at FROM meter WHERE queue = :queue AND tenant = :tenant AND move = :move"
 _SPEND = (
     "INSERT INTO meter (queue, tenant, move, free_at) VALUES (:queue, :tenant, :move, :free_at)"
@@ -28,9 +25,7 @@ _SPEND = (
 class Claim:
     """The due jobs of a claim, and what it takes of slots and rates."""
 
-    def __init__(
-        self, statements: Statements, params: dict[str, Any], connection: sqlite3.Connection
-    ) -> None:
+    def __init__(self, statements: Statements, params: dict[str, Any], connection: sqlite3.Connection) -> None:
         self._statements = statements
         self._connection = connection
         self._limited = statements.lifecycle.limited_claim is not None

@@ -27,10 +27,7 @@ _PRIMARY: Final = 0xFF  # the lowest byte of an extended code is the plain one
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 _SENTENCES: Final = {
-    "disk_full": (
-        "the disk under {path} is full and nothing was written",
-        "free up disk space, and work continues",
-    ),
+    "disk_full": ("the disk under {path} is full and nothing was written", "free up disk space, and work continues"),
     "disk_failing": (
         "the disk under {path} is failing ({problem}) and nothing was written",
         "check that it has free space and works",
@@ -154,11 +151,7 @@ def connect(path: str, *, reader: bool = False) -> sqlite3.Connection:
     """Open the file; a ``reader`` cannot write."""
     try:
         connection = sqlite3.connect(
-            path,
-            timeout=BUSY_TIMEOUT_S,
-            isolation_level=None,
-            check_same_thread=False,
-            cached_statements=512,
+            path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False, cached_statements=512
         )
         connection.execute("PRAGMA journal_mode = WAL")
     except sqlite3.Error as problem:

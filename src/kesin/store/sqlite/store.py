@@ -98,10 +98,7 @@ class SqliteStore(SqlStore):
     def _join(self, connection: Any) -> Iterator[None]:
         if self._ownership.joined():
             raise StoreError("within: the store's own transaction is open and has locked the file")
-        with (
-            callers_connection(connection, self.path) as given,
-            self._ownership.held(given, callers=True),
-        ):
+        with callers_connection(connection, self.path) as given, self._ownership.held(given, callers=True):
             yield
 
     def _begin(self) -> None:
@@ -250,9 +247,7 @@ class SqliteStore(SqlStore):
         rows = self._writer.execute(statement.sql, params).fetchall()
         return {changes[row[0]].id: row[1] for row in rows if row[1] is not None}
 
-    def _insert(
-        self, statements: Statements, jobs: Sequence[NewJobRow], params: dict[str, Any]
-    ) -> set[str]:
+    def _insert(self, statements: Statements, jobs: Sequence[NewJobRow], params: dict[str, Any]) -> set[str]:
         params = self._with_time(params)
         with self.transaction() as writer:
             rows = statements.enqueue(jobs, "enqueue_jobs")
@@ -276,9 +271,7 @@ class SqliteStore(SqlStore):
             try:
                 sql = f"{self._whole_jobs} WHERE j.queue = ? ORDER BY j.id"
                 jobs = connection.execute(sql, (queue,))
-                events = connection.execute(
-                    f"SELECT {event_columns(SQLITE)} FROM event ORDER BY job_id, seq"
-                )
+                events = connection.execute(f"SELECT {event_columns(SQLITE)} FROM event ORDER BY job_id, seq")
                 yield from self._join_events(iter(jobs), iter(events))
             finally:
                 connection.execute("ROLLBACK")

@@ -28,9 +28,7 @@ class RedisCopier:
         store, given = self._store, {"queue": queue, **params}
         return store._execute(op, given, store.program(queue), items=items)  # noqa: SLF001
 
-    def job_versions(
-        self, queue: str, cursor: str | None, limit: int
-    ) -> tuple[list[JobVersion], str | None]:
+    def job_versions(self, queue: str, cursor: str | None, limit: int) -> tuple[list[JobVersion], str | None]:
         """A page of job versions: state by state, each in the order of creation."""
         states = sorted({edge[3] for edge in self._store.declared(queue)} - {""})
         state_index, _, first = (cursor or "0:0").partition(":")
@@ -74,9 +72,7 @@ class RedisCopier:
         check_batch_size(ids)
         self._execute("drop_jobs", queue, list(ids))
 
-    def replace_move_counts(
-        self, queue: str, counts: Sequence[MoveCount], *, expected: list[MoveCount]
-    ) -> bool:
+    def replace_move_counts(self, queue: str, counts: Sequence[MoveCount], *, expected: list[MoveCount]) -> bool:
         edges = ((count.move, count.from_state, count.to_state, count.tenant) for count in counts)
         numbers = ((str(count.n), str(count.at)) for count in counts)
         items = [(SEPARATOR.join(edge), *pair) for edge, pair in zip(edges, numbers, strict=True)]
@@ -106,13 +102,8 @@ def _encode_history(history: JobHistory) -> dict[str, Any]:
         "fields": _flatten({**values, "once": int(history.job.once) or None}),
         "parents": list(history.parents),
         # The name of the stream and the id of the entry hold the rest of an event.
-        "events": [
-            (str(event.seq), _flatten(event._asdict(), without=("job_id", "seq")))
-            for event in history.events
-        ],
-        "notes": [
-            json.dumps([str(note.at), *note[2:]], ensure_ascii=False) for note in history.notes
-        ],
+        "events": [(str(event.seq), _flatten(event._asdict(), without=("job_id", "seq"))) for event in history.events],
+        "notes": [json.dumps([str(note.at), *note[2:]], ensure_ascii=False) for note in history.notes],
     }
 
 

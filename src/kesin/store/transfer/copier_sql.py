@@ -11,15 +11,7 @@ from kesin.foundation.text import wire_json
 from kesin.lifecycle.model import HOT_COLUMNS, Job, slot_name
 from kesin.store.declarations import DeclaredMoves, new_moves
 from kesin.store.limits import FIRST_ID, check_batch_size
-from kesin.store.records import (
-    Definition,
-    Event,
-    JobHistory,
-    JobVersion,
-    MoveCount,
-    Note,
-    RulesVersion,
-)
+from kesin.store.records import Definition, Event, JobHistory, JobVersion, MoveCount, Note, RulesVersion
 from kesin.store.sql.columns import event_columns
 from kesin.store.sql.dialect import shared_statements
 from kesin.store.sql.store import SqlStore
@@ -65,9 +57,7 @@ class SqlCopier(ABC):
 
     # Reading
 
-    def job_versions(
-        self, queue: str, cursor: str | None, limit: int
-    ) -> tuple[list[JobVersion], str | None]:
+    def job_versions(self, queue: str, cursor: str | None, limit: int) -> tuple[list[JobVersion], str | None]:
         """A page of versions and the next cursor; a job that moves meanwhile may be missed."""
         rows = self._select("job_versions", queue=queue, cursor=cursor or FIRST_ID, limit=limit)
         versions = list(map(JobVersion._make, rows))
@@ -127,25 +117,17 @@ class SqlCopier(ABC):
             self._drop("drop_jobs", ids=self._store.dialect.array([job.id for job in jobs]))
             self._drop("drop_jobs", ids=self._store.dialect.array(self._rivals(queue, jobs, held)))
             rows = [
-                (*_hot_values(job), job.dedup_key is not None, slot)
-                for job, (slot, _) in zip(jobs, held, strict=True)
+                (*_hot_values(job), job.dedup_key is not None, slot) for job, (slot, _) in zip(jobs, held, strict=True)
             ]
             self.insert("job", (*HOT_COLUMNS, "keyed", "slot"), rows)
-            bodies = [
-                (*_body_values(job), bool(job.once), key)
-                for job, (_, key) in zip(jobs, held, strict=True)
-            ]
+            bodies = [(*_body_values(job), bool(job.once), key) for job, (_, key) in zip(jobs, held, strict=True)]
             self.insert("job_body", BODY_COLUMNS, bodies)
             self.insert("event", Event._fields, [row for copy in histories for row in copy.events])
             notes = [
-                (copy.job.queue, copy.job.tenant, copy.job.id, *note[1:])
-                for copy in histories
-                for note in copy.notes
+                (copy.job.queue, copy.job.tenant, copy.job.id, *note[1:]) for copy in histories for note in copy.notes
             ]
             self.insert("note", NOTE_COLUMNS, notes)
-            pairs = [
-                (copy.job.id, parent, queue, True) for copy in histories for parent in copy.parents
-            ]
+            pairs = [(copy.job.id, parent, queue, True) for copy in histories for parent in copy.parents]
             self.insert("parent", ("child", "parent", "queue", "done"), pairs)
 
     def drop(self, queue: str, ids: Sequence[str]) -> None:
@@ -193,9 +175,7 @@ class SqlCopier(ABC):
             rivals += [row[0] for row in rows]
         return rivals
 
-    def replace_move_counts(
-        self, queue: str, counts: Sequence[MoveCount], *, expected: list[MoveCount]
-    ) -> bool:
+    def replace_move_counts(self, queue: str, counts: Sequence[MoveCount], *, expected: list[MoveCount]) -> bool:
         """Replace the counters if they equal ``expected``; return False otherwise."""
         with self._store.transaction(), self._copying(queue):
             if self._store.dialect.name == "postgres":  # SQLite has only one writer

@@ -30,10 +30,7 @@ def copy_directory(source: Store, target: Store) -> dict[str, int]:
             rows = source_copier.rows(f"SELECT {', '.join(columns)} FROM {{}} ORDER BY 1", table)
             target_copier.insert(table, columns, rows, skip=True)
             counts[table] = len(rows)
-        if not any(
-            target_copier.rows("SELECT id FROM {} LIMIT 1", table)
-            for table in ("audit", "audit_head")
-        ):
+        if not any(target_copier.rows("SELECT id FROM {} LIMIT 1", table) for table in ("audit", "audit_head")):
             counts["audit"] = _copy_audit_log(Directory(source), target_copier)
     return counts
 

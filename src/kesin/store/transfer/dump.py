@@ -66,9 +66,7 @@ class Dump(ABC):
         """A folder, and the bytes that a restore of the dump in ``folder`` needs there."""
 
     @abstractmethod
-    def restore(
-        self, folder: Path, dumped: DumpManifest, finish: Finish, advance: Advance, *, replace: bool
-    ) -> None:
+    def restore(self, folder: Path, dumped: DumpManifest, finish: Finish, advance: Advance, *, replace: bool) -> None:
         """Replace the database at once; ``finish`` gets the migrated store before others do."""
 
     @abstractmethod

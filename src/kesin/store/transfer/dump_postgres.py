@@ -83,9 +83,7 @@ class PostgresDump(Dump):
         """No space on this machine."""
         return folder, 0
 
-    def restore(
-        self, folder: Path, dumped: DumpManifest, finish: Finish, advance: Advance, *, replace: bool
-    ) -> None:
+    def restore(self, folder: Path, dumped: DumpManifest, finish: Finish, advance: Advance, *, replace: bool) -> None:
         store = PostgresStore(self._url, schema=self._schema, pool_size=1, listen=False)
         with closing(store), store.transaction() as connection, connection.without_timeout():
             connection.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_S}s'")
@@ -107,9 +105,7 @@ class PostgresDump(Dump):
                 why = f"its schema has no such table {table!r}"
                 raise RestoreRefused(f"the backup is damaged: {why}")
 
-    def _load_table(
-        self, connection: Connection, file: Path, table: str, columns: list[str], advance: Advance
-    ) -> None:
+    def _load_table(self, connection: Connection, file: Path, table: str, columns: list[str], advance: Advance) -> None:
         """Load a table with the guard disabled; the replay afterwards checks the histories."""
         qualified_table = f"{self._schema}.{table}"
         connection.execute(f"ALTER TABLE {qualified_table} DISABLE TRIGGER USER")
@@ -152,10 +148,7 @@ class PostgresDump(Dump):
 
     @contextmanager
     def _snapshot(self) -> Iterator[Connection]:
-        with (
-            closing(TimedConnection.connect(self._url, **CONNECTION)) as connection,
-            connection.transaction(),
-        ):
+        with closing(TimedConnection.connect(self._url, **CONNECTION)) as connection, connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             yield connection
 

@@ -9,15 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from kesin.store.sqlite.store import SqliteStore
-from kesin.store.transfer.dump import (
-    LEFT_OUT,
-    Advance,
-    BackupRefused,
-    Dump,
-    DumpManifest,
-    Finish,
-    RestoreRefused,
-)
+from kesin.store.transfer.dump import LEFT_OUT, Advance, BackupRefused, Dump, DumpManifest, Finish, RestoreRefused
 
 DATABASE_FILE: Final = "kesin.db"
 PAGES_PER_STEP: Final = 2_000  # copied between two reports of progress
@@ -63,9 +55,7 @@ class SqliteDump(Dump):
         current_size = self.path.stat().st_size if self.path.exists() else 0
         return self.path.parent, 2 * (folder / DATABASE_FILE).stat().st_size + current_size
 
-    def restore(
-        self, folder: Path, _dump: DumpManifest, finish: Finish, advance: Advance, *, replace: bool
-    ) -> None:
+    def restore(self, folder: Path, _dump: DumpManifest, finish: Finish, advance: Advance, *, replace: bool) -> None:
         """Restore it; the file holds its schema itself."""
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         working_copy = self.path.with_name(f".{self.path.name}.restoring")

@@ -151,8 +151,7 @@ def _fill(ctx: PageContext, queue: Queue, card: QueueCard) -> None:
     card.waiting = sum(
         n
         for state, n in stats.states.items()
-        if state in lifecycle.waiting_states
-        or (state in lifecycle.state and lifecycle.unowned_phase(state) == READY)
+        if state in lifecycle.waiting_states or (state in lifecycle.state and lifecycle.unowned_phase(state) == READY)
     )
     card.whole = ctx.sees_all(queue)
     if card.whole:  # these figures cover all jobs

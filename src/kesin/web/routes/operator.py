@@ -33,9 +33,7 @@ SESSION_CHECK_S: Final = 3.0  # how soon a session that ended elsewhere is notic
 OVER_EVENT: Final = "event: over\ndata: {}\n\n"  # no reconnecting: it would be refused
 
 
-async def events(
-    request: Request, service: Service, actor: Actor, watch: Watch
-) -> AsyncIterator[str]:
+async def events(request: Request, service: Service, actor: Actor, watch: Watch) -> AsyncIterator[str]:
     """Send the counts on every change until the client leaves, signs out or the service stops."""
     number = 0
     last: QueueStats | None = None
@@ -123,9 +121,7 @@ def list_queues(request: Request, actor: SignedInActor) -> list[schemas.QueueBod
 
 
 @router.get("/queues/{queue}/stats", response_model=schemas.Stats)
-def queue_stats(
-    request: Request, actor: SignedInActor, queue: QueueName, site: Site = None
-) -> Response:
+def queue_stats(request: Request, actor: SignedInActor, queue: QueueName, site: Site = None) -> Response:
     """Count jobs by state and site, and the slots in use.
 
     The cost does not grow with the number of jobs.
@@ -137,10 +133,7 @@ def queue_stats(
 
 @router.get("/queues/{queue}/jobs", response_model=schemas.JobPage)
 def list_jobs(
-    request: Request,
-    actor: SignedInActor,
-    queue: QueueName,
-    wanted: Annotated[schemas.JobQuery, Query()],
+    request: Request, actor: SignedInActor, queue: QueueName, wanted: Annotated[schemas.JobQuery, Query()]
 ) -> Response:
     """A page of jobs, newest first.
 
@@ -160,9 +153,7 @@ def list_jobs(
 
 
 @enqueue_router.post("/queues/{queue}/jobs", status_code=201, response_model=schemas.EnqueueResults)
-async def enqueue_jobs(
-    request: Request, actor: SignedInActor, queue: QueueName, new: schemas.NewJobs
-) -> Response:
+async def enqueue_jobs(request: Request, actor: SignedInActor, queue: QueueName, new: schemas.NewJobs) -> Response:
     """Enqueue jobs. Only admins may do so; producers use their workload's API.
 
     If a job names a parent that does not exist, the whole request is refused.
@@ -182,9 +173,7 @@ def _enqueue_jobs(
     bodies = []
     for outcome in enqueue(actor, queue, jobs):
         if isinstance(outcome, BadInput):
-            body = schemas.EnqueueResult(
-                result="rejected", id=None, code=outcome.code, message=str(outcome)
-            )
+            body = schemas.EnqueueResult(result="rejected", id=None, code=outcome.code, message=str(outcome))
         else:
             body = schemas.EnqueueResult(
                 result="inserted" if outcome.result == "inserted" else "duplicate", id=outcome.id
@@ -194,9 +183,7 @@ def _enqueue_jobs(
 
 
 @router.get("/queues/{queue}/lifecycle")
-def queue_lifecycle(
-    request: Request, actor: SignedInActor, queue: QueueName
-) -> schemas.LifecycleBody:
+def queue_lifecycle(request: Request, actor: SignedInActor, queue: QueueName) -> schemas.LifecycleBody:
     """The queue's rules: states, moves, the bound on automatic moves and a Mermaid diagram."""
     registered = _commands(request).queue(actor, queue)
     moves = [
@@ -243,9 +230,7 @@ def show_job(
 
 
 @batch_router.post("/queues/{queue}/actions")
-def act(
-    request: Request, actor: SignedInActor, queue: QueueName, body: schemas.Action
-) -> schemas.ActionResultBody:
+def act(request: Request, actor: SignedInActor, queue: QueueName, body: schemas.Action) -> schemas.ActionResultBody:
     """Apply an operator's action to jobs by id or by filter; with ``dry_run``, only count them.
 
     For ids, the response lists every outcome; for a filter, the first thousand and all totals.
@@ -266,9 +251,7 @@ def act(
 
 
 @router.post("/queues/{queue}/pause")
-def pause(
-    request: Request, actor: SignedInActor, queue: QueueName, body: schemas.PauseBody
-) -> schemas.PausesBody:
+def pause(request: Request, actor: SignedInActor, queue: QueueName, body: schemas.PauseBody) -> schemas.PausesBody:
     """Pause the queue or one of its sites; no more of its jobs are claimed."""
     commands = _commands(request)
     commands.pause(actor, queue, site=body.site, reason=body.reason)
@@ -276,9 +259,7 @@ def pause(
 
 
 @router.post("/queues/{queue}/resume")
-def resume(
-    request: Request, actor: SignedInActor, queue: QueueName, body: schemas.PauseBody
-) -> schemas.PausesBody:
+def resume(request: Request, actor: SignedInActor, queue: QueueName, body: schemas.PauseBody) -> schemas.PausesBody:
     """Resume the queue or one of its sites."""
     commands = _commands(request)
     commands.resume(actor, queue, site=body.site)
@@ -295,9 +276,7 @@ async def watch(request: Request, actor: SignedInActor, queue: QueueName) -> Str
     service = service_of(request)
     await run_in_threadpool(service.commands.queue, actor, queue)
     watching = service.live.watch(queue, actor.name)
-    return StreamingResponse(
-        events(request, service, actor, watching), media_type="text/event-stream"
-    )
+    return StreamingResponse(events(request, service, actor, watching), media_type="text/event-stream")
 
 
 def _paused_tenants(commands: Commands, actor: Actor, queue: str) -> list[str] | None:

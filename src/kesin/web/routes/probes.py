@@ -50,11 +50,7 @@ async def live() -> Alive:
     return Alive(status="ok")
 
 
-@router.get(
-    "/health/ready",
-    responses={503: {"model": Ready, "description": "Not ready"}},
-    openapi_extra=PUBLIC_ROUTE,
-)
+@router.get("/health/ready", responses={503: {"model": Ready, "description": "Not ready"}}, openapi_extra=PUBLIC_ROUTE)
 async def ready(request: Request, response: Response) -> Ready:
     """Whether the store responds, workers and sweeper are running, and the disk has free space.
 
@@ -70,9 +66,7 @@ async def ready(request: Request, response: Response) -> Ready:
 
 
 @router.get(
-    "/metrics",
-    response_class=Response,
-    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+    "/metrics", response_class=Response, responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 )
 def metrics(request: Request, actor: SignedInActor) -> Response:
     """Prometheus metrics; needs the ``metrics`` scope."""

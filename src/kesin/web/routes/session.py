@@ -21,9 +21,7 @@ _read_fields = form_reader(MAX_FORM_BYTES, MAX_FIELDS)
 
 
 @router.post("/api/session", status_code=201, openapi_extra=auth.PUBLIC_ROUTE)
-async def sign_in(
-    request: Request, response: Response, credentials: schemas.Credentials
-) -> schemas.Who:
+async def sign_in(request: Request, response: Response, credentials: schemas.Credentials) -> schemas.Who:
     """Sign in; the response sets a session cookie. Any earlier session in this browser ends."""
     auth.check_origin(request, required=False)
     actor, token = await _sign_in(request, credentials.name, credentials.password)

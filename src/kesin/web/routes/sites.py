@@ -82,9 +82,7 @@ _KNOWN: dict[int | str, Any] = {200: {"model": SiteBody, "description": "The exi
 
 
 @router.post("/sites", status_code=201, response_description="A new site", responses=_KNOWN)
-def post_site(
-    request: Request, response: Response, actor: SignedInActor, body: NewSite
-) -> SiteBody:
+def post_site(request: Request, response: Response, actor: SignedInActor, body: NewSite) -> SiteBody:
     """Add a site; repeating the request returns 200 and changes nothing."""
     service, given = service_of(request), body.model_dump(exclude={"id"})
     create = site_changes.create_site
@@ -112,9 +110,7 @@ def show_removal(request: Request, actor: SignedInActor, site_id: Id) -> Removal
 
 
 @router.delete("/sites/{site_id}")
-def delete_site(
-    request: Request, actor: SignedInActor, site_id: Id, confirm: Confirmation = ""
-) -> RemovalPreview:
+def delete_site(request: Request, actor: SignedInActor, site_id: Id, confirm: Confirmation = "") -> RemovalPreview:
     """Remove a site with its keys and credentials; refused while it has open jobs."""
     return site_changes.remove_site(service_of(request).commands, actor, site_id, confirm)
 

@@ -33,9 +33,7 @@ class AdviceTexts:
         self._package = package
         self._general = general  # the entry for codes that have no text
 
-    def find(
-        self, code: str | None, category: str | None = None, language: Language = "en"
-    ) -> Advice:
+    def find(self, code: str | None, category: str | None = None, language: Language = "en") -> Advice:
         text = self._find_text(code or "", category or "")
         return Advice(code=code or "", who=text.get("who", ""), **text[language])
 

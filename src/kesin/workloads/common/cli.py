@@ -29,9 +29,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for script
 
 def command_group(summary: str, **options: Any) -> typer.Typer:
     options |= {"no_args_is_help": True, "add_completion": False}
-    return typer.Typer(
-        help=summary, rich_markup_mode="rich" if sys.stdout.isatty() else None, **options
-    )
+    return typer.Typer(help=summary, rich_markup_mode="rich" if sys.stdout.isatty() else None, **options)
 
 
 def read_settings(level: Level = "warning") -> Settings:
@@ -42,20 +40,13 @@ def read_settings(level: Level = "warning") -> Settings:
 
 @contextmanager
 def open_stores(
-    served: Collection[Workload],
-    *,
-    made_by: str | None,
-    level: Level = "warning",
-    wait_s: float = 0,
+    served: Collection[Workload], *, made_by: str | None, level: Level = "warning", wait_s: float = 0
 ) -> Iterator[tuple[Settings, Store]]:
     """Open the store with these queues; with ``made_by``, a missing database file is a Problem."""
     settings = read_settings(level)
     file = settings.database_file
     if made_by is not None and file is not None and not file.exists():
-        raise Problem(
-            f"there is no database at {file}: {made_by}, or set KESIN_DATA_DIR or "
-            "KESIN_DATABASE_URL"
-        )
+        raise Problem(f"there is no database at {file}: {made_by}, or set KESIN_DATA_DIR or KESIN_DATABASE_URL")
     check_reachable(settings, wait_s=wait_s)
     store = open_workload_stores(settings, served)
     try:

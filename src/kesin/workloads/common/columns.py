@@ -57,6 +57,5 @@ def column_names(texts: Iterable[str] | None) -> frozenset[str]:
 def unknown_columns(names: Sequence[str]) -> Message:
     shown = ", ".join(repr(name.strip()[:_MAX_NAME_CHARS]) for name in names[:_MAX_NAMED])
     return Message(
-        "the columns %(columns)s are unknown: correct their names, or list them in ignoreColumns",
-        columns=shown,
+        "the columns %(columns)s are unknown: correct their names, or list them in ignoreColumns", columns=shown
     )

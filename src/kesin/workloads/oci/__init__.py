@@ -6,13 +6,7 @@ from typing import TYPE_CHECKING, Final
 from kesin.engine.workload import Workload, WorkloadContext
 from kesin.foundation.logs import Logger
 from kesin.workloads.common import lazy
-from kesin.workloads.oci.lifecycle import (
-    ADVICE,
-    QUEUE,
-    adjustment_lifecycle,
-    oci_lifecycle,
-    with_settings,
-)
+from kesin.workloads.oci.lifecycle import ADVICE, QUEUE, adjustment_lifecycle, oci_lifecycle, with_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -192,9 +192,7 @@ def _settle(site: SiteContext, turn: Mapping[str, Job], actor: str) -> dict[str,
     return settled
 
 
-def _decide(
-    site: SiteContext, conversion: Job | None, job: Job, others: Mapping[str, Job | None]
-) -> str:
+def _decide(site: SiteContext, conversion: Job | None, job: Job, others: Mapping[str, Job | None]) -> str:
     """What becomes of the adjustment; raises Unsendable if it is never sent."""
     waits = is_under_way(conversion)
     if not conversion or conversion.tenant != job.tenant or not (waits or job.id in others):
@@ -286,9 +284,7 @@ def _take_in(site: SiteContext, rows: Mapping[int, ParsedRow], actor: str) -> li
     return [results[index] for index in rows]
 
 
-def _plan(
-    site: SiteContext, row: ParsedRow, conversion: Job | None, earlier: dict[str, dict[str, Any]]
-) -> NewJob:
+def _plan(site: SiteContext, row: ParsedRow, conversion: Job | None, earlier: dict[str, dict[str, Any]]) -> NewJob:
     now, given = site.queue.now(), _parse(row)
     if conversion is None or not isinstance(conversion.payload, dict):
         raise Unsendable("UNKNOWN_CONVERSION", "externalId", GONE)
@@ -328,9 +324,7 @@ def _plan(
     return new
 
 
-def _compare(
-    result: IngestResult, row: ParsedRow, new: Mapping[str, Any], stored: Job
-) -> IngestResult:
+def _compare(result: IngestResult, row: ParsedRow, new: Mapping[str, Any], stored: Job) -> IngestResult:
     """The result of a duplicate, with the fields that the stored one has otherwise."""
     said = row if isinstance(row, Mapping) else {}
     names = [name for name in FIELDS[2:] if name != "adjustedAt" or said.get(name) is not None]

@@ -170,12 +170,10 @@ class OciDemo(demo.DemoPart):
         yield demo.TourStop(
             "OCI Control of a site",
             f"{pages}/site/{SITE}/oci-control",
-            "500 phone sales on their way to Google Ads. The script that claims them sometimes "
-            "crashes.",
+            "500 phone sales on their way to Google Ads. The script that claims them sometimes crashes.",
         )
         yield demo.TourStop(
             "Conversions that failed",
             f"{pages}/queues/oci?state=FAILED",
-            "Open one: it shows what its code means and who must act. Select some and press Retry "
-            "(RETRY_SELECTED).",
+            "Open one: it shows what its code means and who must act. Select some and press Retry (RETRY_SELECTED).",
         )

@@ -112,16 +112,12 @@ def oci_lifecycle(limits: OciLimits | None = None) -> Lifecycle:
 def reject_move(sources: tuple[str, ...]) -> Move:
     """A worker finds a row unsendable before the claim."""
     doc = "Found invalid before the claim; no attempt is counted."
-    return moves.fail(
-        sources, "FAILED", name="reject", when=(unclaimed,), claim="keep", stamp=ENDED, doc=doc
-    )
+    return moves.fail(sources, "FAILED", name="reject", when=(unclaimed,), claim="keep", stamp=ENDED, doc=doc)
 
 
 def mark_failed_move(sources: tuple[str, ...]) -> Move:
     """An operator ends a row."""
-    return moves.fail(
-        sources, "FAILED", name="MARK_FAILED", by=("operator",), when=(), timer="clear", stamp=ENDED
-    )
+    return moves.fail(sources, "FAILED", name="MARK_FAILED", by=("operator",), when=(), timer="clear", stamp=ENDED)
 
 
 def answer_moves(limits: OciLimits) -> tuple[Move, ...]:
@@ -219,8 +215,7 @@ def _worker_moves(limits: OciLimits) -> tuple[Move, ...]:
             action="cap_in_flight",
             error=MAX_ATTEMPTS,
             stamp=ENDED,
-            doc="A limit set by the caller also ends running attempts; a late acknowledgement"
-            " still counts.",
+            doc="A limit set by the caller also ends running attempts; a late acknowledgement still counts.",
         ),
         *answer_moves(limits),
     )
@@ -240,12 +235,8 @@ def _scheduled_moves(limits: OciLimits) -> tuple[Move, ...]:
     )
     return (
         *cap_moves(WAITING),
-        moves.expire(
-            WAITING, "FAILED", LIFETIME_S, since="conversion_at", error=EXPIRED, stamp=ENDED
-        ),
-        moves.expire(
-            *(WAITING, "FAILED", 0), since="expires_at", action="end", error=PAST_END, stamp=ENDED
-        ),
+        moves.expire(WAITING, "FAILED", LIFETIME_S, since="conversion_at", error=EXPIRED, stamp=ENDED),
+        moves.expire(*(WAITING, "FAILED", 0), since="expires_at", action="end", error=PAST_END, stamp=ENDED),
         *((revive,) if limits.revive else ()),
         moves.prune("COMPLETED", days=limits.keep_completed_days),
         moves.prune("FAILED", days=limits.keep_failed_days),
@@ -279,12 +270,7 @@ def _operator_moves() -> tuple[Move, ...]:
     )
     return (
         moves.requeue(
-            ("FAILED", "RETRY"),
-            "QUEUED",
-            name="RETRY_SELECTED",
-            when=(undecided,),
-            timer="clear",
-            unstamp=ENDED,
+            ("FAILED", "RETRY"), "QUEUED", name="RETRY_SELECTED", when=(undecided,), timer="clear", unstamp=ENDED
         ),
         reset,
         replace(reset, when=(undecided, option("clearErrors", is_set=True)), error="clear"),
@@ -329,9 +315,7 @@ def oci_taxonomy(*codes: Code) -> Taxonomy:
 
 QUEUE: Final = "oci_adjustments"
 WINDOW_S: Final = 54 * DAY_S  # later, Google adjusts no conversion
-TOO_LATE: Final = (
-    "the sale is older than 54 days, and Google will no longer adjust it: correct your own figures"
-)
+TOO_LATE: Final = "the sale is older than 54 days, and Google will no longer adjust it: correct your own figures"
 CONVERSION_EXPIRED: Final = Fixed("CONVERSION_EXPIRED", Category.VALIDATION, TOO_LATE)
 SENDABLE: Final = ("READY", "RETRY")
 OPEN: Final = ("WAITING", *SENDABLE)
@@ -350,11 +334,7 @@ def adjustment_lifecycle(limits: OciLimits | None = None) -> Lifecycle:
         max_attempts=limits.max_attempts_script,
         lease_seconds=limits.lease_seconds,
         stamps=("conversion_at", "uploaded_at", "failed_at"),
-        states=(
-            State("WAITING", initial=True, holds_key=True),
-            State("READY", holds_key=True),
-            *SENDING,
-        ),
+        states=(State("WAITING", initial=True, holds_key=True), State("READY", holds_key=True), *SENDING),
         moves=(
             moves.enqueue("WAITING", stamp_input=("conversion_at",)),
             Move(
@@ -380,12 +360,7 @@ def adjustment_lifecycle(limits: OciLimits | None = None) -> Lifecycle:
             moves.fail("PROCESSING", "FAILED", name="ack_failed", stamp=ENDED),
             *answer_moves(limits),
             *cap_moves(SENDABLE),
-            moves.expire(
-                *(OPEN, "FAILED", WINDOW_S),
-                since="conversion_at",
-                error=CONVERSION_EXPIRED,
-                stamp=ENDED,
-            ),
+            moves.expire(*(OPEN, "FAILED", WINDOW_S), since="conversion_at", error=CONVERSION_EXPIRED, stamp=ENDED),
             Move(
                 "give_up",
                 ("WAITING",),
@@ -397,13 +372,7 @@ def adjustment_lifecycle(limits: OciLimits | None = None) -> Lifecycle:
                 stage="expire",
                 doc="Also ends an adjustment of a sale whose time is unknown.",
             ),
-            moves.requeue(
-                "FAILED",
-                "WAITING",
-                name="RETRY_SELECTED",
-                run_at=Backoff((WINDOW_S,)),
-                unstamp=ENDED,
-            ),
+            moves.requeue("FAILED", "WAITING", name="RETRY_SELECTED", run_at=Backoff((WINDOW_S,)), unstamp=ENDED),
             mark_failed_move(OPEN),  # one in flight ends first: none overtakes it
             Move(
                 "MARK_SENT",
@@ -418,8 +387,6 @@ def adjustment_lifecycle(limits: OciLimits | None = None) -> Lifecycle:
             moves.prune("COMPLETED", days=limits.keep_completed_days),
             moves.prune("FAILED", days=limits.keep_failed_days),
         ),
-        errors=oci_taxonomy(
-            *(Code(name, Category.VALIDATION) for name in _REFUSALS), *ADJUSTMENT_CODES
-        ),
+        errors=oci_taxonomy(*(Code(name, Category.VALIDATION) for name in _REFUSALS), *ADJUSTMENT_CODES),
         default_errors=(("MARK_FAILED", MANUAL_FAIL),),
     )

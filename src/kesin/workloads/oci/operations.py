@@ -302,9 +302,7 @@ def run_action(
     commands, queue = site.context.commands, site.queue.name
     if dry_run:
         options = given["options"]
-        preview = commands.preview(
-            actor, queue, action, ids=ids, where=where, options=options, site=site.id
-        )
+        preview = commands.preview(actor, queue, action, ids=ids, where=where, options=options, site=site.id)
         return _planned_result(preview, len(ids or ()))
     bulk = commands.act(actor, queue, action, ids=ids, where=where, reason=reason, **given)
     refused = [(outcome.id, reason_of(outcome)) for outcome in bulk.outcomes if not outcome.done]
@@ -314,12 +312,7 @@ def run_action(
 
 
 def action_arguments(
-    site: SiteContext,
-    action: str,
-    *,
-    code: str | None = None,
-    category: str | None = None,
-    clear_errors: bool = False,
+    site: SiteContext, action: str, *, code: str | None = None, category: str | None = None, clear_errors: bool = False
 ) -> dict[str, Any]:
     """Build the arguments of `Commands.act` for an action; raises Problem."""
     if action not in ACTIONS:
@@ -337,8 +330,7 @@ def action_arguments(
 
 def _planned_result(preview: ActionPreview, asked: int) -> ActionResult:
     planned: dict[tuple[str | None, str | None], int] = {
-        (state, refusal_reason(reason, state) if reason else None): n
-        for (state, reason), n in preview.counts.items()
+        (state, refusal_reason(reason, state) if reason else None): n for (state, reason), n in preview.counts.items()
     }
     if asked > preview.matched:
         planned[None, refusal_reason("unknown")] = asked - preview.matched

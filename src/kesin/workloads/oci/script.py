@@ -239,9 +239,7 @@ def parse_queue_ids(queue_ids: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(each.removeprefix(SEAL_PREFIX) for each in queue_ids))
 
 
-def _apply_report(
-    site: SiteContext, action: str, changes: list[Change], actor: str, *, done: str
-) -> Report:
+def _apply_report(site: SiteContext, action: str, changes: list[Change], actor: str, *, done: str) -> Report:
     valid = [change for change in changes if is_id(change.id)]
     outcomes = site.apply(action, valid, actor=actor)
     reasons = {each.id: _REFUSALS["unknown"] for each in changes if not is_id(each.id)}

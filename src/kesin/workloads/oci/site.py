@@ -20,13 +20,7 @@ from kesin.lifecycle.model import Change
 from kesin.lifecycle.vocabulary import Role
 from kesin.store.directory import MetadataEntry, Site
 from kesin.store.records import Outcome
-from kesin.workloads.oci.conversions.actions import (
-    MAX_NAME,
-    ActionChanges,
-    Actions,
-    ConversionAction,
-    parse_actions,
-)
+from kesin.workloads.oci.conversions.actions import MAX_NAME, ActionChanges, Actions, ConversionAction, parse_actions
 from kesin.workloads.oci.conversions.conversion import CONSENTS, RowDefaults
 from kesin.workloads.oci.conversions.identifiers import PHONE_COUNTRIES
 from kesin.workloads.oci.conversions.parsing import LOCALES
@@ -193,16 +187,12 @@ class SiteContext:
         own = (job for job in jobs.values() if job.tenant == self.id)
         return {job.id: job.payload for job in own if isinstance(job.payload, dict)}
 
-    def apply(
-        self, action: str, changes: Sequence[Change], *, actor: str, role: Role = "worker"
-    ) -> list[Outcome]:
+    def apply(self, action: str, changes: Sequence[Change], *, actor: str, role: Role = "worker") -> list[Outcome]:
         if not changes:
             return []
         return apply_changes(self.queue, action, changes, role=role, actor=actor, tenants=[self.id])
 
-    def note(
-        self, actor: Actor, action: str, details: Details = None, *, allowed: bool = True
-    ) -> None:
+    def note(self, actor: Actor, action: str, details: Details = None, *, allowed: bool = True) -> None:
         """Write to the audit log what an actor did for this site, or was refused."""
         accounts = self.context.commands.accounts
         accounts.note(actor, action, allowed=allowed, queue=WORKLOAD, site=self.id, details=details)

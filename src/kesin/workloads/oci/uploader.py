@@ -54,9 +54,7 @@ WORKER_THREADS: Final = 4
 LEASE_S: Final = 120  # renewed during an upload
 POLL_S: Final = 2.0
 _COPYING: Final = ""  # no site: reserved by the thread that copies figures
-_SITE_CHANGED: Final = RowRefused(
-    CIRCUIT_OPEN, "not sent: the site has changed in the meantime", Category.TRANSIENT
-)
+_SITE_CHANGED: Final = RowRefused(CIRCUIT_OPEN, "not sent: the site has changed in the meantime", Category.TRANSIENT)
 _FREE_WAITS: Final = ("too_recent", "quota_wait")  # they cost no attempt, a number of times
 MAX_TWINS: Final = 100  # rows of one click to compare with
 _ABOUT_ACTION: Final = "CONVERSION_ACTION"  # in the codes that blame one, of both APIs
@@ -149,8 +147,7 @@ class Uploader(Worker):
         queue = self._context.queue
         counts = queue.stats().tenants if sites else {}
         waiting = {
-            site.id: sum(counts.get(site.id, {}).get(state, 0) for state in self.waiting_states)
-            for site in sites
+            site.id: sum(counts.get(site.id, {}).get(state, 0) for state in self.waiting_states) for site in sites
         }
         if self._limit is not None:
             for site in sites:
@@ -253,9 +250,7 @@ class Uploader(Worker):
         sendable, unsendable = split_sendable(site, jobs)
         return [(job, UploadRow(job.id, conversion)) for job, conversion in sendable], unsendable
 
-    def _record_result(
-        self, site: SiteContext, sent: UploadResult, unclicked: Counter[str]
-    ) -> None:
+    def _record_result(self, site: SiteContext, sent: UploadResult, unclicked: Counter[str]) -> None:
         """Record the upload for the site; a failure here does not affect the rows."""
         try:
             self._record_upload(site, sent.trouble)

@@ -36,9 +36,7 @@ OPTIPLAN: Final = Workload(
     "Cutting orders to the saw",
     title="Orders",
     has_sites=False,
-    personal_fields=frozenset(
-        {"customer_phone", "customer_snapshot_name", "phone", "phone_normalized"}
-    ),
+    personal_fields=frozenset({"customer_phone", "customer_snapshot_name", "phone", "phone_normalized"}),
     job_title=_later("orders.payload:order_title"),
     search_fields=("order.order_id",),
     worker=_worker,

@@ -21,11 +21,7 @@ from kesin.workloads.optiplan.optimizer.input import read_batch
 from kesin.workloads.optiplan.optimizer.model import CuttingPlan, Layout, Rect, Unplannable
 from kesin.workloads.optiplan.optimizer.output.shapes import TEXTS, PaperHead
 from kesin.workloads.optiplan.optimizer.output.svg import draw_svg
-from kesin.workloads.optiplan.optimizer.output.xml import (
-    GENERATOR,
-    board_attributes,
-    profile_attributes,
-)
+from kesin.workloads.optiplan.optimizer.output.xml import GENERATOR, board_attributes, profile_attributes
 from kesin.workloads.optiplan.orders.numbers import format_number
 from kesin.workloads.optiplan.orders.payload import CuttingOrder, Payload
 from kesin.workloads.optiplan.pipeline import shared_folder
@@ -128,9 +124,7 @@ def date_text(at_us: int, language: Language) -> str:
     return made.strftime("%d.%m.%Y" if language == "tr" else "%Y-%m-%d")
 
 
-def draw_plans(
-    plans: Sequence[CuttingPlan], board: int | None, language: Language, head: PaperHead
-) -> str:
+def draw_plans(plans: Sequence[CuttingPlan], board: int | None, language: Language, head: PaperHead) -> str:
     """Draw all boards, or only the given one; boards are numbered from 1 across all plans."""
     if board is None:
         check_board_count(plans)

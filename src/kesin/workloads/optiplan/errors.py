@@ -82,9 +82,7 @@ class OrderProblem(Problem):
 
     code: OptiCode
 
-    def __init__(
-        self, code: OptiCode, message: str, details: Details = None, **values: object
-    ) -> None:
+    def __init__(self, code: OptiCode, message: str, details: Details = None, **values: object) -> None:
         super().__init__(message, code=code, details=details, **values)
         self.code = code
         self.status = _STATUSES.get(code, 400)

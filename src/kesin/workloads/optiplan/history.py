@@ -33,9 +33,7 @@ _NOTE_MESSAGES: Final = {
 _WAKE_UPS: Final = frozenset({"claim", "wait"})  # the engine's history has them
 
 
-def audit_events(
-    queue: Queue, job_id: str, events: Sequence[Event], notes: Sequence[Note]
-) -> list[OrderEventBody]:
+def audit_events(queue: Queue, job_id: str, events: Sequence[Event], notes: Sequence[Note]) -> list[OrderEventBody]:
     """Return a job's history, oldest first; wake-ups that change nothing become one line."""
     approved = queue.lifecycle.flag_bit(APPROVED)
     lines: list[tuple[int, str, str, Any]] = [

@@ -33,14 +33,9 @@ NEVER_RETRIED = (
     *("E_CANCELLED", "E_REISSUED"),
 )
 # What a waiting order cannot use for now: it keeps the code while it waits, and times out with it.
-BLOCKED_CODES = (
-    *("E_DROP_DIR_UNWRITABLE", "E_EXPORT_DIR_UNWRITABLE", "E_CONFIG_UNAVAILABLE"),
-    "E_OPTI_RUNNER_FAILED",
-)
+BLOCKED_CODES = (*("E_DROP_DIR_UNWRITABLE", "E_EXPORT_DIR_UNWRITABLE", "E_CONFIG_UNAVAILABLE"), "E_OPTI_RUNNER_FAILED")
 MAX_ATTEMPTS = Fixed("E_MAX_ATTEMPTS", Category.TRANSIENT, "all attempts were used")
-START_BY_HAND = Fixed(
-    TRIGGER_REQUIRED, Category.VALIDATION, "start OptiPlanning by hand, then approve"
-)
+START_BY_HAND = Fixed(TRIGGER_REQUIRED, Category.VALIDATION, "start OptiPlanning by hand, then approve")
 CANCELLED = Fixed("E_CANCELLED", Category.PERMANENT, "cancelled by an operator")
 APPROVED, REISSUED, CANCEL_REQUESTED = "manual_trigger_approved", "reissued", "cancel_requested"
 BEFORE_DELIVERY = ("NEW", "PREPARED", "OPTI_IMPORTED", "OPTI_RUNNING", "OPTI_DONE", "XML_READY")
@@ -225,12 +220,7 @@ def _scheduled_moves(limits: OptiplanLimits) -> tuple[Move, ...]:
 
 def _operator_moves(limits: OptiplanLimits) -> tuple[Move, ...]:
     approve = moves.requeue(
-        "HOLD",
-        "NEW",
-        name="approve",
-        when=(code_in(TRIGGER_REQUIRED),),
-        error="clear",
-        flag=(APPROVED,),
+        "HOLD", "NEW", name="approve", when=(code_in(TRIGGER_REQUIRED),), error="clear", flag=(APPROVED,)
     )
     return (
         approve,
@@ -239,18 +229,12 @@ def _operator_moves(limits: OptiplanLimits) -> tuple[Move, ...]:
             "FAILED",
             "NEW",
             name="retry",
-            when=(
-                flag_not_set(REISSUED),
-                code_not_in(*NEVER_RETRIED),
-                retries_left(limits.retry_count_max),
-            ),
+            when=(flag_not_set(REISSUED), code_not_in(*NEVER_RETRIED), retries_left(limits.retry_count_max)),
             retry="count",
             error="clear",
             run_at=Backoff(limits.retry_backoff_s, counts="retries"),
         ),
-        moves.cancel(
-            (*BEFORE_DELIVERY, "HOLD"), "FAILED", by=("operator",), error=CANCELLED, timer="clear"
-        ),
+        moves.cancel((*BEFORE_DELIVERY, "HOLD"), "FAILED", by=("operator",), error=CANCELLED, timer="clear"),
         Move(
             "request_cancel",
             BEFORE_DELIVERY,

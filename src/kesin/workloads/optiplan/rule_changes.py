@@ -53,8 +53,6 @@ def change_rules(
         changed = [key for key in keys if before.get(key) != after.get(key)]
         if changed:  # the audit entry is first: it is committed only if the file is written
             details = {key: {"from": before.get(key), "to": after.get(key)} for key in changed}
-            context.commands.accounts.note(
-                actor, "optiplan.rules", queue=QUEUE, target="rules.json", details=details
-            )
+            context.commands.accounts.note(actor, "optiplan.rules", queue=QUEUE, target="rules.json", details=details)
             save_rules(service.workshop.rules_file, new)
     return new, changed

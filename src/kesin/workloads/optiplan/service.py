@@ -26,11 +26,7 @@ from kesin.workloads.optiplan.orders.payload import CuttingOrder, FieldProblem, 
 from kesin.workloads.optiplan.pipeline.delivery import withdraw_job_files
 from kesin.workloads.optiplan.pipeline.prechecks import find_unmakeable
 from kesin.workloads.optiplan.pipeline.progress import OrderProgress, ProgressStore
-from kesin.workloads.optiplan.pipeline.shared_folder import (
-    FolderEntry,
-    FolderUnavailable,
-    list_plain_files,
-)
+from kesin.workloads.optiplan.pipeline.shared_folder import FolderEntry, FolderUnavailable, list_plain_files
 from kesin.workloads.optiplan.pipeline.solution import has_all_xml
 from kesin.workloads.optiplan.pipeline.waiting import log_unblocked
 from kesin.workloads.optiplan.workshop.config import Workshop
@@ -53,19 +49,12 @@ class EnqueuedOrder:
 
 
 def read_order_list(
-    workshop: Workshop,
-    name: str,
-    data: bytes,
-    *,
-    order_id: str,
-    customer_phone: str | None,
-    defaults: ListDefaults,
+    workshop: Workshop, name: str, data: bytes, *, order_id: str, customer_phone: str | None, defaults: ListDefaults
 ) -> Payload:
     """Read the order in an order list; raises BadOrderList with every invalid row."""
     if customer_phone is None:
         raise OrderProblem(
-            OptiCode.PHONE_REQUIRED,
-            "a list does not name the customer: give their phone number in ?customer_phone=",
+            OptiCode.PHONE_REQUIRED, "a list does not name the customer: give their phone number in ?customer_phone="
         )
     rules = workshop.rules()
     bands = tuple(band for band in rules.edge_mapping if band != NO_BAND) or defaults.bands
@@ -285,9 +274,7 @@ class OrderService:
         if count and not self.owns_orders(actor):
             self._note(actor, "customers", target, details={"customers": count})
 
-    def add_customer(
-        self, actor: Actor, name: str, phone: str, *, approve: str | None = None
-    ) -> tuple[Customer, bool]:
+    def add_customer(self, actor: Actor, name: str, phone: str, *, approve: str | None = None) -> tuple[Customer, bool]:
         """Save a customer, known or new; ``approve`` its held order with it, or change nothing."""
         if not actor.has("optiplan"):
             self._require_operate(actor, "customer")

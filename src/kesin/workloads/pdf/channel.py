@@ -19,9 +19,7 @@ from kesin.workloads.pdf.errors import DOCUMENT_TOO_COSTLY, PdfErrorCode, Render
 
 _LENGTH: Final = struct.Struct(">Q")
 _CHUNK_BYTES: Final = 1024 * 1024
-_EXCEEDED: Final = (
-    "it was stopped: it needed more than %(n)s s of CPU time or %(most)s MiB of memory"
-)
+_EXCEEDED: Final = "it was stopped: it needed more than %(n)s s of CPU time or %(most)s MiB of memory"
 _MAX_REPLY_BYTES: Final = 256 * 1024 * 1024
 _ALARM_AFTER_S: Final = 5
 

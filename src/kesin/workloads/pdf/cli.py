@@ -9,15 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 from kesin.foundation.problems import Invalid, Unavailable
-from kesin.foundation.terminal import (
-    argument,
-    format_examples,
-    option,
-    pluralize,
-    print_table,
-    say,
-    say_json,
-)
+from kesin.foundation.terminal import argument, format_examples, option, pluralize, print_table, say, say_json
 from kesin.workloads.common.cli import JsonOption, command_group, read_settings, report_checks
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed, public_code
 
@@ -73,9 +65,7 @@ def render(
         say(f"  {warning}")
 
 
-@app.command(
-    "templates", epilog=format_examples("kesin pdf templates", "kesin pdf templates invoice")
-)
+@app.command("templates", epilog=format_examples("kesin pdf templates", "kesin pdf templates invoice"))
 def templates(
     name: Annotated[str | None, argument("NAME", "The template to show.")] = None,
     *,
@@ -109,16 +99,12 @@ def templates(
         say_json([entry | lists[entry["name"]].model_dump() for entry in entries])
         return
     lines = [
-        (e["name"], e.get("title") or f"cannot be used: {e['problem']}", lists[e["name"]].summary)
-        for e in entries
+        (e["name"], e.get("title") or f"cannot be used: {e['problem']}", lists[e["name"]].summary) for e in entries
     ]
     print_table(("template", "what it is", "versions"), lines, empty="there are no templates")
 
 
-@app.command(
-    "doctor",
-    epilog=format_examples("kesin pdf doctor", "kesin pdf doctor --engine weasyprint --json"),
-)
+@app.command("doctor", epilog=format_examples("kesin pdf doctor", "kesin pdf doctor --engine weasyprint --json"))
 def doctor(*, engine: EngineName = None, as_json: JsonOption = False) -> None:
     """Check the prerequisites for PDFs, and render a test page.
 

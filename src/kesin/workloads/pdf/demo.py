@@ -113,8 +113,7 @@ class PdfDemo(demo.DemoPart):
             yield demo.TourStop(
                 "An invoice as a PDF",
                 f"{pages}/jobs/{self._first_job}",
-                "The PDF is shown below the timeline. As an admin, you can make your own at"
-                f" {pages}/pdf",
+                f"The PDF is shown below the timeline. As an admin, you can make your own at {pages}/pdf",
             )
 
     def kept_files(self, folder: Path) -> Iterable[tuple[str, Path]]:

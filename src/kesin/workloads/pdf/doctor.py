@@ -74,9 +74,7 @@ def _check_browser(settings: Settings, engine: str | None) -> Iterator[DoctorChe
     yield DoctorCheck.result("sandbox", ok=not refused, found=detail)
 
 
-def _check_printing(
-    settings: Settings, engine: str | None, library: TemplateLibrary | None
-) -> Iterator[DoctorCheck]:
+def _check_printing(settings: Settings, engine: str | None, library: TemplateLibrary | None) -> Iterator[DoctorCheck]:
     limit_s = settings.pdf_hard_timeout_s
     try:
         with closing(services.create_pdf_engine(settings, engine)) as renderer:

@@ -42,9 +42,7 @@ _PUBLIC: Final = {
     HTML_REFUSED: PdfErrorCode.TEMPLATE_ERROR,
 }
 
-TRANSIENT_ERRORS: Final = frozenset(
-    {PdfErrorCode.BROWSER_LAUNCH_FAILED, PdfErrorCode.NAVIGATION_TIMEOUT}
-)
+TRANSIENT_ERRORS: Final = frozenset({PdfErrorCode.BROWSER_LAUNCH_FAILED, PdfErrorCode.NAVIGATION_TIMEOUT})
 MAX_RETRIES: Final = 2
 
 Details = Mapping[str, Any] | None
@@ -53,9 +51,7 @@ Details = Mapping[str, Any] | None
 class RenderFailed(Exception):
     """Rendering failed; the code decides whether the job is retried."""
 
-    def __init__(
-        self, code: str, message: str, *, details: Details = None, **values: object
-    ) -> None:
+    def __init__(self, code: str, message: str, *, details: Details = None, **values: object) -> None:
         self.message = Message(message, **values) if values else message
         super().__init__(f"{code}: {self.message}")
         self.code = str(code)

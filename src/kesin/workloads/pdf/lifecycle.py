@@ -8,15 +8,7 @@ from kesin.lifecycle import moves
 from kesin.lifecycle.budget import DAY_S, HOUR_S, Backoff
 from kesin.lifecycle.declare import Lifecycle, Move, State
 from kesin.lifecycle.errors import Category, Code, Taxonomy, Verdict, same_everywhere
-from kesin.lifecycle.vocabulary import (
-    STAY,
-    Fixed,
-    budget_left,
-    code_in,
-    flag_not_set,
-    lease_over,
-    retries_left,
-)
+from kesin.lifecycle.vocabulary import STAY, Fixed, budget_left, code_in, flag_not_set, lease_over, retries_left
 from kesin.workloads.pdf.errors import MAX_RETRIES
 
 WORKER_LOST = Fixed("WORKER_LOST", Category.TRANSIENT, "the worker died while rendering")
@@ -36,9 +28,7 @@ _CODES = {
 }
 
 
-def pdf_lifecycle(
-    *, max_retries: int = MAX_RETRIES, lease_seconds: int = 60, ttl_hours: int = TTL_HOURS
-) -> Lifecycle:
+def pdf_lifecycle(*, max_retries: int = MAX_RETRIES, lease_seconds: int = 60, ttl_hours: int = TTL_HOURS) -> Lifecycle:
     """Build the lifecycle with these limits. A retry is *fail* and *requeue* in one transaction."""
     ttl_s = ttl_hours * HOUR_S
     return Lifecycle(
@@ -60,20 +50,10 @@ def pdf_lifecycle(
             moves.complete("running", "succeeded", name="succeed"),
             moves.fail("running", "failed", then="requeue"),
             moves.release(
-                "running",
-                "failed",
-                error=INTERRUPTED,
-                run_at="keep",
-                stamp=("finished_at",),
-                then="requeue",
+                "running", "failed", error=INTERRUPTED, run_at="keep", stamp=("finished_at",), then="requeue"
             ),
             moves.recover_spent(
-                "running",
-                "failed",
-                name="lose",
-                when=(lease_over,),
-                error=WORKER_LOST,
-                then="requeue",
+                "running", "failed", name="lose", when=(lease_over,), error=WORKER_LOST, then="requeue"
             ),
             moves.requeue(
                 "failed",
@@ -105,9 +85,7 @@ def pdf_lifecycle(
                 doc="The PDF was requested again, but is missing: a new job takes over the key.",
             ),
             moves.cancel("queued", "expired"),
-            moves.cancel(
-                "failed", "expired", name="dismiss", stamp=(), doc="No further action is needed."
-            ),
+            moves.cancel("failed", "expired", name="dismiss", stamp=(), doc="No further action is needed."),
             moves.prune("expired", days=KEEP_DAYS),
         ),
         # Every verdict is *fail*; *requeue* decides whether to retry.
@@ -180,28 +158,14 @@ def batch_lifecycle(ttl_hours: int | None = None) -> Lifecycle:
             moves.enqueue("queued"),
             moves.claim("queued", "running"),
             moves.complete("running", "succeeded", name="succeed", doc="Every row has its PDF."),
-            moves.complete(
-                "running",
-                "partial",
-                name="settle",
-                doc="Some rows failed: the file contains the others.",
-            ),
-            moves.fail(
-                "running",
-                "failed",
-                result="record",
-                doc="No row succeeded, or the file could not be made.",
-            ),
-            moves.fail(
-                "running", "expired", name="stop", error="keep", doc="The client cancelled it."
-            ),
+            moves.complete("running", "partial", name="settle", doc="Some rows failed: the file contains the others."),
+            moves.fail("running", "failed", result="record", doc="No row succeeded, or the file could not be made."),
+            moves.fail("running", "expired", name="stop", error="keep", doc="The client cancelled it."),
             moves.retry("running", "queued", BATCH_DELAYS),
             moves.retry_spent("running", "failed"),
             moves.release("running", "queued"),
             moves.attempt_cap("queued", "failed"),
-            moves.recover(
-                "running", "queued", doc="The worker died: the next one continues where it stopped."
-            ),
+            moves.recover("running", "queued", doc="The worker died: the next one continues where it stopped."),
             moves.recover_spent("running", "failed"),
             moves.expire("queued", "expired", ttl_s),
             moves.expire(("succeeded", "partial", "failed"), "expired", ttl_s, since="finished_at"),
@@ -264,23 +228,13 @@ def webhook_lifecycle() -> Lifecycle:
             moves.complete("sending", "delivered", name="deliver"),
             moves.retry("sending", "pending", WEBHOOK_DELAYS),
             moves.retry_spent("sending", "failed"),
-            moves.retry(
-                "sending", "pending", "input", name="later", doc="The receiver asked for a pause."
-            ),
-            moves.retry_spent(
-                "sending", "failed", name="later", doc="A pause was requested; no attempts remain."
-            ),
-            moves.fail(
-                "sending",
-                "failed",
-                doc="It cannot be delivered: the address is refused or no longer exists.",
-            ),
+            moves.retry("sending", "pending", "input", name="later", doc="The receiver asked for a pause."),
+            moves.retry_spent("sending", "failed", name="later", doc="A pause was requested; no attempts remain."),
+            moves.fail("sending", "failed", doc="It cannot be delivered: the address is refused or no longer exists."),
             moves.release("sending", "pending"),
             moves.attempt_cap("pending", "failed"),
             moves.recover(
-                "sending",
-                "pending",
-                doc="A worker died while sending: the webhook may arrive twice, with the same id.",
+                "sending", "pending", doc="A worker died while sending: the webhook may arrive twice, with the same id."
             ),
             moves.recover_spent("sending", "failed"),
             moves.requeue("failed", "pending", name="resend", doc="Retry with new attempts."),

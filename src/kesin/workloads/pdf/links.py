@@ -66,9 +66,7 @@ class PdfLinks:
             why = "links in webhooks need this service's address: set %(setting)s"
             raise invalid_field("link_ttl", why, setting=variable("public_url"))
 
-    def create(
-        self, job: PdfJob, seconds: int, max_downloads: int | None = None, *, since_s: float
-    ) -> tuple[str, int]:
+    def create(self, job: PdfJob, seconds: int, max_downloads: int | None = None, *, since_s: float) -> tuple[str, int]:
         """Return a new link and its end, in seconds since 1970: not after that of the PDF.
 
         The link begins with KESIN_PUBLIC_URL, or is a path without it. Raises NoSecretKeys.

@@ -98,9 +98,7 @@ class GuardedConnection:
             raise
         self._http.sock = self._socket
 
-    def request(
-        self, method: str, headers: dict[str, str], body: bytes | None = None
-    ) -> http.client.HTTPResponse:
+    def request(self, method: str, headers: dict[str, str], body: bytes | None = None) -> http.client.HTTPResponse:
         """Send a request and return the response, with its headers read."""
         path, query = self._parts.path or "/", self._parts.query
         target = f"{path}?{query}" if query else path

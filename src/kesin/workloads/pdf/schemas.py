@@ -127,9 +127,7 @@ class HtmlSource(Strict, frozen=True):
 class PdfJobRequest(Strict, frozen=True):
     """A request for a PDF from a template with its variables, or from HTML."""
 
-    source: HtmlSource | None = Field(
-        None, description="instead of a template; also needs the `pdf:html` scope"
-    )
+    source: HtmlSource | None = Field(None, description="instead of a template; also needs the `pdf:html` scope")
     template_name: TemplateName = Field(None, validate_default=True)
     variables: dict[str, Any] = Field(None, validate_default=True)
     options: PdfRenderOptions | None = None
@@ -328,9 +326,7 @@ class BatchRequest(Strict, frozen=True):
     row_names: Annotated[list[RowName], Field(max_length=MAX_ROWS)] | None = Field(
         None, description="names of the files, one for each row"
     )
-    name_field: FieldName | None = Field(
-        None, description="the variable that names a row's file, such as buyer.name"
-    )
+    name_field: FieldName | None = Field(None, description="the variable that names a row's file, such as buyer.name")
     then: Steps = Field([], description="steps applied to each row's PDF, without encryption")
 
     @pydantic.model_validator(mode="after")

@@ -34,8 +34,7 @@ _LABEL: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
 _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _INTERNAL: Final = ("localhost", "local", "localdomain", "internal", "intranet", "lan", "home.arpa")
 _TUNNELS: Final = tuple(  # translated or tunnelled: any address may be behind them
-    IPv6Network(net)
-    for net in ("::/96", "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32")
+    IPv6Network(net) for net in ("::/96", "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32")
 )
 
 
@@ -212,8 +211,7 @@ class _Alternative(NamedTuple):
         if target.internal and self.literal_host != target.host:
             return False
         return any(
-            self.authority.fullmatch(authority) and self.whole.fullmatch(url)
-            for authority, url in target.spellings
+            self.authority.fullmatch(authority) and self.whole.fullmatch(url) for authority, url in target.spellings
         )
 
 

@@ -169,8 +169,7 @@ def render_config(settings: Settings) -> PdfRenderConfig:
         artifact_ttl_seconds=settings.pdf_ttl_hours * HOUR_S,
         cleanup_interval_seconds=round(settings.tidy_s),
         fail_safe_policy=FailSafePolicy(settings.pdf_fail_safe),
-        template_allowlist=allowed
-        or {page.parent.name for page in SHIPPED.glob("*/template.html")},
+        template_allowlist=allowed or {page.parent.name for page in SHIPPED.glob("*/template.html")},
         url_allowlist=settings.pdf_allowed_urls.split(),
     )
 

@@ -5,25 +5,14 @@ import pytest
 from kesin.foundation import passwords
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Forbidden, Invalid, NotFound, NotSignedIn, RequestConflict
-from tests.engine.access.accounts.conftest import (
-    DAY_S,
-    HOME,
-    PASSWORD,
-    ROOT,
-    TABLES,
-    audit_lines,
-    signed_in,
-)
+from tests.engine.access.accounts.conftest import DAY_S, HOME, PASSWORD, ROOT, TABLES, audit_lines, signed_in
 
 
 def test_the_actor_of_a_key_has_its_scopes_and_its_site(accounts):
     key, record = accounts.create_key(ROOT, "script", ["oci:script", "read"], site="north")
     assert key.startswith(f"kesin_{record.id}_")
     assert accounts.key_actor(key, HOME) == Actor(
-        f"key:{record.id}",
-        frozenset({"oci:script", "read"}),
-        sites=frozenset({"north"}),
-        address=HOME,
+        f"key:{record.id}", frozenset({"oci:script", "read"}), sites=frozenset({"north"}), address=HOME
     )
 
 
@@ -57,15 +46,7 @@ def test_a_key_with_a_wrong_secret_has_no_actor(accounts):
     key, record = accounts.create_key(ROOT, "one", ["metrics"])
     other, _ = accounts.create_key(ROOT, "two", ["metrics"])
     secret = other.removeprefix("kesin_")[9:]
-    for wrong in (
-        f"kesin_{record.id}_{secret}",
-        key[:-1],
-        key + "x",
-        record.id,
-        "",
-        "\ud800",
-        "\0",
-    ):
+    for wrong in (f"kesin_{record.id}_{secret}", key[:-1], key + "x", record.id, "", "\ud800", "\0"):
         assert accounts.key_actor(wrong, HOME) is None
     assert accounts.directory.api_key(record.id).used_at is None
 
@@ -137,9 +118,7 @@ def test_no_password_token_or_key_is_in_any_row(accounts, store):
     signed = accounts.sign_in("ayse", "another password", HOME)[0]
     with pytest.raises(NotSignedIn):
         accounts.sign_in("ayse", "a wrong password", HOME)
-    rows = "".join(
-        str(store._read(f"SELECT * FROM {store.dialect.table(table)}", {})) for table in TABLES
-    )
+    rows = "".join(str(store._read(f"SELECT * FROM {store.dialect.table(table)}", {})) for table in TABLES)
     secrets = (PASSWORD, "another password", "a wrong password", token, signed, key, key[15:])
     assert [secret for secret in secrets if secret in rows] == []
     assert passwords.hash_token(signed) in rows

@@ -8,14 +8,7 @@ import pytest
 from kesin.engine.access.accounts import Accounts, cron_actor
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Forbidden
-from tests.engine.access.accounts.conftest import (
-    HOME,
-    PASSWORD,
-    ROOT,
-    audit_lines,
-    signed_in,
-    state,
-)
+from tests.engine.access.accounts.conftest import HOME, PASSWORD, ROOT, audit_lines, signed_in, state
 
 COMMANDS: dict[str, Callable[[Accounts, Actor], object]] = {
     "audit.read": lambda accounts, actor: accounts.audit(actor),
@@ -53,9 +46,7 @@ def test_an_actor_that_is_no_admin_is_refused_with_an_audit_line(accounts, actio
 @pytest.mark.parametrize(("action", "command"), COMMANDS.items(), ids=COMMANDS)
 def test_every_change_by_an_admin_is_an_audit_line(accounts, action, command):
     if action == "key.revoke":
-        accounts.directory.add_key(
-            accounts.create_key(ROOT, "n", ["read"])[1]._replace(id="abcd2345")
-        )
+        accounts.directory.add_key(accounts.create_key(ROOT, "n", ["read"])[1]._replace(id="abcd2345"))
     before = audit_lines(accounts)
     command(accounts, Actor("user:boss", frozenset({"admin"})))
     added = [] if action in READING else [("user:boss", action, True)]
@@ -89,13 +80,6 @@ def test_an_audit_line_has_the_address_and_the_request_id(accounts):
 
 def test_an_audit_line_takes_any_text(accounts):
     text = "a\0b\ud800" + "x" * 300
-    accounts.note(
-        Actor("cli:\udcff", frozenset()),
-        text,
-        queue=text,
-        site=text,
-        target=text,
-        details={"why": text},
-    )
+    accounts.note(Actor("cli:\udcff", frozenset()), text, queue=text, site=text, target=text, details={"why": text})
     [line] = accounts.directory.audit()
     assert (line.actor, line.queue[:4]) == ("cli:", "abxx")

@@ -41,11 +41,7 @@ def test_the_next_refusal_writes_what_was_counted_before(accounts, clock):
     refuse(accounts, times=3)
     clock.advance(WINDOW_S)
     refuse(accounts)
-    assert lines(accounts) == [
-        (KEY.name, "user.list", 1),
-        (KEY.name, "access.refused", 2),
-        (KEY.name, "user.list", 1),
-    ]
+    assert lines(accounts) == [(KEY.name, "user.list", 1), (KEY.name, "access.refused", 2), (KEY.name, "user.list", 1)]
 
 
 def test_a_single_refusal_has_no_second_line(accounts, clock):

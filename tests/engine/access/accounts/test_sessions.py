@@ -17,11 +17,7 @@ from tests.engine.access.accounts.conftest import HOME, PASSWORD, ROOT, audit_li
 def test_the_right_password_starts_a_session_of_the_user(accounts):
     token, actor = accounts.sign_in("ayse", PASSWORD, HOME)
     assert actor == Actor(
-        "user:ayse",
-        frozenset({"operator"}),
-        sites=frozenset({"north"}),
-        queues=frozenset({"oci"}),
-        address=HOME,
+        "user:ayse", frozenset({"operator"}), sites=frozenset({"north"}), queues=frozenset({"oci"}), address=HOME
     )
     assert accounts.session_actor(token, HOME) == actor
     assert audit_lines(accounts) == [("user:ayse", "session.start", True)]
@@ -47,9 +43,7 @@ def test_every_failed_sign_in_has_the_same_error_and_an_audit_line(accounts, nam
     accounts.set_user(ROOT, "gone", disabled=True)
     with pytest.raises(NotSignedIn) as problem:
         accounts.sign_in(name, password, HOME)
-    assert problem.value.body() == {
-        "error": {"code": "wrong_password", "message": "the name or the password is wrong"}
-    }
+    assert problem.value.body() == {"error": {"code": "wrong_password", "message": "the name or the password is wrong"}}
     last = accounts.directory.audit(limit=1)[0]
     assert (last.action, last.allowed, last.address) == ("session.start", False, HOME)
 

@@ -44,8 +44,7 @@ def actions(world: World, target: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("role", "places"),
-    [("viewer", []), ("operator", ["workers"]), ("admin", ["audit", "workers", "admin/people"])],
+    ("role", "places"), [("viewer", []), ("operator", ["workers"]), ("admin", ["audit", "workers", "admin/people"])]
 )
 def test_the_navigation_has_the_pages_a_user_may_see(role, places, world):
     text = get(world, "/dashboard", world.known(f"plain-{role}", role, all_sites=True))
@@ -129,9 +128,7 @@ def test_a_person_is_signed_out_everywhere(world):
     assert world.accounts.session_actor(token, "") is None
 
 
-@pytest.mark.parametrize(
-    "fields", [{"what": "may", "role": "viewer"}, {"what": "disable", "sure": "1"}]
-)
+@pytest.mark.parametrize("fields", [{"what": "may", "role": "viewer"}, {"what": "disable", "sure": "1"}])
 def test_an_admin_does_not_lock_themselves_out(fields, world):
     assert post(world, f"{PEOPLE}/boss", **fields).status_code == 409
     assert world.token("boss")
@@ -194,10 +191,7 @@ def test_a_site_is_added_and_changed(world):
     assert post(world, f"{SITES}/acme", timezone="Nowhere/Here").status_code == 422
     assert post(world, f"{SITES}/acme", name="Acme & Co").status_code == 303
     assert "Acme & Co" in get(world, SITES)
-    assert [line.action for line in world.audit() if line.site == "acme"] == [
-        "site.add",
-        "site.set",
-    ]
+    assert [line.action for line in world.audit() if line.site == "acme"] == ["site.add", "site.set"]
 
 
 @pytest.mark.parametrize(("site_id", "status"), [("north", 409), ("<b>", 422), ("", 422)])
@@ -320,9 +314,7 @@ def test_the_log_goes_on_below_the_last_line(world, monkeypatch):
 
 
 def test_personal_data_in_the_log_is_covered(world):
-    world.accounts.note(
-        actor("user:kim"), "x.y", target="+90 532 000 00 01", details={"email": "ayse@example.com"}
-    )
+    world.accounts.note(actor("user:kim"), "x.y", target="+90 532 000 00 01", details={"email": "ayse@example.com"})
     text = get(world, "/dashboard/audit", actor="user:kim")
     assert "x.y" in text
     assert not [part for part in ("532", "ayse@") if part in text]

@@ -81,9 +81,9 @@ def test_every_field_of_a_shipped_template_is_called_by_its_name_in_both_languag
     check(schema, "")
     for key, one in schema["$defs"].items():
         check(one, key)
-    assert [
-        SchemaForm(schema, language=one).draw({}).children[0].title for one in ("en", "tr")
-    ] == [*("Language", "Dil")]
+    assert [SchemaForm(schema, language=one).draw({}).children[0].title for one in ("en", "tr")] == [
+        *("Language", "Dil")
+    ]
 
 
 def test_each_kind_of_value_gets_its_kind_of_field():
@@ -101,10 +101,7 @@ def test_each_kind_of_value_gets_its_kind_of_field():
 
 
 def test_what_was_left_empty_is_left_out():
-    assert SchemaForm(SCHEMA).read({"v/number": "1", "v/lang": "", "v/day": " "}) == {
-        "number": "1",
-        "lines": [],
-    }
+    assert SchemaForm(SCHEMA).read({"v/number": "1", "v/lang": "", "v/day": " "}) == {"number": "1", "lines": []}
 
 
 def test_an_optional_group_is_closed_until_it_is_opened():

@@ -69,11 +69,7 @@ def test_a_duration_axis_names_its_unit(top_us, english, turkish):
     assert [text for _, text in TR.duration_axis(top_us)] == turkish
 
 
-@given(
-    some.integers(1_600_000_000, 1_800_000_000),
-    some.integers(10, 24 * 60),
-    some.sampled_from(ZONES),
-)
+@given(some.integers(1_600_000_000, 1_800_000_000), some.integers(10, 24 * 60), some.sampled_from(ZONES))
 def test_times_are_round_in_the_zone_and_lie_between_the_ends(begin_s, minutes, name):
     begin, zone = begin_s * 1_000_000, zone_named(name)
     end = begin + minutes * MINUTE_US

@@ -39,9 +39,7 @@ def wanted() -> dict[str, str]:
         found |= {move.doc: f"{name}: {move.name}" for move in lifecycle.moves if move.doc}
         found |= {f"state {one.name.lower()}": f"{name}: {one.name}" for one in lifecycle.states}
     for folder in PAGES:
-        for name, line, message, _, _ in extract_from_dir(
-            folder, METHODS, keywords=KEYWORDS, options_map=OPTIONS
-        ):
+        for name, line, message, _, _ in extract_from_dir(folder, METHODS, keywords=KEYWORDS, options_map=OPTIONS):
             for one in (message[0],) if isinstance(message, tuple) else (message,):
                 found[one] = f"{folder}/{name}:{line}"
         for file in folder.glob("*_texts.toml"):  # titles, units and hints of a form
@@ -50,8 +48,7 @@ def wanted() -> dict[str, str]:
     for where, node in nodes():
         match node:
             case ast.Call(func=func, args=[ast.Constant(value=str(text)), *_]) if (
-                where.startswith(WITH_PAGES)
-                and getattr(func, "id", getattr(func, "attr", "")) in KEYWORDS
+                where.startswith(WITH_PAGES) and getattr(func, "id", getattr(func, "attr", "")) in KEYWORDS
             ):
                 found[text] = f"{where}:{node.lineno}"
     return found
@@ -79,9 +76,7 @@ def said() -> dict[str, tuple[str, Message]]:
 def literals() -> frozenset[str]:
     """Every text in our Python: what is said through a name or a table stands there."""
     return frozenset(
-        node.value
-        for _, node in nodes()
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        node.value for _, node in nodes() if isinstance(node, ast.Constant) and isinstance(node.value, str)
     )
 
 

@@ -91,18 +91,7 @@ def test_a_zone_is_called_by_its_city():
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "",
-        "UTC+3",
-        "Mars/Olympus",
-        "../etc/passwd",
-        "/etc/passwd",
-        "Europe",
-        "a\0b",
-        "ış",
-        "x" * 999,
-    ],
+    "name", ["", "UTC+3", "Mars/Olympus", "../etc/passwd", "/etc/passwd", "Europe", "a\0b", "ış", "x" * 999]
 )
 def test_a_zone_that_is_none_is_utc(name):
     assert zone_named(name).key == "UTC"

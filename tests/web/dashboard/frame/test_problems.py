@@ -55,8 +55,7 @@ NO_PAGE = (
 # Single messages that no page can meet, each with why.
 UNMET = {
     "{} is not declared with retiring=True": "states are retired on the command line",
-    "the state {} of {} holds {}: wait until it is empty or move them out, then"
-    " retire it": "likewise",
+    "the state {} of {} holds {}: wait until it is empty or move them out, then retire it": "likewise",
     "the result is %(n)s bytes; the limit is %(most)s: store the data elsewhere and return a"
     " reference": "results come from handlers",
     "this code was started inside a transaction of another task, thread or process: a transaction"
@@ -72,8 +71,7 @@ UNMET = {
     "{} is not a queue name: use at most 63 lower-case letters, digits, - and _": "nor then",
     "the {} is {}": "pages enqueue nothing that is no JSON",
     "the site {} uses the channel {}: Kesin's worker uploads its rows;"
-    " stop the script, or move the site back with `kesin site set --channel script`": "a script"
-    " gets it",
+    " stop the script, or move the site back with `kesin site set --channel script`": "a script gets it",
     "conversions must be {}, not {}": "a page sends a file",
     "send one conversion, a list, or {siteId, conversions}": "a page sends CSV",
     "the body is not JSON": "a page sends CSV",

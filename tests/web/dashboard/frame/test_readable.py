@@ -11,9 +11,7 @@ from tests.web.conftest import ROOT, SAME_ORIGIN, World
 from tests.web.dashboard.turkish import PAGES, TEMPLATES
 
 ICONS = (files("kesin.web") / "dashboard" / "templates" / "icons.html").read_text("utf-8")
-DRAWINGS = {
-    drawn: name for name, drawn in re.findall(r"""^  "([\w-]+)": '(.+)',$""", ICONS, re.MULTILINE)
-}
+DRAWINGS = {drawn: name for name, drawn in re.findall(r"""^  "([\w-]+)": '(.+)',$""", ICONS, re.MULTILINE)}
 NEW_YORK, ISTANBUL, TOKYO = "America/New_York", "Europe/Istanbul", "Asia/Tokyo"
 CONTROL = "/dashboard/site/north/oci-control"
 
@@ -188,11 +186,7 @@ def test_every_entry_has_an_icon_and_a_workload_chooses_its_own(zoned, monkeypat
 
 
 def test_no_page_names_an_icon_that_is_not_there():
-    named = {
-        name
-        for file in TEMPLATES
-        for name in re.findall(r'icon\("([\w-]+)"\)', file.read_text("utf-8"))
-    }
+    named = {name for file in TEMPLATES for name in re.findall(r'icon\("([\w-]+)"\)', file.read_text("utf-8"))}
     for folder in PAGES:
         for file in folder.rglob("*.py"):
             named |= set(re.findall(r'icon="([\w-]+)"', file.read_text("utf-8")))

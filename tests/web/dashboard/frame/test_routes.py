@@ -82,9 +82,7 @@ def test_a_choice_that_is_none_is_refused_by_a_page(choice, client):
 
 
 def test_another_sites_page_chooses_nothing(client):
-    answer = client.post(
-        "/dashboard/look", data={"theme": "dark"}, headers={"sec-fetch-site": "cross-site"}
-    )
+    answer = client.post("/dashboard/look", data={"theme": "dark"}, headers={"sec-fetch-site": "cross-site"})
     assert answer.status_code == 403
     assert "set-cookie" not in answer.headers
 
@@ -100,9 +98,7 @@ def test_a_form_has_a_size(client):
 def test_nobody_is_sent_to_the_sign_in_and_back_afterwards(client):
     answer = client.get("/dashboard?state=FAILED&text=a b")
     assert answer.status_code == 303
-    assert (
-        answer.headers["location"] == "/sign-in?next=/dashboard%3Fstate%3DFAILED%26text%3Da%2520b"
-    )
+    assert answer.headers["location"] == "/sign-in?next=/dashboard%3Fstate%3DFAILED%26text%3Da%2520b"
     page = client.get(answer.headers["location"])
     assert 'name="next" value="/dashboard?state=FAILED&amp;text=a%20b"' in page.text
 
@@ -123,9 +119,7 @@ def test_a_theme_nobody_knows_is_the_systems(shared_world):
 
 
 def test_pages_are_kept_by_nobody(shared_world):
-    page = shared_world.client.get(
-        "/dashboard", headers=shared_world.cookie(shared_world.known("ece"))
-    )
+    page = shared_world.client.get("/dashboard", headers=shared_world.cookie(shared_world.known("ece")))
     assert page.headers["cache-control"] == "no-store"
     assert {"Cookie", "HX-Request"} <= set(page.headers["vary"].split(", "))
 
@@ -203,9 +197,7 @@ def test_what_an_operator_ended_is_not_in_the_badge(world):
 def test_a_trade_stands_together_and_a_phone_shows_first_what_calls(world):
     world.person("ayse", "admin")
     world.broken()
-    nav = world.client.get(
-        "/dashboard/nav?at=/dashboard/workers", headers=world.cookie("ayse")
-    ).text
+    nav = world.client.get("/dashboard/nav?at=/dashboard/workers", headers=world.cookie("ayse")).text
     lines = re.findall(r'<a href="([^"]+)"[^>]*class="([^"]*)"', nav)
     paths = [path for path, _ in lines]
     at = paths.index("/dashboard/queues/oci")

@@ -33,9 +33,7 @@ def adjusted(world: World, name: str, **fields: Any) -> str:
 
 def test_it_says_what_it_waits_for_and_where_the_conversion_is(world: World):
     sale = sold(world, "returned")
-    [item] = [
-        one for one in script.export(place(world), limit=1_000, actor="tests") if sale in one["id"]
-    ]
+    [item] = [one for one in script.export(place(world), limit=1_000, actor="tests") if sale in one["id"]]
     made = adjusted(world, "returned", type="RETRACT")
     page = read(world, made)
     assert "returned · RETRACT" in page

@@ -88,10 +88,7 @@ def test_a_task_offers_what_its_lifecycle_allows_and_destroys_last(world):
     waiting = world.job()
     assert labels(world, waiting) == [("Cancel", "ends")]
     [cancel] = offered(world, waiting)
-    assert (cancel.path, cancel.fields) == (
-        "/dashboard/queues/task/sheet",
-        {"call": "cancel", "ids": waiting},
-    )
+    assert (cancel.path, cancel.fields) == ("/dashboard/queues/task/sheet", {"call": "cancel", "ids": waiting})
     world.task.claim("one", ids=[waiting])
     assert labels(world, waiting) == [("Cancel", "ends")]  # its worker loses the claim
 
@@ -116,11 +113,7 @@ def test_a_finished_task_offers_nothing(world):
     ("code", "category", "expected"),
     [
         ("", "", [("Mark failed", "ends")]),
-        (
-            "UNPARSEABLE_GCLID",
-            "VALIDATION",
-            [("Fix data", "first"), ("Retry", ""), ("Reset to queued", "")],
-        ),
+        ("UNPARSEABLE_GCLID", "VALIDATION", [("Fix data", "first"), ("Retry", ""), ("Reset to queued", "")]),
         ("INTERNAL_ERROR", "TRANSIENT", [("Retry", "first"), ("Reset to queued", "")]),
     ],
 )
@@ -264,9 +257,7 @@ def test_a_failed_pdf_that_is_made_again_needs_nobody_and_links_to_the_new_job(w
     with patch.object(submit, "apply_changes", side_effect=StoreUnreachable("gone")):
         assert world.client.post(path, headers=admin).status_code == 503
     assert queue.stats().total == before  # neither a new job nor a dismissed one
-    [new] = re.findall(
-        r'href="/dashboard/jobs/([^"]+)"', world.client.post(path, headers=admin).text
-    )
+    [new] = re.findall(r'href="/dashboard/jobs/([^"]+)"', world.client.post(path, headers=admin).text)
     assert not exists or new == existing
     event = queue.events(failed)[-1]
     assert (event.move, event.actor, event.to_state) == ("dismiss", "user:the-admin", "expired")
@@ -292,9 +283,7 @@ def test_a_viewer_is_offered_nothing_and_no_action_stands_twice(world):
         assert len({one.label for one in found}) == len(found)
         assert len({(one.path, str(one.fields)) for one in found}) == len(found)
         assert sum(one.look == "first" for one in found) <= 1
-        assert [one.look for one in found] == sorted(
-            (one.look for one in found), key=["first", "", "ends"].index
-        )
+        assert [one.look for one in found] == sorted((one.look for one in found), key=["first", "", "ends"].index)
 
 
 def test_a_destructive_action_is_never_primary_whatever_a_workload_says(world, monkeypatch):

@@ -60,9 +60,7 @@ def test_a_result_is_shown_above_and_a_failure_is_explained_there_once(world):
     assert "ayse@example.com" not in page
     assert "Result" not in part(page, "values")
     name = world.known("the-admin", "admin", all_sites=True)
-    shown = world.client.post(
-        f"/dashboard/jobs/{job_id}/unmask", headers=world.cookie(name) | PART
-    ).text
+    shown = world.client.post(f"/dashboard/jobs/{job_id}/unmask", headers=world.cookie(name) | PART).text
     assert shown.count("ayse@example.com") == 2  # in the payload, and in the result above
     assert '<div id="job-outcome" class="stack" hx-swap-oob="morph">' in shown
     empty = world.job()
@@ -92,14 +90,7 @@ def test_the_outlook_says_when_a_job_is_retried_and_which_attempt_that_is(world)
 def test_outdated_words_are_gone(world):
     job_id = uploaded(world)
     for page in (read(world, job_id), read(world, world.failed()), read(world, create_pdf(world))):
-        for words in (
-            "What it carries",
-            "Whoever",
-            "a remark",
-            "It is over",
-            "The clock",
-            "you looked",
-        ):
+        for words in ("What it carries", "Whoever", "a remark", "It is over", "The clock", "you looked"):
             assert words not in page
 
 
@@ -155,9 +146,7 @@ def test_a_job_whose_attempts_are_used_says_so_and_names_its_other_errors(world)
 def test_what_a_person_did_is_never_folded(world):
     job_id = world.job()
     for _ in range(3):
-        Worker(
-            world.task, lambda _: Failed("BROKEN", "it broke", category=Category.VALIDATION)
-        ).drain()
+        Worker(world.task, lambda _: Failed("BROKEN", "it broke", category=Category.VALIDATION)).drain()
         world.task.act("requeue", actor="user:can", ids=[job_id], reason="again")
     story = part(read(world, job_id), "story")
     assert story.count("by can") == 3
@@ -267,9 +256,7 @@ def test_a_change_that_masks_hide_is_still_listed(world):
     queue = world.service.queues["oci"]
     payload = '{"externalId":"A-1","gclid":"%s","phone":"12%s"}'
     for n in (1, 2):
-        change = Change(
-            job_id, payload=payload % (n, n), stamps={"conversion_at": queue.now()}, max_attempts=5
-        )
+        change = Change(job_id, payload=payload % (n, n), stamps={"conversion_at": queue.now()}, max_attempts=5)
         [outcome] = apply_changes(queue, "correct", [change], role="operator", actor="user:can")
         assert outcome.result == "moved"
         if n == 1:
@@ -309,8 +296,6 @@ def test_a_delivered_row_gets_a_corrected_copy(world):
 
 def test_the_fix_of_another_sites_row_is_not_found(world):
     queue = world.service.queues["oci"]
-    south = world.job(
-        "south", queue="oci", payload={"externalId": "s"}, stamps={"conversion_at": queue.now()}
-    )
+    south = world.job("south", queue="oci", payload={"externalId": "s"}, stamps={"conversion_at": queue.now()})
     assert fix(world, south, conversionValue="1").status_code == 404
     assert fix(world, "x" * 36, conversionValue="1").status_code == 404

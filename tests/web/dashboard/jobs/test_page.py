@@ -55,9 +55,7 @@ def uploaded(world: World) -> str:
     job_id = world.job("north", queue="oci", payload=CONVERSION, stamps=stamps)
     [job] = queue.claim("one", ids=[job_id])
     note = json.dumps({"requestId": "req-7", "errors": [{"message": "the gclid=Cj0KCQiA is cut"}]})
-    change = Change(
-        job.id, job.claim_seq, "UNPARSEABLE_GCLID", "VALIDATION", "it cannot be read", note=note
-    )
+    change = Change(job.id, job.claim_seq, "UNPARSEABLE_GCLID", "VALIDATION", "it cannot be read", note=note)
     apply_changes(queue, "ack_failed", [change], actor="one")
     return job.id
 
@@ -90,9 +88,7 @@ def test_an_error_is_explained_in_both_languages(language, words, world):
 def test_the_advice_is_shown_once_however_often_the_error_came(world):
     job_id = uploaded(world)
     queue = world.service.queues["oci"]
-    world.service.commands.act(
-        system_actor("t"), "oci", "RETRY_SELECTED", ids=[job_id], reason="again"
-    )
+    world.service.commands.act(system_actor("t"), "oci", "RETRY_SELECTED", ids=[job_id], reason="again")
     [job] = queue.claim("one", ids=[job_id])
     change = Change(job.id, job.claim_seq, "UNPARSEABLE_GCLID", "VALIDATION", "still not")
     apply_changes(queue, "ack_failed", [change], actor="one")
@@ -250,9 +246,7 @@ def test_a_conversion_shows_what_is_sent_and_what_came_back(world):
 
 def test_a_row_that_waits_for_the_script_is_not_fetched_and_a_rejected_one_was_never_sent(world):
     queue = world.service.queues["oci"]
-    job_id = world.job(
-        "north", queue="oci", payload=CONVERSION, stamps={"conversion_at": queue.now()}
-    )
+    job_id = world.job("north", queue="oci", payload=CONVERSION, stamps={"conversion_at": queue.now()})
     text = read(world, job_id)
     assert "Not yet fetched by the site's Google Ads script" in text
     assert "conversionTime&#34;: &#34;2026" in text

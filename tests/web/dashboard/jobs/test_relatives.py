@@ -75,9 +75,7 @@ def test_a_blocked_job_says_what_it_waits_for(shared_world, steps):
     assert before.endswith(f"page-0 done {steps.name} {{&#34;rows&#34;: 48211}}")
     assert f'href="/dashboard/jobs/{first[1]}"' in text
     assert ">Needed by<" not in text
-    assert section(read(shared_world, first[0]), "Needed by") == (
-        f"Needed by merge blocked {steps.name}"
-    )
+    assert section(read(shared_world, first[0]), "Needed by") == (f"Needed by merge blocked {steps.name}")
     turkish = read(shared_world, child, **{"accept-language": "tr"})
     assert "3 işten 2 tanesini bekliyor:" in turkish
 

@@ -16,15 +16,7 @@ from kesin.foundation.problems import RequestConflict
 from kesin.lifecycle.moves import prioritize
 from kesin.store.records import Filter
 from kesin.web.dashboard.queues import actions, bulk
-from kesin.web.dashboard.queues.bulk import (
-    HEARTBEAT_S,
-    MAX_ENDED,
-    MAX_WAITING,
-    SILENT_S,
-    BulkRun,
-    BulkRuns,
-    QueuedRun,
-)
+from kesin.web.dashboard.queues.bulk import HEARTBEAT_S, MAX_ENDED, MAX_WAITING, SILENT_S, BulkRun, BulkRuns, QueuedRun
 from kesin.web.service import Service
 from tests.web.client import end_bulk_runs
 from tests.web.conftest import ROOT
@@ -146,9 +138,7 @@ def test_the_result_is_exact_and_leads_to_the_refused_ones(tasks):
 def test_the_second_of_two_operators_is_refused_exactly(tasks):
     tasks.known("bora", "operator", all_sites=True)
     jobs = [tasks.failed() for _ in range(2)]
-    sheets = [
-        words(send(tasks, "sheet", who, call="requeue", ids=ids(jobs))) for who in ("ayse", "bora")
-    ]
+    sheets = [words(send(tasks, "sheet", who, call="requeue", ids=ids(jobs))) for who in ("ayse", "bora")]
     assert all("2 will move" in one for one in sheets)
     first = words(send(tasks, "act", "ayse", call="requeue", ids=ids(jobs)))
     second = words(send(tasks, "act", "bora", call="requeue", ids=ids(jobs)))
@@ -166,10 +156,7 @@ def test_an_option_is_taken_only_where_the_call_knows_it(tasks):
     headers = {**tasks.cookie("ayse"), "hx-request": "true"}
     sent = {"call": "RESET_TO_QUEUED", "ids": job, "option": ["clearErrors", "nonsense"]}
     path = "/dashboard/queues/oci"
-    assert (
-        "Clear the last error"
-        in tasks.client.post(f"{path}/sheet", data=sent, headers=headers).text
-    )
+    assert "Clear the last error" in tasks.client.post(f"{path}/sheet", data=sent, headers=headers).text
     assert "1 moved" in words(tasks.client.post(f"{path}/act", data=sent, headers=headers))
     assert (tasks.state(job), tasks.found(job).error_code) == ("QUEUED", None)
 
@@ -196,9 +183,7 @@ def test_without_a_script_an_action_leads_back_to_the_page(tasks):
 
 
 def test_a_queue_and_a_site_are_paused_with_a_reason_and_resumed(tasks):
-    assert f"{tasks.name} is paused." in words(
-        send(tasks, "pause", reason="the other side is down")
-    )
+    assert f"{tasks.name} is paused." in words(send(tasks, "pause", reason="the other side is down"))
     assert "south is paused." in words(send(tasks, "pause", site="south"))
     page = tasks.client.get(tasks.page, headers=tasks.cookie("ayse")).text
     assert "This queue is paused" in page
@@ -252,9 +237,7 @@ def test_many_rows_move_in_the_background(how, many):
     assert "hx-get" not in panel.text  # it is polled no more, and a late answer still replaces it
     assert 'hx-swap="morph:outerHTML" hx-target="this"' in panel.text
     assert tasks.task.stats().states["failed"] == 0
-    moved = [
-        line for line in tasks.audit() if (line.queue, line.action) == (many.name, "queue.requeue")
-    ]
+    moved = [line for line in tasks.audit() if (line.queue, line.action) == (many.name, "queue.requeue")]
     assert len(moved) == 3
 
 
@@ -300,10 +283,7 @@ def test_a_run_ends_with_the_permissions_of_its_user(many):
 
 def test_a_refused_run_has_the_reason(many):
     run = run_to_end(many, Actor("key:x", frozenset({"operate"})))
-    assert (run.state, run.why) == (
-        "failed",
-        f"there is no queue {many.name!r}, or you have no access to it",
-    )
+    assert (run.state, run.why) == ("failed", f"there is no queue {many.name!r}, or you have no access to it")
 
 
 def test_the_store_is_closed_after_the_run_that_a_stop_ends(make_world, monkeypatch):
@@ -318,9 +298,7 @@ def test_the_store_is_closed_after_the_run_that_a_stop_ends(make_world, monkeypa
     bulk_runs = BulkRuns(world.service)
     bulk_runs.start(ROOT, "task", "requeue", Filter(), 5)
     assert begun.wait(10)
-    monkeypatch.setattr(
-        world.service.store, "close", lambda: still_at_work.append(bulk_runs._thread is not None)
-    )
+    monkeypatch.setattr(world.service.store, "close", lambda: still_at_work.append(bulk_runs._thread is not None))
     world.service.stop()
     assert still_at_work == [False]
 

@@ -136,9 +136,7 @@ def test_a_trend_has_the_time_of_its_first_note(world):
 
 def test_counters_that_fell_are_no_negative_numbers(world):
     now = world.task.now()
-    world.accounts.directory.put_metadata(
-        MetadataEntry(WORKLOAD, "task", TOTALS, f'[[{now},{{"done":900}}]]', now)
-    )
+    world.accounts.directory.put_metadata(MetadataEntry(WORKLOAD, "task", TOTALS, f'[[{now},{{"done":900}}]]', now))
     world.clock.advance(60)
     found = trend(world)
     assert min(found.done + found.failed) == 0
@@ -147,9 +145,7 @@ def test_counters_that_fell_are_no_negative_numbers(world):
 def test_no_more_than_a_day_of_notes_is_stored(world):
     now = world.task.now()
     many = [[now - (MAX_NOTES - n) * 60_000_000, {"done": n}] for n in range(MAX_NOTES)]
-    world.accounts.directory.put_metadata(
-        MetadataEntry(WORKLOAD, "task", TOTALS, json.dumps(many), now)
-    )
+    world.accounts.directory.put_metadata(MetadataEntry(WORKLOAD, "task", TOTALS, json.dumps(many), now))
     world.clock.advance(60)
     note(world)
     stored = notes(world)

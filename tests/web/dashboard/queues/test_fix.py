@@ -148,7 +148,4 @@ def test_the_page_of_a_job_offers_the_correction_and_warns_of_a_futile_retry(tas
 def test_an_error_that_is_not_of_the_data_is_not_corrected(tasks):
     [job] = fail(tasks, {"to": "a"}, category=Category.PERMANENT)
     assert f"fix-{job}" not in page(tasks).text
-    assert (
-        "Fix data"
-        not in tasks.client.get(f"/dashboard/jobs/{job}", headers=tasks.cookie("ayse")).text
-    )
+    assert "Fix data" not in tasks.client.get(f"/dashboard/jobs/{job}", headers=tasks.cookie("ayse")).text

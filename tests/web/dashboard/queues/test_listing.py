@@ -20,9 +20,7 @@ PART = {"hx-request": "true"}
 NO_JOB = "00000000-0000-7000-8000-000000000000"
 
 
-def renew(
-    tasks: TaskQueue, ids: list[str], query: str = "", cursor: str = "", who: str = "ayse"
-) -> str:
+def renew(tasks: TaskQueue, ids: list[str], query: str = "", cursor: str = "", who: str = "ayse") -> str:
     headers = {**tasks.cookie(who), **PART}
     sent = {"ids": ",".join(ids), "cursor": cursor}
     answer = tasks.client.post(f"{tasks.page}/renewal{query}", headers=headers, data=sent)
@@ -175,11 +173,7 @@ def test_the_code_filter_lists_the_codes_that_occur_with_their_counts(tasks):
     text = look(tasks, "?code=CHOSEN").text
     [options] = re.findall(r'<select id="f-code".*?</select>', text, re.DOTALL)
     listed = re.findall(r'<option value="(\w+)"( selected)?>([^<]*)<', options)
-    assert listed == [
-        ("COMMON", "", "COMMON (2)"),
-        ("RARE", "", "RARE (1)"),
-        ("CHOSEN", " selected", "CHOSEN (0)"),
-    ]
+    assert listed == [("COMMON", "", "COMMON (2)"), ("RARE", "", "RARE (1)"), ("CHOSEN", " selected", "CHOSEN (0)")]
 
 
 def test_a_code_lists_the_jobs_that_are_counted_with_it(either_world):

@@ -84,9 +84,7 @@ def test_every_filter_is_in_the_address(tasks):
     jobs["broken"] = fail(tasks)
     jobs["late"] = fail(tasks, code="LATE", **late)
     for query, expected in FILTERS.items():
-        assert set(shown(look(tasks, query, **PART).text)) == {jobs[name] for name in expected}, (
-            query
-        )
+        assert set(shown(look(tasks, query, **PART).text)) == {jobs[name] for name in expected}, query
 
 
 def test_a_job_is_found_by_its_id(tasks):

@@ -28,9 +28,7 @@ def mail(mails: TaskQueue, to: Any, number: str = "", site: str = "north", **how
 
 
 def search(tasks: TaskQueue, text: str, who: str = "ayse") -> list[str]:
-    return shown(
-        tasks.client.get(tasks.page, params={"text": text}, headers=tasks.cookie(who)).text
-    )
+    return shown(tasks.client.get(tasks.page, params={"text": text}, headers=tasks.cookie(who)).text)
 
 
 def listed(tasks: TaskQueue, who: str = "ayse", **params: Any) -> list[dict[str, Any]]:
@@ -70,9 +68,7 @@ def test_a_text_is_an_id_then_a_key_then_a_field_then_a_title_then_an_error(mail
     by_error = fail(mails, error_message="ada is unknown, the quay too")
     assert search(mails, by_field.upper()) == [by_field]
     assert search(mails, "ada") == [by_key]
-    assert (
-        search(mails, "ADA L") == search(mails, "lovelace") == search(mails, "0042") == [by_field]
-    )
+    assert search(mails, "ADA L") == search(mails, "lovelace") == search(mails, "0042") == [by_field]
     assert search(mails, "quay") == search(mails, "ada is") == [by_error]
     assert search(mails, "nothing like it") == []
 
@@ -119,9 +115,7 @@ def test_a_masked_title_or_key_gives_way_to_the_id(mails):
     mails.known("sees-all", "viewer", all_sites=True)
     job_id = mail(mails, "ada@example.com", key="ada@example.com")
     page = look(mails, who="sees-all").text
-    assert (
-        f'class="mono" href="/dashboard/jobs/{job_id}" title="{job_id}">…{job_id[-12:]}</a>' in page
-    )
+    assert f'class="mono" href="/dashboard/jobs/{job_id}" title="{job_id}">…{job_id[-12:]}</a>' in page
     assert f'aria-label="{job_id}"' in look(mails).text
     assert MASK not in page
     job_page = mails.client.get(f"/dashboard/jobs/{job_id}", headers=mails.cookie("sees-all")).text

@@ -11,9 +11,7 @@ def hidden(page: str) -> dict[str, str]:
     for tag in re.findall(r"<input[^>]+>", form):
         marked = dict(re.findall(r'(\w+)="([^"]*)"', tag))
         found[html.unescape(marked["name"])] = html.unescape(marked["value"])
-    for name, inside in re.findall(
-        r'<select id="[^"]+" name="([^"]+)"[^>]*>(.*?)</select>', form, re.DOTALL
-    ):
+    for name, inside in re.findall(r'<select id="[^"]+" name="([^"]+)"[^>]*>(.*?)</select>', form, re.DOTALL):
         chosen = re.search(r'<option value="([^"]*)" selected>', inside)
         found[name] = chosen[1] if chosen else ""
     return found

@@ -103,22 +103,14 @@ def orders(world: World) -> ListedRows:
         queue.act("cancel", actor="user:ayse", ids=[job])
 
     return ListedRows(
-        world,
-        "/dashboard/optiplan",
-        "orders",
-        lambda: held_order(world.service),
-        leave,
-        "state=HOLD",
-        "FAILED",
+        world, "/dashboard/optiplan", "orders", lambda: held_order(world.service), leave, "state=HOLD", "FAILED"
     )
 
 
 WORKLOADS = {"oci": conversions, "pdf": pdfs, "optiplan": orders}
 IN_EACH = pytest.mark.parametrize("listed", WORKLOADS, indirect=True)
 IN_ORDERS = pytest.mark.parametrize(
-    "listed",
-    ["optiplan", *(pytest.param(name, marks=pytest.mark.long) for name in ("oci", "pdf"))],
-    indirect=True,
+    "listed", ["optiplan", *(pytest.param(name, marks=pytest.mark.long) for name in ("oci", "pdf"))], indirect=True
 )
 
 
@@ -283,10 +275,7 @@ def test_the_codes_of_a_site_are_offered_with_their_counts(make_world, monkeypat
     context = SiteContext(world.service.workload_context("oci"), found)
     script.export(context, limit=10, actor="tests")
     codes = ["BAD_CLICK", "BAD_CLICK", "TOO_OLD"]
-    changes = [
-        Change(job, error_code=code, error_category="VALIDATION")
-        for job, code in zip(jobs, codes, strict=True)
-    ]
+    changes = [Change(job, error_code=code, error_category="VALIDATION") for job, code in zip(jobs, codes, strict=True)]
     apply_changes(context.queue, "ack_failed", changes, actor="tests")
     text = rows.get("?code=TOO_OLD")
     options = re.findall(r"<option value=\"\w+\"( selected)?>(\w+ \(\d\))", text)
@@ -334,14 +323,10 @@ def moving(world: World, monkeypatch, jobs: list[str]) -> Iterator[None]:
 
 @pytest.mark.parametrize("moved", [1, MAX_READS + 1])
 @pytest.mark.parametrize("sites", [None, ("north",)])
-def test_a_job_that_moves_between_two_reads_never_looks_like_one_without_a_code(
-    make_world, monkeypatch, moved, sites
-):
+def test_a_job_that_moves_between_two_reads_never_looks_like_one_without_a_code(make_world, monkeypatch, moved, sites):
     world = make_world()
     jobs = [world.job() for _ in range(8)]
-    Worker(
-        world.task, lambda _job: Failed("BROKEN", "it broke", category=Category.VALIDATION)
-    ).drain()
+    Worker(world.task, lambda _job: Failed("BROKEN", "it broke", category=Category.VALIDATION)).drain()
     stats: QueueStats = world.task.stats()
     reader = FailureReader({})
     with moving(world, monkeypatch, jobs[:moved]):
@@ -394,9 +379,7 @@ def test_the_failures_of_a_code_have_a_curve_of_the_last_day(make_world):
     assert group.n == 3
 
 
-@pytest.mark.parametrize(
-    ("name", "field"), [("oci", "code"), ("oci", "q"), ("optiplan", "text"), ("pdf", "text")]
-)
+@pytest.mark.parametrize(("name", "field"), [("oci", "code"), ("oci", "q"), ("optiplan", "text"), ("pdf", "text")])
 def test_a_filter_that_is_too_long_is_refused_and_not_cut(name, field, make_world):
     """Cut, it would be the filter of other rows."""
     world = make_world()

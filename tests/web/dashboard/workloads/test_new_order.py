@@ -33,9 +33,7 @@ def values(page: str, column: str) -> list[str]:
 
 
 def form(*rows: dict[str, str]) -> OrderForm:
-    return OrderForm.read(
-        {f"parts/{n}/{name}": text for n, row in enumerate(rows) for name, text in row.items()}
-    )
+    return OrderForm.read({f"parts/{n}/{name}": text for n, row in enumerate(rows) for name, text in row.items()})
 
 
 def test_every_column_of_sizes_names_its_unit(shop):

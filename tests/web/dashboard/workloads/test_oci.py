@@ -244,9 +244,7 @@ def test_dead_letters_are_downloaded_where_they_are_sent_back(control):
 
 def test_mended_dead_letters_are_corrected_and_the_wrong_ones_told(control):
     ids = control.failed(2)
-    text = control.world.client.get(
-        "/api/oci/dead-letter.csv?siteId=north", headers=control.world.cookie("can")
-    ).text
+    text = control.world.client.get("/api/oci/dead-letter.csv?siteId=north", headers=control.world.cookie("can")).text
     head, one, two, *_ = text.splitlines()
     mended = "\r\n".join([head, one.replace("abcDEF", "abcXYZ"), two.replace("bad-", "lost-")])
     response = control.post("/fixes", files={"file": ("a.csv", mended.encode(), "text/csv")})

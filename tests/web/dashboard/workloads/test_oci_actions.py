@@ -23,10 +23,7 @@ def control(make_world: MakeWorld) -> ControlPage:
 
 
 def kept(control: ControlPage) -> list[Any]:
-    return [
-        (one.name, one.id, one.default, one.counting, one.lookback_days)
-        for one in control.site().settings.actions
-    ]
+    return [(one.name, one.id, one.default, one.counting, one.lookback_days) for one in control.site().settings.actions]
 
 
 def test_actions_are_typed_and_an_admin_saves_them(control):
@@ -59,8 +56,7 @@ def test_a_hundred_actions_fit_in_the_form(control):
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [{"id-0": "x"}, {"lookback_days-0": "91"}, {"lookback_days-0": ""}, {"counting-0": "OFTEN"}],
+    "wrong", [{"id-0": "x"}, {"lookback_days-0": "91"}, {"lookback_days-0": ""}, {"counting-0": "OFTEN"}]
 )
 def test_what_is_wrong_is_said_with_what_was_typed(control, wrong):
     response = control.post(PATH, "ayse", data={**FORM, **wrong})
@@ -111,10 +107,7 @@ def google():
 def at_google(make_world: MakeWorld, google: GoogleServer) -> ControlPage:
     """A site on the channel ``api``, and its Google."""
     world = make_world(
-        secret_keys=SECRET_KEYS,
-        oci_google_url=google.url,
-        oci_google_version=VERSION,
-        oci_token_url=google.token_url,
+        secret_keys=SECRET_KEYS, oci_google_url=google.url, oci_google_version=VERSION, oci_token_url=google.token_url
     )
     control = ControlPage(world)
     world.accounts.set_site(ROOT, "north", channel="api")

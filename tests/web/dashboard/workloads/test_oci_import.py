@@ -36,9 +36,7 @@ def test_a_file_is_shown_first_and_queued_when_it_comes_again_with_its_digest(co
     for text in ("Windows-1254", "semicolon", "Google Click ID → gclid", "dd.mm.yyyy", "Satış"):
         assert text in shown
     assert "2,750.5 TRY" in shown
-    assert re.search(
-        r"INVALID_CONVERSION_VALUE</span>.*</td><td class=\"number\">1</td><td>4</td>", shown
-    )
+    assert re.search(r"INVALID_CONVERSION_VALUE</span>.*</td><td class=\"number\">1</td><td>4</td>", shown)
     assert "Cj0KCQiA" not in shown
     assert "Import 2 rows" in shown
     assert control.context.queue.jobs().jobs == []
@@ -64,9 +62,7 @@ def test_another_file_or_another_setting_is_not_what_was_shown(control):
     changed = control.post("/import", files=files, data={"digest": digest}).text
     assert "Nothing was queued" in changed
     assert control.context.queue.jobs().jobs == []
-    assert (
-        "1 queued" in control.post("/import", files=files, data={"digest": digest_in(changed)}).text
-    )
+    assert "1 queued" in control.post("/import", files=files, data={"digest": digest_in(changed)}).text
 
 
 def test_a_file_that_cannot_be_read_says_why_and_unknown_columns_can_be_ignored(control):
@@ -139,10 +135,7 @@ def test_sums_by_day_are_of_the_rows_that_match(control):
     control.world.clock.advance(86_400)
     control.forget_sessions()
     control.rows(2, "later")
-    days = re.findall(
-        r'<td class="nowrap">([0-9-]+)</td><td class="number">(.)</td>',
-        control.get("?part=sums").text,
-    )
+    days = re.findall(r'<td class="nowrap">([0-9-]+)</td><td class="number">(.)</td>', control.get("?part=sums").text)
     assert [n for _, n in days] == ["2", "3"]
     assert days[0][0] > days[1][0]
     assert "30 TRY" not in control.get("?part=sums&status=FAILED").text

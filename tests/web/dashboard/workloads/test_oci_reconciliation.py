@@ -95,10 +95,7 @@ def test_the_file_is_for_spreadsheets_and_none_of_its_cells_is_a_formula(reconci
 
 
 def test_the_page_says_what_is_missing_and_what_went_wrong(control):
-    assert (
-        "if its reconcile option is set to yes; this has not been tested"
-        in control.get("/reconciliation").text
-    )
+    assert "if its reconcile option is set to yes; this has not been tested" in control.get("/reconciliation").text
     for channel, words in {"api": "after 03:00", "data_manager": "the adwords scope"}.items():
         control.world.accounts.set_site(ROOT, "north", channel=channel)
         assert words in control.get("/reconciliation").text

@@ -100,18 +100,13 @@ def test_deliveries_are_told_in_words(shop):
     desk = order_service(shop.service)
     dossier = desk._progress_store.read(job)
     dossier.deliveries = [
-        {
-            "delivery": Delivery(n, (DeliveryFile(Path("a"), f"cut-{n}.xml", "0" * 64),)).as_json(),
-            "state": state,
-        }
+        {"delivery": Delivery(n, (DeliveryFile(Path("a"), f"cut-{n}.xml", "0" * 64),)).as_json(), "state": state}
         for n, state in enumerate(("withdrawn", "refused", "open"), 1)
     ]
     desk._progress_store.write(job, dossier)
     headers = {**shop.cookie("can"), "accept-language": "tr"}
     page = shop.client.get(f"/dashboard/jobs/{job}", headers=headers).text
-    lines = re.findall(
-        r'<li><span class="n">(\d)</span> (.*?) <span class="mono muted">(.*?)</', page
-    )
+    lines = re.findall(r'<li><span class="n">(\d)</span> (.*?) <span class="mono muted">(.*?)</', page)
     assert lines == [
         ("3", "testereyi bekliyor", "cut-3.xml"),
         ("2", "testere reddetti", "cut-2.xml"),

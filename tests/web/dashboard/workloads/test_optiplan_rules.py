@@ -46,9 +46,7 @@ def test_rules_are_typed_shown_and_then_written(shop):
     shown = post(shop, "/rules", data=typed)
     assert (shown.status_code, in_force(shop)) == (200, before)
     rows = re.findall(r"<tr><td>(.*?)</td><td>(.*?)</td><td><strong>(.*?)</strong>", shown.text)
-    assert [
-        (one, re.sub("<.+?>", "", old), re.sub("<.+?>", "", new)) for one, old, new in rows
-    ] == [
+    assert [(one, re.sub("<.+?>", "", old), re.sub("<.+?>", "", new)) for one, old, new in rows] == [
         ("Kerf", "4 mm", "3.5 mm"),
         ("Maximum retries", "3", "2"),
         ("Trim for 18 mm boards", "10 mm", "12 mm"),
@@ -81,12 +79,7 @@ def test_what_is_wrong_with_a_rule_stands_at_its_field(shop):
     assert answer.status_code == 422
     errors = dict(re.findall(r'class="error-text" id="e-(v[^"]+)">(.*?)</p>', answer.text))
     assert set(errors) == {
-        *(
-            "v/kerf_mm",
-            "v/trimByThickness/0/trim",
-            "v/trimByThickness/1/thickness",
-            "v/backingThicknesses/0/thickness",
-        ),
+        *("v/kerf_mm", "v/trimByThickness/0/trim", "v/trimByThickness/1/thickness", "v/backingThicknesses/0/thickness"),
         *("v/edgeMapping/0/name", "v/retry_backoff_minutes/0/minutes"),
     }
     assert errors["v/trimByThickness/1/thickness"] == "is repeated"
@@ -94,9 +87,7 @@ def test_what_is_wrong_with_a_rule_stands_at_its_field(shop):
     assert {one for one in errors if f'href="#e-{one}"' in answer.text} == set(errors)
     assert ">Trims 2 · Board thickness</a> is repeated" in answer.text
     assert 'value="much"' in answer.text
-    turkish = shop.client.post(
-        f"{PAGE}/rules", data=typed, headers=shop.cookie("can") | {"accept-language": "tr"}
-    ).text
+    turkish = shop.client.post(f"{PAGE}/rules", data=typed, headers=shop.cookie("can") | {"accept-language": "tr"}).text
     assert "0…20 aralığında olmalı; gelen: 99" in turkish
     assert "birden çok kez geçiyor" in turkish
     assert 'lang="en"' not in turkish.partition("<main")[2]
@@ -212,11 +203,7 @@ def test_the_form_shows_every_rule_there_is():
         assert bool(typed.pointer_of(key)) == is_shown
     bare = {name: one for name, one in rules.items() if name != "defaultPlateSize"}
     assert read_typed_rules(form_value(bare), bare).values == bare
-    assert {label for label, *_ in list_changes(str, {}, rules)} >= {
-        "Kerf",
-        "Band 040",
-        "Grain 0",
-    }
+    assert {label for label, *_ in list_changes(str, {}, rules)} >= {"Kerf", "Band 040", "Grain 0"}
 
 
 def test_the_review_says_every_digit():

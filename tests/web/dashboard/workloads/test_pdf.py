@@ -80,12 +80,7 @@ def test_values_that_will_not_do_make_no_document(pdf, source):
     answer = post(pdf, "/document", template="invoice", source=source)
     assert answer.status_code in (400, 422)
     policy = set(answer.headers["content-security-policy"].split("; "))
-    assert {
-        "default-src 'none'",
-        "script-src 'none'",
-        "frame-ancestors 'self'",
-        "sandbox",
-    } <= policy
+    assert {"default-src 'none'", "script-src 'none'", "frame-ancestors 'self'", "sandbox"} <= policy
     assert answer.headers["x-frame-options"] == "SAMEORIGIN"
     assert answer.headers["cache-control"] == "no-store"
     assert answer.headers["content-type"].startswith("text/html")

@@ -160,9 +160,7 @@ def test_a_failed_job_shows_the_template_the_line_and_its_text(broken):
 
 def test_the_api_names_file_line_and_text_too(broken):
     world, _, line = broken
-    answer = world.client.post(
-        "/pdf/templates/invoice/preview", headers=world.key("pdf"), json={"variables": SAMPLE}
-    )
+    answer = world.client.post("/pdf/templates/invoice/preview", headers=world.key("pdf"), json={"variables": SAMPLE})
     assert answer.status_code == 400
     details = answer.json()["error"]["details"]
     assert (details["template"], details["line"]) == ("invoice/template.html", line)

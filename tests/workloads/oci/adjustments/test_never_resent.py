@@ -91,9 +91,7 @@ class History:
         """The same value each time: it is restated again only if another came between."""
         if ids := self.rows:
             order = self.site.job(ids[0]).payload["orderId"]
-            changed = self.site.act(
-                "ENQUEUE_FIX", ids[:1], taken=True, conversion={"conversionValue": 1_000}
-            )
+            changed = self.site.act("ENQUEUE_FIX", ids[:1], taken=True, conversion={"conversionValue": 1_000})
             if changed["affected"] and self.site.state(ids[0]) == "COMPLETED":
                 self.posted.setdefault(order, []).append(1_000)
 

@@ -16,9 +16,7 @@ from tests.workloads.oci.own_site import OwnSite
 SALES = 24
 
 
-def test_a_claim_between_reading_and_changing_is_found(
-    site: OwnSite, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_claim_between_reading_and_changing_is_found(site: OwnSite, monkeypatch: pytest.MonkeyPatch):
     """On SQLite a claim waits for the transaction; on PostgreSQL it comes between."""
     [sale] = site.enqueue()
     came: list[Any] = []
@@ -86,10 +84,7 @@ def test_a_retraction_and_an_export_at_once_never_both_win(site: OwnSite):
 
 def test_two_calls_at_once_take_one_adjustment_once(site: OwnSite):
     site.claim()
-    calls = [
-        threading.Thread(target=adjust, args=(site.place, [row()]), kwargs={"actor": ROOT})
-        for _ in range(4)
-    ]
+    calls = [threading.Thread(target=adjust, args=(site.place, [row()]), kwargs={"actor": ROOT}) for _ in range(4)]
     for call in calls:
         call.start()
     for call in calls:
@@ -100,9 +95,7 @@ def test_two_calls_at_once_take_one_adjustment_once(site: OwnSite):
     assert job(site, other).state == "WAITING"
 
 
-def test_ingest_and_adjustments_of_the_same_sales_never_wait_for_each_other_in_a_ring(
-    site: OwnSite,
-):
+def test_ingest_and_adjustments_of_the_same_sales_never_wait_for_each_other_in_a_ring(site: OwnSite):
     """They lock the rows in opposite orders: each call ends, and every sale is as one of them."""
     site.enqueue(SALES)
     numbers, failed = list(range(1, SALES + 1)), list[BaseException]()
@@ -115,9 +108,7 @@ def test_ingest_and_adjustments_of_the_same_sales_never_wait_for_each_other_in_a
             failed.append(problem)
 
     def adjusted(n: int) -> None:
-        kinds = {
-            number: "RETRACT" if number % 3 == 0 and n == 5 else "RESTATE" for number in numbers
-        }
+        kinds = {number: "RETRACT" if number % 3 == 0 and n == 5 else "RESTATE" for number in numbers}
         rows = [row(one, kinds[one], adjustmentId=f"a{n}") for one in reversed(numbers)]
         adjust(site.place, rows, actor=ROOT)
 

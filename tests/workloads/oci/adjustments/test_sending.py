@@ -10,16 +10,7 @@ import pytest
 from kesin.workloads.oci.google.classify import ADJUSTMENTS, ERROR_TABLE
 from kesin.workloads.oci.lifecycle import adjustment_lifecycle
 from tests.workloads.oci.action_lists import SALE, give
-from tests.workloads.oci.adjustments.adjusting import (
-    QUEUE,
-    job,
-    post,
-    queued,
-    row,
-    settle,
-    states,
-    turn,
-)
+from tests.workloads.oci.adjustments.adjusting import QUEUE, job, post, queued, row, settle, states, turn
 from tests.workloads.oci.fake_adjustments import adjustment_values
 from tests.workloads.oci.fake_google import GoogleServer, Whole
 from tests.workloads.oci.own_site import DAY, HOUR, MINUTE, ApiSite, OwnSite
@@ -66,9 +57,7 @@ def test_one_at_a_time_and_in_the_order_they_came(api: ApiSite, google: GoogleSe
     results = post(api, *rows)
     assert [one["outcome"] for one in results] == ["ready", "waits", "waits"]
     for n in (1, 2, 3):
-        assert [one["restatementValue"]["adjustedValue"] for one in google.adjusted] == [
-            *range(1, n)
-        ]
+        assert [one["restatementValue"]["adjustedValue"] for one in google.adjusted] == [*range(1, n)]
         assert settle(api) == {"COMPLETED": 1}
     assert len({one["adjustmentDateTime"] for one in google.adjusted}) == 3
     assert settle(api) == {}
@@ -76,9 +65,7 @@ def test_one_at_a_time_and_in_the_order_they_came(api: ApiSite, google: GoogleSe
 
 def test_what_is_stuck_holds_up_no_other(api: ApiSite, google: GoogleServer):
     sent(api, 2)
-    google.adjustment_errors = lambda one: (
-        ["CONVERSION_NOT_FOUND"] if one["orderId"] == first["orderId"] else []
-    )
+    google.adjustment_errors = lambda one: ["CONVERSION_NOT_FOUND"] if one["orderId"] == first["orderId"] else []
     first = job(api, queued(api, row(1), outcome="ready")[0]).payload
     queued(api, row(2), outcome="ready")
     assert turn(api) == {"COMPLETED": 1, "RETRY": 1}
@@ -97,9 +84,7 @@ def verdict(value: str) -> str:
     return "RETRY" if meaning.category.value in ("TRANSIENT", "RATE_LIMIT") else "FAILED"
 
 
-def test_every_value_of_googles_enum_is_in_the_table_and_ends_as_it_says(
-    api: ApiSite, google: GoogleServer
-):
+def test_every_value_of_googles_enum_is_in_the_table_and_ends_as_it_says(api: ApiSite, google: GoogleServer):
     values = [value for value in adjustment_values() if value != "UNSPECIFIED"]
     assert {*values, "UNSPECIFIED"} == set(ERROR_TABLE[ADJUSTMENTS].values)
     sales = sent(api, len(values))
@@ -116,9 +101,7 @@ def test_every_value_of_googles_enum_is_in_the_table_and_ends_as_it_says(
 
 
 @pytest.mark.parametrize("value", ["CONVERSION_NOT_FOUND", "TOO_RECENT_CONVERSION"])
-def test_too_recent_waits_for_two_days_and_costs_no_attempt(
-    api: ApiSite, google: GoogleServer, value: str
-):
+def test_too_recent_waits_for_two_days_and_costs_no_attempt(api: ApiSite, google: GoogleServer, value: str):
     sent(api)
     google.adjustment_errors = lambda _: [value]
     [job_id] = queued(api, row(), outcome="ready")
@@ -185,9 +168,7 @@ def test_after_54_days_it_is_given_up(api: ApiSite):
     assert api.state(sale) == "COMPLETED"
 
 
-def test_data_manager_gets_the_whole_event_with_the_new_value(
-    make_api: Callable[..., ApiSite], google: GoogleServer
-):
+def test_data_manager_gets_the_whole_event_with_the_new_value(make_api: Callable[..., ApiSite], google: GoogleServer):
     site = make_api("data_manager")
     [sale] = sent(site)
     order = site.job(sale).payload["orderId"]
@@ -199,9 +180,7 @@ def test_data_manager_gets_the_whole_event_with_the_new_value(
     assert "requestId" in job(site, job_id).result
 
 
-def test_a_channel_that_knows_no_retraction_fails_it_with_the_reason(
-    api: ApiSite, google: GoogleServer
-):
+def test_a_channel_that_knows_no_retraction_fails_it_with_the_reason(api: ApiSite, google: GoogleServer):
     sent(api)
     [job_id] = queued(api, row(kind="RETRACT"), outcome="ready")
     api.switch("data_manager")
@@ -279,9 +258,7 @@ def fix(site: OwnSite, sale: str, **fields: Any) -> dict[str, Any]:
     return site.act("ENQUEUE_FIX", [sale], **fields)
 
 
-def test_what_google_took_is_restated_and_what_it_refused_is_sent_again(
-    api: ApiSite, google: GoogleServer
-):
+def test_what_google_took_is_restated_and_what_it_refused_is_sent_again(api: ApiSite, google: GoogleServer):
     [sale] = sent(api)
     for _ in range(2):
         changed = fix(api, sale, taken=True, conversion={"conversionValue": 77})

@@ -9,24 +9,13 @@ from kesin.workloads.oci import adjustments
 from kesin.workloads.oci.google.circuit_breaker import read_breaker
 from kesin.workloads.oci.reconciliation import RECONCILIATION, read_state
 from tests.workloads.oci.action_lists import SALE, give
-from tests.workloads.oci.adjustments.adjusting import (
-    QUEUE,
-    job,
-    post,
-    queued,
-    row,
-    settle,
-    states,
-    turn,
-)
+from tests.workloads.oci.adjustments.adjusting import QUEUE, job, post, queued, row, settle, states, turn
 from tests.workloads.oci.adjustments.test_sending import file_of, fix, sent
 from tests.workloads.oci.fake_google import GoogleServer, Whole
 from tests.workloads.oci.own_site import DAY, HOUR, MINUTE, ApiSite, OwnSite
 
 
-def test_an_account_that_takes_no_adjustments_still_takes_conversions(
-    api: ApiSite, google: GoogleServer
-):
+def test_an_account_that_takes_no_adjustments_still_takes_conversions(api: ApiSite, google: GoogleServer):
     sent(api)
     google.adjustment_errors = lambda _: ["CUSTOMER_NOT_ACCEPTED_CUSTOMER_DATA_TERMS"]
     [job_id] = queued(api, row(), outcome="ready")
@@ -85,9 +74,7 @@ def test_settings_for_new_rows_hold_up_no_adjustment_of_earlier_ones(
     assert settle(api) == {"COMPLETED": 1}
 
 
-def test_adjustments_that_go_through_do_not_close_the_breaker_of_conversions(
-    api: ApiSite, google: GoogleServer
-):
+def test_adjustments_that_go_through_do_not_close_the_breaker_of_conversions(api: ApiSite, google: GoogleServer):
     sent(api)
     [job_id] = queued(api, row(), outcome="ready")
     api.put_credentials(refresh_token="revoked")
@@ -101,9 +88,7 @@ def test_adjustments_that_go_through_do_not_close_the_breaker_of_conversions(
     assert turn(api) == {"COMPLETED": 1}
 
 
-def test_the_worker_of_adjustments_leaves_the_figures_of_conversions_alone(
-    api: ApiSite, google: GoogleServer
-):
+def test_the_worker_of_adjustments_leaves_the_figures_of_conversions_alone(api: ApiSite, google: GoogleServer):
     sent(api)
     queued(api, row(), outcome="ready")
     api.place.put_metadata(RECONCILIATION, {"nextAt": 0})
@@ -112,9 +97,7 @@ def test_the_worker_of_adjustments_leaves_the_figures_of_conversions_alone(
     assert read_state(api.place) == {"nextAt": 0}
 
 
-def test_one_tried_before_the_site_moved_to_a_script_is_in_the_file(
-    api: ApiSite, google: GoogleServer
-):
+def test_one_tried_before_the_site_moved_to_a_script_is_in_the_file(api: ApiSite, google: GoogleServer):
     sent(api)
     [job_id] = queued(api, row(), outcome="ready")
     google.then(Whole(503))
@@ -127,9 +110,7 @@ def test_one_tried_before_the_site_moved_to_a_script_is_in_the_file(
     assert states(api, [job_id]) == ["COMPLETED"]
 
 
-def test_one_in_flight_is_not_marked_failed_so_that_none_overtakes_it(
-    api: ApiSite, google: GoogleServer
-):
+def test_one_in_flight_is_not_marked_failed_so_that_none_overtakes_it(api: ApiSite, google: GoogleServer):
     sent(api)
     [first] = queued(api, row(), outcome="ready")
     [second] = queued(api, row(adjustmentId="a2"), outcome="waits")
@@ -154,9 +135,7 @@ def test_a_value_there_and_back_is_restated_each_time(api: ApiSite, google: Goog
     assert values == [120, 101, 120]
 
 
-def test_a_fix_of_the_value_keeps_the_currency_that_was_restated(
-    api: ApiSite, google: GoogleServer
-):
+def test_a_fix_of_the_value_keeps_the_currency_that_was_restated(api: ApiSite, google: GoogleServer):
     [sale] = sent(api)
     queued(api, row(value=50, currency="EUR"), outcome="ready")
     fix(api, sale, taken=True, conversion={"conversionValue": 60})
@@ -174,9 +153,7 @@ def test_a_change_before_the_first_claim_does_not_stop_a_revision(api: ApiSite):
     assert fix(api, sale, conversion={"conversionValue": 5})["affected"] == 1
 
 
-def test_a_retraction_that_failed_stops_no_other_adjustment_of_the_same_call(
-    api: ApiSite, google: GoogleServer
-):
+def test_a_retraction_that_failed_stops_no_other_adjustment_of_the_same_call(api: ApiSite, google: GoogleServer):
     sent(api)
     google.adjustment_errors = lambda _: ["TOO_MANY_ADJUSTMENTS"]
     [failed] = queued(api, row(kind="RETRACT"), outcome="ready")
@@ -191,11 +168,7 @@ def test_two_restatements_of_one_second_are_not_taken_for_one(api: ApiSite):
     sent(api)
     at = api.oci.ago(60)
     queued(api, row(adjustedAt=at), outcome="ready")
-    [same, later] = post(
-        api,
-        row(adjustmentId="a2", adjustedAt=at),
-        row(adjustmentId="a3", adjustedAt=api.oci.ago(59)),
-    )
+    [same, later] = post(api, row(adjustmentId="a2", adjustedAt=at), row(adjustmentId="a3", adjustedAt=api.oci.ago(59)))
     assert (same["result"], same["code"]) == ("rejected", "MORE_RECENT_RESTATEMENT_FOUND")
     assert same["field"] == "adjustedAt"
     assert (later["result"], later["outcome"]) == ("queued", "waits")
@@ -214,9 +187,7 @@ def test_a_currency_may_have_any_case_as_that_of_a_conversion(site: OwnSite):
     assert site.job(sale).payload["conversionCurrency"] == "EUR"
 
 
-def test_what_was_put_into_the_queue_by_hand_is_refused_and_stops_no_other(
-    api: ApiSite, neighbour: OwnSite
-):
+def test_what_was_put_into_the_queue_by_hand_is_refused_and_stops_no_other(api: ApiSite, neighbour: OwnSite):
     [foreign] = neighbour.claim()
     sent(api)
     queue = api.oci.service.queues[QUEUE]
@@ -230,9 +201,7 @@ def test_what_was_put_into_the_queue_by_hand_is_refused_and_stops_no_other(
     assert neighbour.oci.queue.notes(foreign) == []
 
 
-def test_many_adjustments_of_one_sale_are_looked_up_once_a_turn(
-    api: ApiSite, monkeypatch: pytest.MonkeyPatch
-):
+def test_many_adjustments_of_one_sale_are_looked_up_once_a_turn(api: ApiSite, monkeypatch: pytest.MonkeyPatch):
     [sale] = sent(api)
     looked_up: list[Any] = []
     find_siblings = adjustments.siblings
@@ -281,9 +250,7 @@ def test_each_restatement_goes_to_the_action_of_its_sale(
     assert turn(site) == {"COMPLETED": 2}
     orders = [site.job(each).payload["orderId"] for each in ids]
     if channel == "api":
-        got = {
-            one["orderId"]: one["conversionAction"].rpartition("/")[2] for one in google.adjusted
-        }
+        got = {one["orderId"]: one["conversionAction"].rpartition("/")[2] for one in google.adjusted}
         assert got == dict(zip(orders, ["987654321", "11"], strict=True))
     else:
         assert [google.recorded[order]["conversionValue"] for order in orders] == [1, 2]

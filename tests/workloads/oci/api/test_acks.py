@@ -7,16 +7,7 @@ import pytest
 
 from kesin.engine.access.masking import MASK
 from kesin.workloads.oci.site import HEARTBEAT
-from tests.workloads.oci.own_site import (
-    MINUTE,
-    NOWHERE,
-    UNKNOWN,
-    OwnSite,
-    bare,
-    ok,
-    refused,
-    seals,
-)
+from tests.workloads.oci.own_site import MINUTE, NOWHERE, UNKNOWN, OwnSite, bare, ok, refused, seals
 
 NOTHING_DONE = {"ok": True, "updated": 0, "already": 1, "refused": []}
 DONE = {"ok": True, "updated": 1, "already": 0, "refused": []}
@@ -171,9 +162,7 @@ def test_ids_without_a_seal_and_too_many_ids_are_refused_as_a_whole(site: OwnSit
 
 
 @pytest.mark.parametrize("path", [*REPORTS, "script-heartbeat", "v2/verify"])
-def test_a_foreign_site_is_refused_like_one_that_does_not_exist(
-    site: OwnSite, neighbour: OwnSite, path: str
-):
+def test_a_foreign_site_is_refused_like_one_that_does_not_exist(site: OwnSite, neighbour: OwnSite, path: str):
     for site_id in (neighbour.id, "nowhere"):
         ids: dict[str, Any] = {"queueIds": []} if path in REPORTS else {}
         response = site.report(path, siteId=site_id, **ids)
@@ -193,31 +182,20 @@ def test_a_paused_site_takes_reports_also_under_its_dashed_uuid(site: OwnSite):
 @pytest.mark.parametrize(
     ("fields", "code", "message", "category"),
     [
-        (
-            {"errorCode": "BAD", "errorMessage": "not ±HH:mm", "errorCategory": "AUTH"},
-            *("BAD", "not ±HH:mm", "AUTH"),
-        ),
+        ({"errorCode": "BAD", "errorMessage": "not ±HH:mm", "errorCategory": "AUTH"}, *("BAD", "not ±HH:mm", "AUTH")),
         ({}, "VALIDATION_FAILED", "VALIDATION_FAILED", "VALIDATION"),
         ({"errorCode": " ONLY_THIS "}, "ONLY_THIS", "ONLY_THIS", "VALIDATION"),
         (
             {"errorCode": None, "errorMessage": None, "errorCategory": None},
             *("VALIDATION_FAILED", "VALIDATION_FAILED", "VALIDATION"),
         ),
-        (
-            {"errorCode": "", "errorMessage": "   "},
-            *("VALIDATION_FAILED", "VALIDATION_FAILED", "VALIDATION"),
-        ),
-        (
-            {"errorCode": "C" * 100, "errorMessage": "é" * 5_000},
-            *("C" * 64, "é" * 1_000, "VALIDATION"),
-        ),
+        ({"errorCode": "", "errorMessage": "   "}, *("VALIDATION_FAILED", "VALIDATION_FAILED", "VALIDATION")),
+        ({"errorCode": "C" * 100, "errorMessage": "é" * 5_000}, *("C" * 64, "é" * 1_000, "VALIDATION")),
         ({"errorCode": "A\0B", "errorMessage": "it\0 broke"}, "AB", "it broke", "VALIDATION"),
     ],
     ids=["everything", "nothing", "only a code", "nulls", "blanks", "too long", "NUL"],
 )
-def test_a_failure_is_kept_with_what_was_reported(
-    site: OwnSite, fields: dict, code: str, message: str, category: str
-):
+def test_a_failure_is_kept_with_what_was_reported(site: OwnSite, fields: dict, code: str, message: str, category: str):
     [job_id] = site.claim()
     assert site.ack_failed([job_id], **fields) == DONE
     row = site.row_of(job_id)

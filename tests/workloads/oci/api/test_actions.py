@@ -9,14 +9,7 @@ import pytest
 
 from tests.workloads.oci.own_site import NOWHERE, UNKNOWN, OwnSite, bare, refused, seals
 
-MOVED_ONE = {
-    "ok": True,
-    "asked": 1,
-    "affected": 1,
-    "already": 0,
-    "refusedCount": 0,
-    "refused": [],
-}
+MOVED_ONE = {"ok": True, "asked": 1, "affected": 1, "already": 0, "refusedCount": 0, "refused": []}
 
 
 @pytest.mark.parametrize("action", ["RETRY_SELECTED", "RESET_TO_QUEUED"])
@@ -31,21 +24,15 @@ def test_sending_a_row_back_renews_its_budget_and_notes_the_reason(site: OwnSite
 
 def test_a_row_reset_in_processing_is_claimed_by_nobody(site: OwnSite):
     job_id = site.row_in("PROCESSING")
-    assert site.act("RETRY_SELECTED", [job_id])["refused"] == [
-        {"id": job_id, "reason": "it is already PROCESSING"}
-    ]
+    assert site.act("RETRY_SELECTED", [job_id])["refused"] == [{"id": job_id, "reason": "it is already PROCESSING"}]
     assert site.act("RESET_TO_QUEUED", [job_id]) == MOVED_ONE
     job = site.job(job_id)
     assert (job.state, job.claimed_at, job.lease_until) == ("QUEUED", None, None)
     assert bare(site.export()) == [job_id]
 
 
-@pytest.mark.parametrize(
-    ("action", "state"), [("RETRY_SELECTED", "QUEUED"), ("MARK_FAILED", "FAILED")]
-)
-def test_a_row_that_is_there_already_is_neither_moved_nor_refused(
-    site: OwnSite, action: str, state: str
-):
+@pytest.mark.parametrize(("action", "state"), [("RETRY_SELECTED", "QUEUED"), ("MARK_FAILED", "FAILED")])
+def test_a_row_that_is_there_already_is_neither_moved_nor_refused(site: OwnSite, action: str, state: str):
     job_id = site.row_in(state)
     before = site.job(job_id)
     assert site.act(action, [job_id]) == MOVED_ONE | {"affected": 0, "already": 1}
@@ -59,15 +46,10 @@ def test_a_row_that_is_there_already_is_neither_moved_nor_refused(
         ({"errorCode": "SPAM"}, ("SPAM", "PERMANENT", "MANUALLY_MARKED_FAILED")),
         ({"errorCategory": "AUTH"}, ("MANUAL_FAIL", "AUTH", "MANUALLY_MARKED_FAILED")),
         ({"reason": "r" * 2_000}, ("MANUAL_FAIL", "PERMANENT", "r" * 1_000)),
-        (
-            {"reason": None, "errorCode": None},
-            ("MANUAL_FAIL", "PERMANENT", "MANUALLY_MARKED_FAILED"),
-        ),
+        ({"reason": None, "errorCode": None}, ("MANUAL_FAIL", "PERMANENT", "MANUALLY_MARKED_FAILED")),
     ],
 )
-def test_each_value_that_mark_failed_is_not_given_has_a_default(
-    site: OwnSite, fields: dict, stored: tuple
-):
+def test_each_value_that_mark_failed_is_not_given_has_a_default(site: OwnSite, fields: dict, stored: tuple):
     job_id = site.row_in("FAILED")
     site.act("RETRY_SELECTED", [job_id])
     site.act("MARK_FAILED", [job_id], **fields)
@@ -97,9 +79,7 @@ def test_each_value_that_mark_failed_is_not_given_has_a_default(
         ({"clearErrors": "perhaps"}, 422, "invalid"),
     ],
 )
-def test_what_makes_no_sense_is_refused_and_moves_nothing(
-    site: OwnSite, fields: dict, status: int, code: str
-):
+def test_what_makes_no_sense_is_refused_and_moves_nothing(site: OwnSite, fields: dict, status: int, code: str):
     [job_id] = site.enqueue()
     body = {"action": "MARK_FAILED", "ids": [job_id], **fields}
     error = refused(site.report("queue-actions", site.operator, **body), status)
@@ -119,9 +99,7 @@ def test_ids_may_carry_their_seal_and_count_once(site: OwnSite):
     assert site.act("MARK_FAILED", [ids[0], *seals(ids)])["affected"] == 2
 
 
-def test_foreign_ids_and_those_that_do_not_exist_are_unknown_alike(
-    site: OwnSite, neighbour: OwnSite
-):
+def test_foreign_ids_and_those_that_do_not_exist_are_unknown_alike(site: OwnSite, neighbour: OwnSite):
     [mine], [theirs] = site.enqueue(), neighbour.enqueue()
     unknown = [theirs, NOWHERE, "nonsense"]
     body = site.act("MARK_FAILED", [mine, *unknown])
@@ -151,9 +129,7 @@ def test_an_empty_filter_is_the_whole_site_and_no_other(site: OwnSite, neighbour
 
 
 @pytest.mark.parametrize("by_filter", [False, True])
-def test_a_dry_run_says_what_would_move_by_state_and_reason_and_moves_nothing(
-    site: OwnSite, by_filter: bool
-):
+def test_a_dry_run_says_what_would_move_by_state_and_reason_and_moves_nothing(site: OwnSite, by_filter: bool):
     done, failed, waiting = site.claim(3)
     site.ack([done])
     site.ack_failed([failed])
@@ -199,12 +175,7 @@ def test_an_action_leaves_an_audit_line_with_who_and_how_many(site: OwnSite):
     [line] = site.audit_lines(lambda: site.request_action("MARK_FAILED", **fields))
     assert (line.action, line.allowed, line.site) == ("queue.MARK_FAILED", True, site.id)
     assert line.actor.startswith("key:")
-    assert json.loads(line.details or "") == {
-        "moved": 2,
-        "already": 0,
-        "refused": {"unknown": 1},
-        "reason": "spam",
-    }
+    assert json.loads(line.details or "") == {"moved": 2, "already": 0, "refused": {"unknown": 1}, "reason": "spam"}
 
 
 def test_an_action_that_is_refused_leaves_an_audit_line_too(site: OwnSite):
@@ -250,10 +221,7 @@ def test_a_row_in_the_wrong_state_is_left_as_it_is(shared, action: str, states: 
 
 def test_correct_with_wrong_data_says_what_is_wrong(site: OwnSite):
     [job_id] = site.fail()
-    for change, reason in (
-        ({"gclid": "?"}, "gclid must be"),
-        ({"conversionTime": "2099-01-01T00:00:00Z"}, "future"),
-    ):
+    for change, reason in (({"gclid": "?"}, "gclid must be"), ({"conversionTime": "2099-01-01T00:00:00Z"}, "future")):
         body = site.act("CORRECT", [job_id], conversion=change)
         assert (body["affected"], reason in body["refused"][0]["reason"]) == (0, True)
     assert site.state(job_id) == "FAILED"
@@ -280,9 +248,7 @@ def test_one_change_is_for_one_row(site: OwnSite):
 
 
 @pytest.mark.parametrize("changes", [{}, {"conversion": {"conversionName": "Other sale"}}])
-def test_enqueue_fix_sends_a_delivered_row_again_under_an_order_id_of_its_own(
-    site: OwnSite, changes: dict
-):
+def test_enqueue_fix_sends_a_delivered_row_again_under_an_order_id_of_its_own(site: OwnSite, changes: dict):
     job_id = site.row_in("COMPLETED")
     before = site.job(job_id)
     [sealed] = seals([job_id])
@@ -296,9 +262,7 @@ def test_enqueue_fix_sends_a_delivered_row_again_under_an_order_id_of_its_own(
 
 
 @pytest.mark.parametrize("action", ["CORRECT", "ENQUEUE_FIX"])
-def test_corrections_find_foreign_rows_unknown_and_leave_an_audit_line(
-    site: OwnSite, neighbour: OwnSite, action: str
-):
+def test_corrections_find_foreign_rows_unknown_and_leave_an_audit_line(site: OwnSite, neighbour: OwnSite, action: str):
     [theirs], [mine] = neighbour.fail(), site.fail()
     for job_id in (theirs, NOWHERE, "nonsense"):
         body = site.act(action, [job_id], conversion={"conversionValue": 9})

@@ -115,12 +115,8 @@ def test_a_fifth_attempt_in_flight_is_not_capped(site: OwnSite):
     assert site.ack([job_id])["updated"] == 1
 
 
-@pytest.mark.parametrize(
-    "named", [{"max_attempts": 5}, {"min_age_minutes": 0}, {"min_age_minutes": 10}]
-)
-def test_a_cap_that_is_named_applies_to_attempts_in_flight_and_a_late_ack_counts(
-    site: OwnSite, named: dict[str, int]
-):
+@pytest.mark.parametrize("named", [{"max_attempts": 5}, {"min_age_minutes": 0}, {"min_age_minutes": 10}])
+def test_a_cap_that_is_named_applies_to_attempts_in_flight_and_a_late_ack_counts(site: OwnSite, named: dict[str, int]):
     job_id = claim_times(site, 5)
     [young] = site.claim(1, first=2)
     if named.get("min_age_minutes"):

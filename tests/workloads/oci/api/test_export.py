@@ -49,17 +49,13 @@ def test_an_item_holds_the_conversion(site: OwnSite):
         ("America/New_York", "2023-10-10T12:00:00", "2023-10-10 12:00:00-04:00"),
     ],
 )
-def test_a_time_is_exported_in_the_zone_of_the_site(
-    site: OwnSite, zone: str, given: str, exported: str
-):
+def test_a_time_is_exported_in_the_zone_of_the_site(site: OwnSite, zone: str, given: str, exported: str):
     site.change(timezone=zone)
     site.enqueue(1, conversionTime=given)
     assert site.export()[0]["conversionTime"] == exported
 
 
-def test_an_order_id_stays_the_same_on_every_attempt_and_differs_between_sites(
-    site: OwnSite, neighbour: OwnSite
-):
+def test_an_order_id_stays_the_same_on_every_attempt_and_differs_between_sites(site: OwnSite, neighbour: OwnSite):
     site.enqueue()
     neighbour.enqueue()
     first = site.export()[0]["orderId"]
@@ -101,9 +97,7 @@ def test_rows_that_cannot_be_sent_fail_before_the_claim_and_use_up_no_limit(site
 
 def test_a_row_that_waited_too_long_is_not_exported_though_no_sweeper_ran(site: OwnSite):
     rows = {"EXPIRED": site.oci.ago(90 * DAY), "TIME_IN_FUTURE": site.oci.ago(-2 * HOUR)}
-    old, early = (
-        site.enqueue_raw(site.row(n, conversionTime=at)) for n, at in enumerate(rows.values())
-    )
+    old, early = (site.enqueue_raw(site.row(n, conversionTime=at)) for n, at in enumerate(rows.values()))
     skipped = ok(site.request_export())["warnings"]
     assert [warning["code"] for warning in skipped] == [*rows]
     assert site.export() == []
@@ -231,9 +225,7 @@ def test_the_dashed_uuid_of_a_site_works_as_well(site: OwnSite):
 
 
 @pytest.mark.parametrize("mark", ["true", "false"])
-def test_a_foreign_site_and_one_that_does_not_exist_are_refused_alike(
-    site: OwnSite, neighbour: OwnSite, mark: str
-):
+def test_a_foreign_site_and_one_that_does_not_exist_are_refused_alike(site: OwnSite, neighbour: OwnSite, mark: str):
     neighbour.enqueue()
     responses = [
         site.request_export(siteId=site_id, markAsExported=mark)
@@ -291,9 +283,7 @@ def test_many_scripts_at_once_never_share_a_row_and_end_each_once(site: OwnSite)
     results = at_once(SCRIPTS, drain)
     assert Counter(job_id for taken, _ in results for job_id in taken) == Counter(ids)
     assert sum(done for _, done in results) == len(ids)
-    assert {(site.state(job_id), site.job(job_id).attempt_count) for job_id in ids} == {
-        ("COMPLETED", 1)
-    }
+    assert {(site.state(job_id), site.job(job_id).attempt_count) for job_id in ids} == {("COMPLETED", 1)}
 
 
 def test_two_scripts_at_once_reject_a_bad_row_once(site: OwnSite):

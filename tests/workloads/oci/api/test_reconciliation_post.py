@@ -39,16 +39,11 @@ def test_it_is_kept_beside_what_the_script_acknowledged(site: OwnSite):
     site.ack(site.claim(2))
     sent_on = today(site).isoformat()
     site.clock.advance(DAY)
-    assert ok(post(site, uploads=[upload(site, action="Phone sale")], attributed=[])) == {
-        "ok": True
-    }
+    assert ok(post(site, uploads=[upload(site, action="Phone sale")], attributed=[])) == {"ok": True}
     assert figures(site) == [(sent_on, "Phone sale", 2, 3, 0, 1, None)]
     assert read_state(site.place)["zone"] == "UTC"
     ok(post(site))
-    assert figures(site) == [
-        (sent_on, "Phone sale", 2, None, None, None, None),
-        (sent_on, "Sale", 0, 3, 0, 1, 2.25),
-    ]
+    assert figures(site) == [(sent_on, "Phone sale", 2, None, None, None, None), (sent_on, "Sale", 0, 3, 0, 1, 2.25)]
 
 
 def test_every_client_counts_for_a_script_since_its_own_is_not_known(site: OwnSite):
@@ -80,9 +75,7 @@ def test_every_client_counts_for_a_script_since_its_own_is_not_known(site: OwnSi
         ({"attributed": [{"conversions": -0.5}]}, "attributed.0.conversions"),
     ],
 )
-def test_what_is_wrong_is_refused_by_name_and_nothing_is_kept(
-    site: OwnSite, changes: dict[str, Any], field: str
-):
+def test_what_is_wrong_is_refused_by_name_and_nothing_is_kept(site: OwnSite, changes: dict[str, Any], field: str):
     row = {"uploads": upload, "attributed": attributed}
     for kind, given in changes.items():
         if kind in row and isinstance(given, list) and given[0]:
@@ -99,9 +92,7 @@ def test_too_many_counts_are_refused(site: OwnSite, kind: str):
     refused(post(site, **{kind: [one] * 4_001}), 422)
 
 
-def test_only_a_script_posts_it_and_only_for_a_site_that_is_left_to_one(
-    site: OwnSite, neighbour: OwnSite
-):
+def test_only_a_script_posts_it_and_only_for_a_site_that_is_left_to_one(site: OwnSite, neighbour: OwnSite):
     for headers in (site.producer, site.operator, neighbour.script):
         refused(post(site, headers), 403)
     site.change(channel="api")

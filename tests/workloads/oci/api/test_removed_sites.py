@@ -17,9 +17,7 @@ from tests.workloads.oci.own_site import Oci, OwnSite
 
 
 def remove(shared: Oci, site: OwnSite) -> None:
-    answer = shared.client.delete(
-        f"/api/sites/{site.id}", params={"confirm": site.id}, headers=shared.key("admin")
-    )
+    answer = shared.client.delete(f"/api/sites/{site.id}", params={"confirm": site.id}, headers=shared.key("admin"))
     assert answer.status_code == 200, answer.text
 
 
@@ -47,9 +45,7 @@ def test_a_refused_removal_keeps_pauses_and_metadata(shared, site):
     site.post([site.row(1)])
     shared.context.commands.pause(ROOT, "oci", site=site.id)
     site.place.put_metadata("heartbeat", {"at": 1})
-    refused = shared.client.delete(
-        f"/api/sites/{site.id}", params={"confirm": site.id}, headers=shared.key("admin")
-    )
+    refused = shared.client.delete(f"/api/sites/{site.id}", params={"confirm": site.id}, headers=shared.key("admin"))
     assert refused.status_code == 409
     assert site.place.is_paused
     assert "heartbeat" in entries(shared, site)

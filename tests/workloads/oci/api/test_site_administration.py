@@ -69,9 +69,7 @@ def test_a_site_like_another_gets_its_settings_but_not_its_account(shared, site,
     path = f"/api/oci/sites/{site.id}/settings"
     assert shared.client.patch(path, json=settings, headers=admin).status_code == 200
     shared.client.patch(f"/api/sites/{site.id}", json={"currency": "EUR"}, headers=admin)
-    shared.client.put(
-        f"/api/oci/sites/{site.id}/credentials", json=CREDENTIALS["credentials"], headers=admin
-    )
+    shared.client.put(f"/api/oci/sites/{site.id}/credentials", json=CREDENTIALS["credentials"], headers=admin)
     body = {"id": new_id(site), "like": site.id, "timezone": "UTC"}
     made = shared.client.post("/api/sites", json=body, headers=admin).json()
     assert made["settings"] == {"oci": {"recover_minutes": 45}}
@@ -86,9 +84,7 @@ def test_a_site_like_another_gets_its_settings_but_not_its_account(shared, site,
 
 def test_a_key_of_a_site_is_shown_once_and_revoked(shared, site, admin):
     path = f"/api/sites/{site.id}/keys"
-    made = shared.client.post(
-        path, json={"name": "script", "scopes": ["oci:script"]}, headers=admin
-    )
+    made = shared.client.post(path, json={"name": "script", "scopes": ["oci:script"]}, headers=admin)
     assert made.status_code == 201
     assert made.headers["cache-control"] == "private, no-store"
     key = made.json()
@@ -147,12 +143,8 @@ def test_settings_are_changed_and_a_bad_one_is_refused_by_name(shared, site, adm
 def test_the_preview_of_a_removal_names_all_that_ends_and_stays(shared, site, admin):
     site.post([site.row(1), site.row(2)])
     site.act("MARK_FAILED", ids=[site.jobs()[0].id])
-    shared.accounts.add_user(
-        ROOT, f"user-{site.id}", "a long password", sites=[site.id, "elsewhere"][:1]
-    )
-    shared.client.put(
-        f"/api/oci/sites/{site.id}/credentials", json=CREDENTIALS["credentials"], headers=admin
-    )
+    shared.accounts.add_user(ROOT, f"user-{site.id}", "a long password", sites=[site.id, "elsewhere"][:1])
+    shared.client.put(f"/api/oci/sites/{site.id}/credentials", json=CREDENTIALS["credentials"], headers=admin)
     found = shared.client.get(f"/api/sites/{site.id}/removal", headers=admin).json()
     keys = [key.id for key in shared.accounts.directory.api_keys() if key.site == site.id]
     assert found == {
@@ -191,12 +183,8 @@ def removed(shared: Oci, site: OwnSite, admin: dict[str, str]) -> OwnSite:
     site.ack([first["id"].removeprefix("seal_")])
     site.act("MARK_FAILED", ids=[job.id for job in site.jobs() if job.state == "QUEUED"])
     shared.accounts.add_user(ROOT, f"user-{site.id}", "a long password", sites=[site.id])
-    shared.client.put(
-        f"/api/oci/sites/{site.id}/credentials", json=CREDENTIALS["credentials"], headers=admin
-    )
-    answer = shared.client.delete(
-        f"/api/sites/{site.id}", params={"confirm": site.id}, headers=admin
-    )
+    shared.client.put(f"/api/oci/sites/{site.id}/credentials", json=CREDENTIALS["credentials"], headers=admin)
+    answer = shared.client.delete(f"/api/sites/{site.id}", params={"confirm": site.id}, headers=admin)
     assert answer.status_code == 200, answer.text
     return site
 
@@ -216,9 +204,7 @@ def test_a_removal_ends_keys_credentials_and_access_and_is_audited(shared, remov
 
 
 def test_rows_of_a_removed_site_stay_readable_for_those_who_see_all_sites(shared, removed, admin):
-    rows = shared.client.get(
-        "/api/queues/oci/jobs", params={"site": removed.id}, headers=admin
-    ).json()["jobs"]
+    rows = shared.client.get("/api/queues/oci/jobs", params={"site": removed.id}, headers=admin).json()["jobs"]
     assert len(rows) == 2
     pages = [
         "/dashboard",
@@ -243,16 +229,11 @@ def test_rows_of_a_removed_site_stay_readable_for_those_who_see_all_sites(shared
 def test_who_comes_after_the_removal_is_refused_and_nothing_breaks(shared, removed):
     assert (
         removed.client.post(
-            "/api/oci/conversions",
-            params={"siteId": removed.id},
-            json=[removed.row(3)],
-            headers=removed.producer,
+            "/api/oci/conversions", params={"siteId": removed.id}, json=[removed.row(3)], headers=removed.producer
         ).status_code
         == 401
     )
-    anyone = {
-        "x-api-key": shared.accounts.create_key(ROOT, "manager", ["oci:script"], all_sites=True)[0]
-    }
+    anyone = {"x-api-key": shared.accounts.create_key(ROOT, "manager", ["oci:script"], all_sites=True)[0]}
     claim = {"siteId": removed.id, "markAsExported": "true"}
     refused = removed.client.get("/api/oci/google-ads-export", params=claim, headers=anyone)
     assert (refused.status_code, error_of(refused)["code"]) == (404, "not_found")
@@ -270,9 +251,7 @@ def test_a_row_that_arrives_while_the_site_goes_is_refused(shared, site):
 
 
 @pytest.mark.parametrize("_time", range(5))
-def test_removal_and_rows_at_once_never_leave_an_open_row_without_a_site(
-    shared, site, admin, _time
-):
+def test_removal_and_rows_at_once_never_leave_an_open_row_without_a_site(shared, site, admin, _time):
     place, start = site.place, threading.Barrier(2)
     refused: list[str] = []
 
@@ -286,9 +265,7 @@ def test_removal_and_rows_at_once_never_leave_an_open_row_without_a_site(
     thread = threading.Thread(target=post)
     thread.start()
     start.wait()
-    answer = shared.client.delete(
-        f"/api/sites/{site.id}", params={"confirm": site.id}, headers=admin
-    )
+    answer = shared.client.delete(f"/api/sites/{site.id}", params={"confirm": site.id}, headers=admin)
     thread.join()
     is_there = shared.accounts.directory.site(site.id) is not None
     is_open = bool(shared.queue.stats().tenants.get(site.id))
@@ -318,10 +295,7 @@ def test_a_manager_script_gets_those_it_served_least_recently_first(shared, admi
     def beat(name: str, **more: Any) -> None:
         shared.clock.advance(1)
         body = {"siteId": name, **more}
-        assert (
-            shared.client.post("/api/oci/script-heartbeat", json=body, headers=by_key).status_code
-            == 200
-        )
+        assert shared.client.post("/api/oci/script-heartbeat", json=body, headers=by_key).status_code == 200
 
     def order() -> list[str]:
         return [name for name in manager_sites(shared, by_key) if name in names]

@@ -32,9 +32,7 @@ def test_an_empty_site_has_no_counts_and_no_warnings(site: OwnSite):
     }
 
 
-def test_every_state_is_counted_without_reading_rows(
-    site: OwnSite, monkeypatch: pytest.MonkeyPatch
-):
+def test_every_state_is_counted_without_reading_rows(site: OwnSite, monkeypatch: pytest.MonkeyPatch):
     ids = site.claim(9)
     site.ack(ids[:4])
     site.ack_failed(ids[4:7])
@@ -109,9 +107,7 @@ def test_the_times_of_the_last_change_and_the_last_delivery_are_given(site: OwnS
         (9, 0, 1.0, False),  # too few to speak of a share
     ],
 )
-def test_more_than_a_fifth_of_failures_is_a_warning(
-    site: OwnSite, failed: int, done: int, share: float, warned: bool
-):
+def test_more_than_a_fifth_of_failures_is_a_warning(site: OwnSite, failed: int, done: int, share: float, warned: bool):
     ids = site.claim(failed + done)
     site.ack_failed(ids[:failed])
     site.ack(ids[failed:])

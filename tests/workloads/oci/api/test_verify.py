@@ -52,10 +52,7 @@ def test_a_token_ends_with_its_key(site: OwnSite):
 
 def test_a_token_may_do_no_more_than_its_key(site: OwnSite, neighbour: OwnSite):
     token = bearer(site)
-    assert (
-        refused(neighbour.request_export(token), 403)["message"]
-        == "you have no access to this site"
-    )
+    assert refused(neighbour.request_export(token), 403)["message"] == "you have no access to this site"
     for path in (f"queue-stats?siteId={site.id}", f"dead-letter.csv?siteId={site.id}"):
         assert site.request("GET", path, token).status_code == 403, path
     for path in (f"oci/conversions?siteId={site.id}", "cron/oci/attempt-cap"):

@@ -11,12 +11,7 @@ from kesin.store.open import open_store
 from kesin.workloads.common.cli import local_operator
 from kesin.workloads.oci.cli import app
 from kesin.workloads.oci.cli.site import open_site
-from tests.cli.conftest import (  # noqa: F401  # fixtures
-    _logs_as_before,
-    _own_settings,
-    database,
-    kesin,
-)
+from tests.cli.conftest import _logs_as_before, _own_settings, database, kesin  # noqa: F401  # fixtures
 from tests.workloads.oci.fake_google import GoogleServer
 from tests.workloads.oci.prompt import (
     TIME,
@@ -88,9 +83,7 @@ def test_dead_letters_go_out_are_mended_and_come_back(database, oci, play, tmp_p
     result = oci("export-dead-letters", "--site", "north", "-o", "dead.csv", "--json").json
     assert result == {"site": "north", "rows": 3, "file": "dead.csv"}
     text = (tmp_path / "dead.csv").read_text("utf-8-sig")
-    assert oci("export-dead-letters", "--site", "north").out.lstrip("\ufeff") == text.replace(
-        "\r\n", "\n"
-    )
+    assert oci("export-dead-letters", "--site", "north").out.lstrip("\ufeff") == text.replace("\r\n", "\n")
     (tmp_path / "dead.csv").write_text(text.replace("Cj0KCQiA_click", "Cj0KCQiA_mended"))
     assert oci("import", "dead.csv", "--site", "north", "--json").json["corrected"] == 3
     empty = oci("export-dead-letters", "--site", "north")

@@ -10,13 +10,7 @@ import pytest
 import typer
 
 from kesin.workloads.oci.cli import files as cli_files
-from tests.cli.conftest import (  # noqa: F401  # fixtures
-    _logs_as_before,
-    _own_settings,
-    database,
-    kesin,
-    programs,
-)
+from tests.cli.conftest import _logs_as_before, _own_settings, database, kesin, programs  # noqa: F401  # fixtures
 from tests.workloads.oci.prompt import (
     as_csv,
     commands,  # noqa: F401  # a fixture
@@ -64,9 +58,7 @@ def test_standard_input_needs_a_format(oci):
 
 @pytest.mark.parametrize("kind", ["csv", "json"])
 def test_a_file_larger_than_a_batch_is_taken_in_parts(oci, tmp_path, monkeypatch, kind):
-    monkeypatch.setattr(
-        cli_files._process_file, "__kwdefaults__", _smaller(cli_files._process_file, size=4)
-    )
+    monkeypatch.setattr(cli_files._process_file, "__kwdefaults__", _smaller(cli_files._process_file, size=4))
     rows = [row(n) for n in range(10)]
     text = as_csv(*rows) if kind == "csv" else json.dumps(rows)
     (tmp_path / f"a.{kind}").write_text(text)
@@ -134,9 +126,7 @@ def test_a_file_of_another_site_is_refused(oci, kesin, tmp_path):  # noqa: F811
 
 
 def test_where_a_file_breaks_off_what_is_done_is_told(oci, tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        cli_files._process_file, "__kwdefaults__", _smaller(cli_files._process_file, size=20)
-    )
+    monkeypatch.setattr(cli_files._process_file, "__kwdefaults__", _smaller(cli_files._process_file, size=20))
     whole = lines(*(row(n) for n in range(300))).encode()  # it is read in parts
     (tmp_path / "a.ndjson").write_bytes(whole + b"sale-300,\xff\n")
     answer = oci("import", "a.ndjson", "--site", "north")

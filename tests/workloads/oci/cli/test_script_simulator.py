@@ -6,11 +6,7 @@ import pytest
 
 from kesin.foundation.problems import Invalid, Problem, Unavailable
 from kesin.workloads.common.api_client import ApiResponse, checked_url, is_loopback, over_http
-from kesin.workloads.oci.cli.script_simulator import (
-    Crash,
-    ScriptRun,
-    ScriptSimulator,
-)
+from kesin.workloads.oci.cli.script_simulator import Crash, ScriptRun, ScriptSimulator
 from tests.workloads.oci.own_site import MINUTE
 from tests.workloads.oci.running import Running, sale
 
@@ -18,9 +14,7 @@ LEASE_S = 16 * MINUTE
 
 
 def simulate(site: Running, seed: int = 1, **how) -> ScriptSimulator:
-    return ScriptSimulator(
-        over_http(site.base_url, site.key), site.site_id, rng=random.Random(seed), **how
-    )
+    return ScriptSimulator(over_http(site.base_url, site.key), site.site_id, rng=random.Random(seed), **how)
 
 
 def test_a_run_takes_page_after_page_and_acknowledges_every_row(server):
@@ -117,22 +111,16 @@ def test_a_paused_site_hands_out_nothing(server):
 def test_refusals_of_the_server_say_what_to_do(server, service):
     stranger = service()
     with pytest.raises(Problem, match=r"returned 401: .*wrong, expired or revoked"):
-        ScriptSimulator(
-            over_http(server.base_url, "no-key"), server.site_id, rng=random.Random(1)
-        ).run()
+        ScriptSimulator(over_http(server.base_url, "no-key"), server.site_id, rng=random.Random(1)).run()
     with pytest.raises(Problem, match=r"returned 403: .*oci:script scope for this site"):
-        ScriptSimulator(
-            over_http(server.base_url, server.key), stranger.site_id, rng=random.Random(1)
-        ).run()
+        ScriptSimulator(over_http(server.base_url, server.key), stranger.site_id, rng=random.Random(1)).run()
 
 
 def test_a_server_that_is_none_is_told_apart(server):
     gone = ScriptSimulator(over_http("http://127.0.0.1:9", "k"), "s", rng=random.Random(1))
     with pytest.raises(Unavailable, match="is `kesin serve` running"):
         gone.run()
-    other = ScriptSimulator(
-        lambda *_: ApiResponse(200, {}, {"hello": 1}), "s", rng=random.Random(1)
-    )
+    other = ScriptSimulator(lambda *_: ApiResponse(200, {}, {"hello": 1}), "s", rng=random.Random(1))
     with pytest.raises(Problem, match="the export is not a list"):
         other.run()
     moved = ScriptSimulator(lambda *_: ApiResponse(302, {}, None), "s", rng=random.Random(1))

@@ -8,9 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from kesin.foundation.problems import Problem
-from kesin.workloads.oci.conversions.conversion import (
-    RowDefaults,
-)
+from kesin.workloads.oci.conversions.conversion import RowDefaults
 from kesin.workloads.oci.conversions.parsing import CsvFile
 
 EARLIEST, LATEST = map(datetime.fromisoformat, ("2001-01-01", "2998-01-01"))

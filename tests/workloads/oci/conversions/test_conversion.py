@@ -54,13 +54,9 @@ def test_a_whole_row_is_read():
 
 BAD: dict[tuple[str, str], list[Any]] = {  # (field, code): values; ... stands for no field at all
     ("externalId", "MISSING_EXTERNAL_ID"): [..., None, ""],
-    ("externalId", "INVALID_EXTERNAL_ID"): [
-        *("  ", "two\nlines", "a\0b", "\ud800", "x" * 201, True, 1.5, ["a"]),
-    ],
+    ("externalId", "INVALID_EXTERNAL_ID"): [*("  ", "two\nlines", "a\0b", "\ud800", "x" * 201, True, 1.5, ["a"])],
     ("gclid", "MISSING_CLICK_ID"): [..., "", "  "],
-    ("gclid", "INVALID_CLICK_ID_FORMAT"): [
-        *("short", "x" * 513, "has a space", "tırnaklı-ğ", 1234567),
-    ],
+    ("gclid", "INVALID_CLICK_ID_FORMAT"): [*("short", "x" * 513, "has a space", "tırnaklı-ğ", 1234567)],
     ("wbraid", "INVALID_CLICK_ID_FORMAT"): ["a+b/c="],
     ("conversionName", "MISSING_CONVERSION_NAME"): [..., ""],
     ("conversionName", "INVALID_CONVERSION_NAME"): ["   ", "x" * 101, "two\nlines", 5],
@@ -182,9 +178,7 @@ def test_an_ambiguous_amount_is_refused(given: str):
         parse_value(given, "TRY")
 
 
-@pytest.mark.parametrize(
-    ("currency", "value"), [("TRY", "12.35"), ("JPY", "12"), ("KWD", "12.346")]
-)
+@pytest.mark.parametrize(("currency", "value"), [("TRY", "12.35"), ("JPY", "12"), ("KWD", "12.346")])
 def test_an_amount_has_the_digits_of_its_currency(currency: str, value: str):
     assert parse_value(12.3457, currency) == Decimal(value)
 
@@ -199,9 +193,7 @@ def test_an_order_id_reveals_nothing_and_fits():
 
 
 def test_an_order_id_depends_on_site_id_and_revision():
-    ids = {
-        order_id_of(*one) for one in [("n", "1", 1), ("n", "1", 2), ("s", "1", 1), ("n", "2", 1)]
-    }
+    ids = {order_id_of(*one) for one in [("n", "1", 1), ("n", "1", 2), ("s", "1", 1), ("n", "2", 1)]}
     assert len(ids) == 4
     assert order_id_of("n", "1") == order_id_of("n", "1", 1)
 

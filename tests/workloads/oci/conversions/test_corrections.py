@@ -6,12 +6,7 @@ from typing import Any
 import pytest
 
 from kesin.foundation.permissions import system_actor
-from kesin.workloads.oci.conversions.conversion import (
-    MAX_REVISION,
-    Unsendable,
-    key_of,
-    order_id_of,
-)
+from kesin.workloads.oci.conversions.conversion import MAX_REVISION, Unsendable, key_of, order_id_of
 from kesin.workloads.oci.conversions.corrections import fix_rows
 from kesin.workloads.oci.conversions.ingest import IngestResult
 from kesin.workloads.oci.conversions.refusals import latest_revisions
@@ -128,15 +123,10 @@ def test_there_is_an_end_to_revisions(site: OwnSite):
         (Unsendable("NOT_JSON", "", "this line is not JSON"), "NOT_JSON"),
     ],
 )
-def test_a_row_that_cannot_be_mended_says_why_and_sinks_no_other(
-    site: OwnSite, row: Any, code: str
-):
+def test_a_row_that_cannot_be_mended_says_why_and_sinks_no_other(site: OwnSite, row: Any, code: str):
     deliver(site)
     results = fix(site, row, {"externalId": "sale-1", "conversionValue": 9})
-    assert [(result.result, result.code) for result in results] == [
-        ("rejected", code),
-        ("queued", None),
-    ]
+    assert [(result.result, result.code) for result in results] == [("rejected", code), ("queued", None)]
 
 
 def test_a_row_that_holds_no_conversion_is_not_mended(site: OwnSite):

@@ -29,9 +29,7 @@ def letters(site: OwnSite, **params: Any) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(response.content.decode("utf-8-sig"), newline="")))
 
 
-def send_back(
-    site: OwnSite, rows: list[dict[str, str]], delimiter: str = ",", mark: str = ""
-) -> list[dict[str, Any]]:
+def send_back(site: OwnSite, rows: list[dict[str, str]], delimiter: str = ",", mark: str = "") -> list[dict[str, Any]]:
     """Post the file as a spreadsheet saves it; returns the results."""
     page = io.StringIO(newline="")
     writer = csv.DictWriter(page, DEAD_LETTER_COLUMNS, delimiter=delimiter)
@@ -92,9 +90,7 @@ def test_it_is_a_file_that_no_proxy_stores(site: OwnSite):
     assert headers["cache-control"] == "private, no-store"
 
 
-def test_every_failed_row_is_there_once_page_by_page(
-    site: OwnSite, monkeypatch: pytest.MonkeyPatch
-):
+def test_every_failed_row_is_there_once_page_by_page(site: OwnSite, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(stores, "MAX_PAGE", 20)
     ids = site.enqueue(25)
     site.act("MARK_FAILED", filter={}, all=True)

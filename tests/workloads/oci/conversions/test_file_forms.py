@@ -2,11 +2,7 @@
 
 import pytest
 
-from kesin.workloads.oci.conversions.conversion import (
-    Conversion,
-    Unsendable,
-    parse_value,
-)
+from kesin.workloads.oci.conversions.conversion import Conversion, Unsendable, parse_value
 from tests.workloads.oci.conversions.csv_files import HEADER, defaults, line, one, open_file, read
 
 
@@ -121,9 +117,7 @@ def test_blanks_between_thousands_are_read(text):
 
 @pytest.mark.parametrize("locale", ["", "en-US", "tr"])
 def test_a_file_that_writes_the_month_first_with_dots_has_no_such_date_guessed(locale):
-    first, second = read(
-        f"{HEADER}\n{line('11.10.2026 10:00')}\n{line('11.25.2026 10:00')}", locale
-    )
+    first, second = read(f"{HEADER}\n{line('11.10.2026 10:00')}\n{line('11.25.2026 10:00')}", locale)
     assert first.code == "INVALID_TIME_FORMAT"
     with pytest.raises(Unsendable):
         Conversion.parse(second, defaults())

@@ -12,11 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from kesin.foundation.problems import Problem
-from kesin.workloads.oci.conversions.conversion import (
-    Conversion,
-    Unsendable,
-    parse_value,
-)
+from kesin.workloads.oci.conversions.conversion import Conversion, Unsendable, parse_value
 from kesin.workloads.oci.conversions.identifiers import checked_row
 from kesin.workloads.oci.conversions.ingest import IngestPreview, import_rows
 from kesin.workloads.oci.conversions.parsing import LOCALES, CsvFile, parse_body
@@ -71,9 +67,7 @@ sales = st.fixed_dictionaries(
     st.sampled_from(sorted(LOCALES)),
     st.sampled_from(["\r\n", "\n", "\r"]),
 )
-def test_any_row_comes_back_from_a_file_in_any_encoding_separator_and_locale(
-    rows, encoding, separator, locale, end
-):
+def test_any_row_comes_back_from_a_file_in_any_encoding_separator_and_locale(rows, encoding, separator, locale, end):
     day_first, sign = LOCALES[locale]
     page = io.StringIO(newline="")
     writer = csv.writer(page, delimiter=separator, lineterminator=end)
@@ -315,19 +309,13 @@ def test_a_preview_says_what_the_import_then_does_and_stores_nothing(site: OwnSi
     at = site.oci.ago(3_600)
     header = f"{HEADER};revision;adUserData"
     lines = [f"sale-{n};{CLICK};Phone sale;{at};1.500;TRY;;" for n in (1, 2, 2, 3)]
-    lines += [
-        f"sale-4;;Phone sale;{at};1.500;TRY;;",
-        f"sale-5;{CLICK};Phone sale;{at};5;EUR;;denied",
-    ]
+    lines += [f"sale-4;;Phone sale;{at};1.500;TRY;;", f"sale-5;{CLICK};Phone sale;{at};5;EUR;;denied"]
     lines += [f"sale-6;{CLICK};Phone sale;{at};0;TRY;2;", f"sale-9;{CLICK};x;{at};1,5;TRY;1;"]
     place = site.place
     file = CsvFile(io.BytesIO("\n".join([header, *lines]).encode()), frozenset(), place.defaults)
     rows, preview = file.read(), IngestPreview()
     shown = [result.result for result in preview.add(place, rows, ROOT)]
-    assert shown == [
-        *("corrected", "queued", "duplicate", "queued", "rejected", "queued"),
-        *("rejected", "corrected"),
-    ]
+    assert shown == [*("corrected", "queued", "duplicate", "queued", "rejected", "queued"), *("rejected", "corrected")]
     assert preview.sums == {"TRY": Decimal("4501.50"), "EUR": Decimal(5)}
     assert len(site.jobs()) == 2
     assert CLICK not in repr(preview.first)

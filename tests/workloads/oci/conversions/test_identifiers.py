@@ -17,12 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kesin.workloads.oci.conversions.conversion import RowDefaults, Unsendable
-from kesin.workloads.oci.conversions.identifiers import (
-    PHONE_COUNTRIES,
-    checked_row,
-    hash_email,
-    hash_phone,
-)
+from kesin.workloads.oci.conversions.identifiers import PHONE_COUNTRIES, checked_row, hash_email, hash_phone
 from tests.workloads.oci.fake_google import Wrong, upload_error
 from tests.workloads.oci.own_site import ApiSite, OwnSite, ok
 
@@ -255,10 +250,7 @@ def test_nothing_of_a_person_is_stored_logged_or_shown_in_clear(site: OwnSite, c
     acted = site.act("CORRECT", [failed], conversion=plain)
     refused = site.request_action("CORRECT", ids=[failed], conversion={"email": 5, **plain, "x": 1})
     headers = {**site.operator, "content-type": "application/json"}
-    bodies: list[Any] = [
-        {"conversion": plain},
-        {"siteId": site.id, "action": 5, "conversion": plain},
-    ]
+    bodies: list[Any] = [{"conversion": plain}, {"siteId": site.id, "action": 5, "conversion": plain}]
     for body in (*map(json.dumps, bodies), json.dumps(plain)[:-1]):
         wrong = site.request("POST", "queue-actions", headers, content=body.encode())
         assert wrong.status_code in {400, 422}
@@ -267,15 +259,7 @@ def test_nothing_of_a_person_is_stored_logged_or_shown_in_clear(site: OwnSite, c
     tables = ["job", "event", "note", "audit"]
     stored = [str(store._read(f"SELECT * FROM {store.dialect.table(name)}", {})) for name in tables]
     page = site.request("GET", f"dead-letter.csv?siteId={site.id}", site.operator).text
-    shown = [
-        str(rejected),
-        str(read),
-        str(acted),
-        refused.text,
-        page,
-        str(site.rows()),
-        caplog.text,
-    ]
+    shown = [str(rejected), str(read), str(acted), refused.text, page, str(site.rows()), caplog.text]
     for text in (*stored, *shown):
         for secret in (EMAIL, PHONE, "5321234567", "ayse.yilmaz"):
             assert secret not in text
@@ -331,9 +315,7 @@ def test_each_channel_sends_identifiers_as_google_asks(make_api):
 
 def test_identifiers_stay_here_once_the_site_does_without(api: ApiSite):
     api.change_settings(enhanced=True)
-    with_click, without = api.post(
-        [api.row(1, email=EMAIL), api.row(2, gclid=None, email="b@example.com")]
-    )
+    with_click, without = api.post([api.row(1, email=EMAIL), api.row(2, gclid=None, email="b@example.com")])
     api.change_settings(enhanced=None)
     assert api.turn() == {"COMPLETED": 1}
     [request] = [one.body for one in api.google.came if one.body]

@@ -88,9 +88,7 @@ def test_the_cap_is_that_of_the_channel_of_the_site(site: OwnSite, channel: str,
     assert site.job(job_id).max_attempts == cap
 
 
-def test_more_than_ten_thousand_rows_are_refused_as_a_whole_and_fewer_have_a_result_each(
-    site: OwnSite,
-):
+def test_more_than_ten_thousand_rows_are_refused_as_a_whole_and_fewer_have_a_result_each(site: OwnSite):
     response = site.ingest(json.dumps([{"externalId": "x"}] * 10_001))
     assert refused(response, 413)["code"] == "too_large"
     assert site.jobs() == []
@@ -129,9 +127,7 @@ def test_a_rejected_row_is_named_as_far_as_it_can_be(site: OwnSite):
     assert [result["externalId"] for result in results] == [name for _, name in names]
 
 
-@pytest.mark.parametrize(
-    "body", ["", "{", "5", '{"conversions": 5}', '{"conversions": [], "siteId": 5}']
-)
+@pytest.mark.parametrize("body", ["", "{", "5", '{"conversions": 5}', '{"conversions": [], "siteId": 5}'])
 def test_a_body_that_cannot_be_read_is_refused(site: OwnSite, body: str):
     assert refused(site.ingest(body), 400)["code"]
 
@@ -230,10 +226,7 @@ def test_a_correction_names_old_and_new_values_in_its_event_and_in_the_audit_log
     assert site.producer
     [line] = site.audit_lines(lambda: site.post([row]))
     assert (line.action, line.actor[:4], line.site) == ("oci.correct", "key:", site.id)
-    changed = {
-        "conversionValue": {"old": 10, "new": 11},
-        "gclid": {"old": f"{MASK}0001", "new": f"{MASK}ther"},
-    }
+    changed = {"conversionValue": {"old": 10, "new": 11}, "gclid": {"old": f"{MASK}0001", "new": f"{MASK}ther"}}
     assert json.loads(line.details or "") == {"corrected": 1, "changed": {job_id: changed}}
     assert json.loads(site.events(job_id)[-1].note or "") == {"changed": changed}
     history = ok(site.client.get(f"/api/jobs/{job_id}", headers=site.operator))
@@ -289,9 +282,7 @@ def test_of_two_corrections_in_one_call_the_first_counts(site: OwnSite):
     assert site.job(job_id).payload["conversionValue"] == 9
 
 
-def test_a_row_claimed_since_it_was_read_keeps_its_data(
-    site: OwnSite, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_row_claimed_since_it_was_read_keeps_its_data(site: OwnSite, monkeypatch: pytest.MonkeyPatch):
     claimed, waiting = site.enqueue(2, conversionValue=10)
     find = site.context.queue.find
 
@@ -328,13 +319,8 @@ def test_a_producer_may_correct_a_revision_that_exists(site: OwnSite):
     site.act("ENQUEUE_FIX", [job_id])
     [second] = bare(site.export())
     site.ack_failed([second])
-    results = site.post(
-        [site.row(1, revision=2, conversionValue=9), site.row(1, conversionValue=8)]
-    )
-    assert [(result["result"], result["id"]) for result in results] == [
-        ("corrected", second),
-        ("duplicate", job_id),
-    ]
+    results = site.post([site.row(1, revision=2, conversionValue=9), site.row(1, conversionValue=8)])
+    assert [(result["result"], result["id"]) for result in results] == [("corrected", second), ("duplicate", job_id)]
 
 
 # Anything

@@ -49,9 +49,7 @@ def test_json_is_one_row_a_list_or_an_envelope(body: Any, site: str | None, coun
     assert (named, len(parsed)) == (site, count)
 
 
-@pytest.mark.parametrize(
-    "kind", [JSON, "application/json; charset=utf-8", "", "application/x+json"]
-)
+@pytest.mark.parametrize("kind", [JSON, "application/json; charset=utf-8", "", "application/x+json"])
 def test_json_comes_under_several_names(kind: str):
     assert rows('[{"externalId": "a"}]', kind) == [{"externalId": "a"}]
 
@@ -91,10 +89,7 @@ def test_ndjson_is_one_row_a_line(kind: str):
 
 
 def test_a_bad_line_is_one_bad_row():
-    assert codes(rows('{"a": 1}\nnonsense\n[1]\n{}', NDJSON)) == [
-        *(None, "NOT_JSON", "NOT_AN_OBJECT"),
-        None,
-    ]
+    assert codes(rows('{"a": 1}\nnonsense\n[1]\n{}', NDJSON)) == [*(None, "NOT_JSON", "NOT_AN_OBJECT"), None]
 
 
 def test_a_line_may_hold_signs_that_other_programs_take_for_its_end():

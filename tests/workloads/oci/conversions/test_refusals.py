@@ -30,9 +30,7 @@ def repeat(site: OwnSite, job_id: str, **fields: Any) -> dict[str, Any]:
 # At once
 
 
-def test_a_refusal_between_reading_and_correcting_wins(
-    site: OwnSite, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_refusal_between_reading_and_correcting_wins(site: OwnSite, monkeypatch: pytest.MonkeyPatch):
     [job_id] = site.enqueue()
     correct = ingest._correct_unclaimed
 
@@ -48,9 +46,7 @@ def test_a_refusal_between_reading_and_correcting_wins(
 
 
 @pytest.mark.parametrize("action", ["CORRECT", "ENQUEUE_FIX"])
-def test_a_refusal_while_an_operator_fixes_the_row_wins(
-    site: OwnSite, monkeypatch: pytest.MonkeyPatch, action: str
-):
+def test_a_refusal_while_an_operator_fixes_the_row_wins(site: OwnSite, monkeypatch: pytest.MonkeyPatch, action: str):
     """On SQLite it waits for the transaction of the fix, on PostgreSQL for its lock."""
     job_id = site.row_in("COMPLETED") if action == "ENQUEUE_FIX" else site.fail()[0]
     old = as_posted(site, job_id)
@@ -102,9 +98,7 @@ def test_a_refusal_of_what_was_claimed_loses_no_ack(site: OwnSite, state: str):
 
 
 @pytest.mark.parametrize("state", ["RETRY", "FAILED"])
-def test_a_retraction_of_a_refused_row_that_was_claimed_waits_for_the_outcome(
-    site: OwnSite, state: str
-):
+def test_a_retraction_of_a_refused_row_that_was_claimed_waits_for_the_outcome(site: OwnSite, state: str):
     job_id = site.row_in(state)
     repeat(site, job_id, consent=DENIED)
     [waiting] = queued(site, row(1, "RETRACT"), outcome="waits")
@@ -113,9 +107,7 @@ def test_a_retraction_of_a_refused_row_that_was_claimed_waits_for_the_outcome(
     assert states(site, [waiting]) == ["READY"]
 
 
-def test_a_claim_between_reading_and_refusing_is_noted(
-    site: OwnSite, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_claim_between_reading_and_refusing_is_noted(site: OwnSite, monkeypatch: pytest.MonkeyPatch):
     [job_id] = site.enqueue()
     old = as_posted(site, job_id)
     claim, apply = threading.Thread(target=site.export), SiteContext.apply
@@ -179,9 +171,7 @@ def test_an_operator_lifts_a_refusal_in_flight_with_the_word_granted(site: OwnSi
 # Cost
 
 
-def test_an_export_reads_the_notes_of_all_its_rows_at_once(
-    site: OwnSite, monkeypatch: pytest.MonkeyPatch
-):
+def test_an_export_reads_the_notes_of_all_its_rows_at_once(site: OwnSite, monkeypatch: pytest.MonkeyPatch):
     ids = site.claim(30)
     site.wait(16 * MINUTE, "recover")
     store, read = site.oci.queue.store, list[int]()

@@ -6,25 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kesin.lifecycle.errors import Category
-from kesin.workloads.oci.google.channel import (
-    ConnectionTrouble,
-    RequestFailure,
-    RowAccepted,
-    RowRefused,
-)
-from kesin.workloads.oci.google.client import (
-    MAX_REQUESTS,
-    RequestReply,
-    chunk_positions,
-    deliver,
-    separate_twins,
-)
+from kesin.workloads.oci.google.channel import ConnectionTrouble, RequestFailure, RowAccepted, RowRefused
+from kesin.workloads.oci.google.client import MAX_REQUESTS, RequestReply, chunk_positions, deliver, separate_twins
 from tests.workloads.oci.rows import START, row, rows
 
 BAD = RowRefused("INVALID_ARGUMENT", "bad", Category.VALIDATION)
 DOWN = RequestFailure(
-    RowRefused("UNAVAILABLE", "down", Category.TRANSIENT),
-    ConnectionTrouble("TRANSIENT", "UNAVAILABLE", "down"),
+    RowRefused("UNAVAILABLE", "down", Category.TRANSIENT), ConnectionTrouble("TRANSIENT", "UNAVAILABLE", "down")
 )
 
 
@@ -53,9 +41,7 @@ def test_guilty_rows_are_found_by_halving():
     assert sum(isinstance(row, RowAccepted) for row in sent.rows) == 998
     assert sent.trouble is None
     assert len(fake.requests) <= MAX_REQUESTS
-    assert len(sent.request_ids) == sum(
-        not fake.guilty.intersection(part) for part in fake.requests
-    )
+    assert len(sent.request_ids) == sum(not fake.guilty.intersection(part) for part in fake.requests)
 
 
 @settings(max_examples=25)
@@ -78,18 +64,14 @@ def test_what_is_left_after_many_requests_waits_and_a_row_that_never_left_pays_n
     sent = deliver(rows(2_010), chunk_positions(range(2_010)), fake)
     assert len(fake.requests) == MAX_REQUESTS
     left = [row for row in sent.rows[:2_000] if isinstance(row, RowRefused) and row != BAD]
-    assert {(row.code, row.category, row.was_sent) for row in left} == {
-        ("REQUEST_REFUSED", Category.TRANSIENT, True)
-    }
+    assert {(row.code, row.category, row.was_sent) for row in left} == {("REQUEST_REFUSED", Category.TRANSIENT, True)}
     assert [(row.code, row.was_sent) for row in sent.rows[2_000:]] == [("CIRCUIT_OPEN", False)] * 10
 
 
 def test_rows_are_not_to_blame_when_every_request_is_refused():
     fake = Fake(range(2_000))
     sent = deliver(rows(2_000), chunk_positions(range(2_000)), fake)
-    assert {(row.code, row.category) for row in sent.rows} == {
-        ("REQUEST_REFUSED", Category.TRANSIENT)
-    }
+    assert {(row.code, row.category) for row in sent.rows} == {("REQUEST_REFUSED", Category.TRANSIENT)}
     assert sent.trouble.kind == "TRANSIENT"
 
 

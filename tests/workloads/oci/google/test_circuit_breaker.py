@@ -46,9 +46,7 @@ def test_it_stays_closed_below_five_failures_in_a_row():
 
 def test_the_fifth_failure_opens_it_for_five_minutes_and_jitter():
     assert seconds(failed(FAILURES_TO_OPEN)) == OPEN_S
-    assert (
-        seconds(next_breaker(failed(FAILURES_TO_OPEN - 1), PASSING, NOW, 1.0)) == OPEN_S + JITTER_S
-    )
+    assert seconds(next_breaker(failed(FAILURES_TO_OPEN - 1), PASSING, NOW, 1.0)) == OPEN_S + JITTER_S
 
 
 def test_open_it_lets_nothing_through_and_half_open_a_probe_of_five():
@@ -87,9 +85,7 @@ def test_checks_of_wrong_credentials_grow_rarer_up_to_an_hour():
     assert pauses == [300, 600, 1_200, 2_400, *[MAX_CHECK_PAUSE_S] * 3]
 
 
-@pytest.mark.parametrize(
-    "outcome", [None, PASSING, ConnectionTrouble("RATE_LIMIT", "HTTP_429", "x", 5)]
-)
+@pytest.mark.parametrize("outcome", [None, PASSING, ConnectionTrouble("RATE_LIMIT", "HTTP_429", "x", 5)])
 def test_an_upload_still_under_way_does_not_close_what_wrong_credentials_opened(outcome):
     breaker = next_breaker(Breaker(), WRONG, NOW, 0)
     assert next_breaker(breaker, outcome, NOW, 0) == breaker
@@ -125,9 +121,7 @@ TROUBLES = st.builds(
 
 
 @given(st.lists(st.none() | TROUBLES, max_size=30), st.floats(0, 1))
-def test_a_success_closes_it_unless_credentials_are_wrong_and_it_survives_being_stored(
-    history, chance
-):
+def test_a_success_closes_it_unless_credentials_are_wrong_and_it_survives_being_stored(history, chance):
     breaker, now = Breaker(), NOW
     for trouble in history:
         breaker = next_breaker(breaker, trouble, now, chance)

@@ -105,12 +105,7 @@ def test_errors_have_their_category_and_dates_are_stored_with_their_group():
 
 
 @pytest.mark.parametrize(
-    "value",
-    [
-        "ORDER_ID_ALREADY_IN_USE",
-        "CLICK_CONVERSION_ALREADY_EXISTS",
-        "CALL_CONVERSION_ALREADY_EXISTS",
-    ],
+    "value", ["ORDER_ID_ALREADY_IN_USE", "CLICK_CONVERSION_ALREADY_EXISTS", "CALL_CONVERSION_ALREADY_EXISTS"]
 )
 def test_what_google_had_already_is_delivered_and_keeps_its_code(value):
     judged = classify_errors([error("conversionUploadError", value)])
@@ -121,9 +116,7 @@ def test_what_google_had_already_is_delivered_and_keeps_its_code(value):
     assert taxonomy().resolve(value, channel="script").move == "ack_failed"
 
 
-@pytest.mark.parametrize(
-    "value", ["TOO_RECENT_EVENT", "TOO_RECENT_CALL", "TOO_RECENT_CONVERSION_ACTION"]
-)
+@pytest.mark.parametrize("value", ["TOO_RECENT_EVENT", "TOO_RECENT_CALL", "TOO_RECENT_CONVERSION_ACTION"])
 def test_a_click_that_google_does_not_know_yet_waits(value):
     assert move_of(error("conversionUploadError", value)) == "too_recent"
     assert taxonomy().resolve(value, channel="api").verdict is Verdict.WAIT
@@ -141,9 +134,7 @@ def test_a_click_that_google_does_not_know_yet_waits(value):
     ],
 )
 def test_the_gravest_of_several_errors_decides(values, code):
-    judged = classify_errors(
-        [error("conversionUploadError", value, value.lower()) for value in values]
-    )
+    judged = classify_errors([error("conversionUploadError", value, value.lower()) for value in values])
     assert isinstance(judged, RowRefused)
     assert judged.code == code
     assert judged.message == "; ".join(value.lower() for value in values)
@@ -161,9 +152,7 @@ def test_a_row_is_delivered_only_if_all_its_errors_say_so():
     had = ["ORDER_ID_ALREADY_IN_USE", "CLICK_CONVERSION_ALREADY_EXISTS"]
     both = [error("conversionUploadError", value) for value in had]
     assert isinstance(classify_errors(both), RowAccepted)
-    assert isinstance(
-        classify_errors([*both, error("internalError", "INTERNAL_ERROR")]), RowRefused
-    )
+    assert isinstance(classify_errors([*both, error("internalError", "INTERNAL_ERROR")]), RowRefused)
     with pytest.raises(ValueError):
         classify_errors([])
 
@@ -230,9 +219,7 @@ def test_a_value_that_google_adds_later_says_what_its_group_says():
 
 def test_an_enum_nobody_knows_is_tried_again_under_a_name_that_means_nothing_else():
     judged = classify_errors([error("someNewError", "ORDER_ID_ALREADY_IN_USE")])
-    assert judged == RowRefused(
-        "SomeNewError_ORDER_ID_ALREADY_IN_USE", "Google says so.", Category.TRANSIENT
-    )
+    assert judged == RowRefused("SomeNewError_ORDER_ID_ALREADY_IN_USE", "Google says so.", Category.TRANSIENT)
 
 
 def test_both_spellings_are_read():

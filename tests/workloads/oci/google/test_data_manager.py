@@ -12,14 +12,7 @@ from kesin.workloads.oci.google.channel import RequestStatus, RowAccepted, RowRe
 from kesin.workloads.oci.google.client import MAX_REQUESTS
 from kesin.workloads.oci.google.credentials import AccessTokens
 from kesin.workloads.oci.google.data_manager import DataManager, destination, event
-from tests.workloads.oci.fake_data_manager import (
-    Violation,
-    error_body,
-    message,
-    refused,
-    statuses,
-    values_of,
-)
+from tests.workloads.oci.fake_data_manager import Violation, error_body, message, refused, statuses, values_of
 from tests.workloads.oci.fake_google import Whole, http_client
 from tests.workloads.oci.google_faults import hang_up, silence
 from tests.workloads.oci.rows import row, rows
@@ -184,9 +177,7 @@ def test_a_wrong_destination_stops_the_site(google, manager):
     wrong = "customers/1234567890/conversionActions/1"
     credentials = google.credentials(conversion_action_resource_name=wrong)
     sent = manager.upload(credentials, rows(3))
-    assert {(row.code, row.category) for row in sent.rows} == {
-        ("INVALID_CONVERSION_ACTION_ID", Category.AUTH)
-    }
+    assert {(row.code, row.category) for row in sent.rows} == {("INVALID_CONVERSION_ACTION_ID", Category.AUTH)}
     assert (sent.trouble.kind, sent.trouble.code) == ("AUTH", "INVALID_CONVERSION_ACTION_ID")
     assert len(google.came) == 1
 
@@ -297,10 +288,7 @@ def test_the_gravest_of_several_destinations_counts(google, manager):
 
 
 def test_the_counts_of_all_destinations_and_their_warnings_are_added(google, manager):
-    gclid, internal = (
-        "PROCESSING_ERROR_REASON_INVALID_GCLID",
-        "PROCESSING_ERROR_REASON_INTERNAL_ERROR",
-    )
+    gclid, internal = ("PROCESSING_ERROR_REASON_INVALID_GCLID", "PROCESSING_ERROR_REASON_INTERNAL_ERROR")
     warning = "PROCESSING_WARNING_REASON_INTERNAL_ERROR"
     first, second = ([{"recordCount": 2, "reason": one}] for one in (gclid, internal))
     one = {
@@ -317,8 +305,7 @@ def test_the_counts_of_all_destinations_and_their_warnings_are_added(google, man
 
 def test_events_that_google_had_before_are_not_missing(google, manager):
     had = [
-        {"recordCount": 1, "reason": f"PROCESSING_ERROR_REASON_DUPLICATE_{one}"}
-        for one in ("GCLID", "TRANSACTION_ID")
+        {"recordCount": 1, "reason": f"PROCESSING_ERROR_REASON_DUPLICATE_{one}"} for one in ("GCLID", "TRANSACTION_ID")
     ]
     lost = {"recordCount": 1, "reason": "PROCESSING_ERROR_REASON_CLICK_NOT_FOUND"}
     ends = []
@@ -354,11 +341,7 @@ def names(findings):
 
 
 def test_a_check_validates_and_records_nothing(google, manager):
-    assert names(manager.check(google.credentials())) == [
-        ("token", True),
-        ("account", True),
-        ("action", True),
-    ]
+    assert names(manager.check(google.credentials())) == [("token", True), ("account", True), ("action", True)]
     assert google.came[0].body["validateOnly"] is True
     assert google.recorded == {}
 

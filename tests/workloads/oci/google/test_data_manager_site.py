@@ -122,10 +122,7 @@ def test_no_click_is_found_for_who_is_known_by_an_address_and_that_is_no_warning
 def test_a_reason_that_google_does_not_name_is_explained_as_the_warning(api: ApiSite):
     api.enqueue(1)
     api.turn()
-    api.google.statuses["ingest-1"] = {
-        "requestStatus": "FAILED",
-        "errorInfo": {"errorCounts": [{"recordCount": 1}]},
-    }
+    api.google.statuses["ingest-1"] = {"requestStatus": "FAILED", "errorInfo": {"errorCounts": [{"recordCount": 1}]}}
     api.clock.advance(HOUR)
     api.turn()
     [warning] = api.stats()["warnings"]
@@ -147,10 +144,7 @@ def test_events_that_google_had_before_raise_no_warning(api: ApiSite):
     ids = api.enqueue(2)
     api.turn()
     counts = [{"recordCount": 2, "reason": "PROCESSING_ERROR_REASON_DUPLICATE_GCLID"}]
-    api.google.statuses["ingest-1"] = {
-        "requestStatus": "FAILED",
-        "errorInfo": {"errorCounts": counts},
-    }
+    api.google.statuses["ingest-1"] = {"requestStatus": "FAILED", "errorInfo": {"errorCounts": counts}}
     api.clock.advance(HOUR)
     api.turn()
     assert api.warnings() == []
@@ -181,9 +175,7 @@ def test_a_request_still_processing_is_asked_about_again_and_at_last_let_go(api:
     assert len(notes()) == 1
 
 
-def test_a_request_google_never_tells_of_is_let_go_too(
-    api: ApiSite, notes, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_request_google_never_tells_of_is_let_go_too(api: ApiSite, notes, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(data_manager, "MAX_SILENT_POLLS", 3)
     api.enqueue(1)
     api.turn()

@@ -35,11 +35,7 @@ VERDICTS = {  # what a worker does with a row
     table.TOO_RECENT: (Verdict.WAIT, "too_recent"),
     table.ALREADY_RECORDED: (Verdict.COMPLETE, "ack_duplicate"),
 }
-TROUBLE = {
-    Category.AUTH: "AUTH",
-    Category.RATE_LIMIT: "RATE_LIMIT",
-    Category.TRANSIENT: "TRANSIENT",
-}
+TROUBLE = {Category.AUTH: "AUTH", Category.RATE_LIMIT: "RATE_LIMIT", Category.TRANSIENT: "TRANSIENT"}
 
 # What the reasons that an upload can meet mean; all others would be faults of Kesin.
 ERROR_REASONS = """
@@ -118,10 +114,7 @@ def check(outcome: RowAccepted | RowRefused, code: str, meaning: table.Meaning, 
 def has_advice(code: str, category: Category) -> bool:
     """Whether a text is about the code; that of the category is enough for a value of later."""
     kind = category if FUTURE in code or "999" in code else None
-    return all(
-        ADVICE.find(code, kind, one).means != ADVICE.find(None, None, one).means
-        for one in LANGUAGES
-    )
+    return all(ADVICE.find(code, kind, one).means != ADVICE.find(None, None, one).means for one in LANGUAGES)
 
 
 def test_every_error_of_google_ads_that_a_conversion_can_meet(google, channels):
@@ -130,8 +123,7 @@ def test_every_error_of_google_ads_that_a_conversion_can_meet(google, channels):
     tried = [(group, value) for group in met for value in [*values_of(group), "999"]]
     sent = rows(len(tried))
     wrong = {
-        one.conversion.order_id: Wrong(snake(group), value)
-        for one, (group, value) in zip(sent, tried, strict=True)
+        one.conversion.order_id: Wrong(snake(group), value) for one, (group, value) in zip(sent, tried, strict=True)
     }
     google.row_errors = lambda row: [wrong[row["orderId"]]]
     outcomes = channels[0].upload(google.credentials(), sent).rows
@@ -143,9 +135,7 @@ def test_every_error_of_google_ads_that_a_conversion_can_meet(google, channels):
 
 def test_the_table_says_of_every_reason_what_it_means():
     expected = meanings(ERROR_REASONS)
-    found = {
-        name: ERROR_TABLE["errorReason"].values[name] for name in data_manager_values("ErrorReason")
-    }
+    found = {name: ERROR_TABLE["errorReason"].values[name] for name in data_manager_values("ErrorReason")}
     assert found == {name: expected.get(name, table.OUR_FAULT) for name in found}
     expected = meanings(PROCESSING_REASONS, "PROCESSING_ERROR_REASON_")
     values = data_manager_values("ProcessingErrorReason")
@@ -227,8 +217,6 @@ def test_every_reason_for_which_events_are_left_out_later(google, channels):
         assert meaning == group.values.get(str(name), group.default)
         was_had = meaning == table.ALREADY_RECORDED
         assert outcome.status == ("SUCCESS" if was_had else "PARTIAL_SUCCESS"), name
-        resolved = oci_lifecycle().errors.resolve(
-            code, channel="data_manager", category=meaning.category
-        )
+        resolved = oci_lifecycle().errors.resolve(code, channel="data_manager", category=meaning.category)
         assert (resolved.verdict, resolved.move) == VERDICTS[meaning], name
         assert has_advice(code, resolved.category), name

@@ -14,23 +14,9 @@ from kesin.workloads.oci.google.channel import RowAccepted, RowRefused
 from kesin.workloads.oci.google.credentials import AccessTokens
 from kesin.workloads.oci.google.google_ads import GoogleAds
 from kesin.workloads.oci.lifecycle import oci_lifecycle
-from tests.workloads.oci.fake_google import (
-    Whole,
-    Wrong,
-    error_body,
-    http_client,
-    refusal,
-    upload_error,
-)
+from tests.workloads.oci.fake_google import Whole, Wrong, error_body, http_client, refusal, upload_error
 from tests.workloads.oci.google.test_classify import values_of
-from tests.workloads.oci.google_faults import (
-    cut_off,
-    hang_up,
-    nonsense,
-    recorded_but_cut_off,
-    silence,
-    without_end,
-)
+from tests.workloads.oci.google_faults import cut_off, hang_up, nonsense, recorded_but_cut_off, silence, without_end
 from tests.workloads.oci.rows import row, rows
 
 TRANSIENT, AUTH, RATE_LIMIT = "TRANSIENT", "AUTH", "RATE_LIMIT"
@@ -84,13 +70,7 @@ def test_a_row_is_spelled_as_google_wants_it(google, ads):
     assert came.body["partialFailure"] is True
     common = {"conversionAction": google.action, "currencyCode": "TRY"}
     assert came.body["conversions"] == [
-        {
-            **common,
-            **click,
-            "conversionDateTime": time,
-            "conversionValue": value,
-            "orderId": upload.conversion.order_id,
-        }
+        {**common, **click, "conversionDateTime": time, "conversionValue": value, "orderId": upload.conversion.order_id}
         for upload, click, time, value in zip(
             some,
             [{"gclid": "Cj0KCQ-click_0"}, {"wbraid": "the-wbraid"}, {"gclid": "Cj0KCQ-click_2"}],
@@ -113,11 +93,7 @@ def test_a_manager_and_a_developer_token_are_named_where_they_are_set(google, ad
 def test_a_200_is_not_trusted_and_each_row_has_its_own_fate(google, ads):
     values = values_of("conversionUploadError")
     some = rows(200)
-    wrong = {
-        one.conversion.gclid: values[number % len(values)]
-        for number, one in enumerate(some)
-        if number % 2
-    }
+    wrong = {one.conversion.gclid: values[number % len(values)] for number, one in enumerate(some) if number % 2}
     google.row_errors = lambda conversion: (
         [upload_error(wrong[conversion["gclid"]])] if conversion["gclid"] in wrong else []
     )
@@ -154,12 +130,7 @@ def test_twins_are_sent_one_after_the_other(google, ads):
     some = [row(0), row(1), row(0), row(2, gclid=row(1).conversion.gclid, at=row(1).conversion.at)]
     sent = ads.upload(google.credentials(), some)
     assert [len(upload) for upload in google.uploads] == [2, 2]
-    assert [row.code for row in sent.rows] == [
-        None,
-        None,
-        "ORDER_ID_ALREADY_IN_USE",
-        "CLICK_CONVERSION_ALREADY_EXISTS",
-    ]
+    assert [row.code for row in sent.rows] == [None, None, "ORDER_ID_ALREADY_IN_USE", "CLICK_CONVERSION_ALREADY_EXISTS"]
     assert sent.request_ids == ("request-1", "request-2")
 
 
@@ -373,11 +344,7 @@ def test_one_row_that_is_credited_shows_that_the_site_is_well(google, ads):
         [] if conversion["gclid"].endswith("_1") else [upload_error("INVALID_CUSTOMER_FOR_CLICK")]
     )
     sent = ads.upload(google.credentials(), rows(3))
-    assert [getattr(row, "category", None) for row in sent.rows] == [
-        Category.AUTH,
-        None,
-        Category.AUTH,
-    ]
+    assert [getattr(row, "category", None) for row in sent.rows] == [Category.AUTH, None, Category.AUTH]
     assert sent.trouble is None
 
 
@@ -424,8 +391,7 @@ def test_a_check_of_an_action_that_is_hours_old_passes(google, ads):
 
 
 @pytest.mark.parametrize(
-    "answer",
-    [Whole(503), Whole(429), hang_up, Whole(200, b"?"), Whole(200, {"partialFailureError": {}})],
+    "answer", [Whole(503), Whole(429), hang_up, Whole(200, b"?"), Whole(200, {"partialFailureError": {}})]
 )
 def test_a_check_that_google_does_not_answer_is_not_passed(google, ads, answer):
     google.then(answer)

@@ -128,9 +128,7 @@ def test_a_token_that_does_not_tell_its_life_is_kept_for_minutes(google, tokens,
 
 def test_no_secret_and_no_token_is_ever_shown(google, tokens):
     credentials = google.credentials(client_secret="s3cret", refresh_token="r3fresh")
-    google.tokens_then(
-        Whole(400, {"error": "invalid_grant", "error_description": "r3fresh of s3cret is bad"})
-    )
+    google.tokens_then(Whole(400, {"error": "invalid_grant", "error_description": "r3fresh of s3cret is bad"}))
     with pytest.raises(TokenRefused) as caught:
         tokens.get(credentials)
     token = tokens.get(google.credentials())

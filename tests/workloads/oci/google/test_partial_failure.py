@@ -11,12 +11,7 @@ from hypothesis import strategies as st
 
 from kesin.lifecycle.errors import Category
 from kesin.workloads.oci.google.channel import RowAccepted, RowRefused
-from kesin.workloads.oci.google.google_ads import (
-    MAX_NOTE_LENGTH,
-    MAX_NOTED_ERRORS,
-    click_conversion,
-    read_upload,
-)
+from kesin.workloads.oci.google.google_ads import MAX_NOTE_LENGTH, MAX_NOTED_ERRORS, click_conversion, read_upload
 from tests.workloads.oci.fake_google import Wrong, upload_error, upload_response
 from tests.workloads.oci.rows import row, rows
 
@@ -74,11 +69,7 @@ def test_snake_case_is_read_as_well():
     body = snaked(answer(some, {1: [BAD], 2: [HAD]}))
     assert "partial_failure_error" in body
     outcomes = read_upload(body, some)
-    assert [outcome.code for outcome in outcomes] == [
-        None,
-        "UNPARSEABLE_GCLID",
-        "ORDER_ID_ALREADY_IN_USE",
-    ]
+    assert [outcome.code for outcome in outcomes] == [None, "UNPARSEABLE_GCLID", "ORDER_ID_ALREADY_IN_USE"]
     assert isinstance(outcomes[2], RowAccepted)
 
 
@@ -141,10 +132,7 @@ def test_a_row_with_neither_result_nor_error_is_not_credited():
     body["results"][1] = {}
     outcomes = read_upload(body, some)
     assert [type(outcome) for outcome in outcomes] == [RowAccepted, RowRefused, RowAccepted]
-    assert (outcomes[1].code, outcomes[1].category) == (
-        "PARTIAL_FAILURE_UNREADABLE",
-        Category.TRANSIENT,
-    )
+    assert (outcomes[1].code, outcomes[1].category) == ("PARTIAL_FAILURE_UNREADABLE", Category.TRANSIENT)
 
 
 def test_an_error_outweighs_a_result():

@@ -46,10 +46,7 @@ def test_one_solution_is_sent_as_it_is(floor: Floor):
 def test_several_solutions_are_sent_as_an_archive(floor: Floor, cut: str):
     answer = floor.get(f"/jobs/{cut}/xml")
     assert (answer.status_code, answer.headers["content-type"]) == (200, "application/zip")
-    assert names_in(answer.content) == [
-        f"{cut}_GOVDE_Beyaz_18mm.xml",
-        f"{cut}_ARKALIK_Beyaz_8mm.xml",
-    ]
+    assert names_in(answer.content) == [f"{cut}_GOVDE_Beyaz_18mm.xml", f"{cut}_ARKALIK_Beyaz_8mm.xml"]
     assert answer.content == floor.get(f"/jobs/{cut}/xml").content
 
 
@@ -187,9 +184,7 @@ def test_a_plan_that_does_not_go_with_its_order_is_not_drawn(floor: Floor):
     floor.saw.process_inbox()
 
 
-def test_a_drawing_of_very_many_boards_is_refused(
-    floor: Floor, cut: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_drawing_of_very_many_boards_is_refused(floor: Floor, cut: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(artifacts, "MAX_DRAWN_BOARDS", 1)
     for what in ("plan.svg", "plan.pdf"):
         answer = floor.get(f"/jobs/{cut}/{what}")
@@ -214,19 +209,13 @@ def put(floor: Floor, rules: Any, who: dict[str, str] | None = None) -> Any:
 
 
 def test_the_rules_are_reported(floor: Floor):
-    assert floor.get("/config/rules").json() == {
-        "rules": rules_json(default_rules()),
-        "warnings": [],
-    }
+    assert floor.get("/config/rules").json() == {"rules": rules_json(default_rules()), "warnings": []}
 
 
 def test_rules_that_are_hardly_meant_are_answered_with_warnings(own_floor: Floor):
     rules = rules_json(default_rules()) | {"cm_to_mm_multiplier": 1, "trimByThickness": {"18": 900}}
     warnings = put(own_floor, rules).json()["warnings"]
-    assert [warning.split()[0] for warning in warnings] == [
-        "cm_to_mm_multiplier",
-        "trimByThickness:",
-    ]
+    assert [warning.split()[0] for warning in warnings] == ["cm_to_mm_multiplier", "trimByThickness:"]
     assert own_floor.get("/config/rules").json()["warnings"] == warnings
     who = own_floor.cookie(own_floor.person("boss", "admin"))
     page = own_floor.client.get("/dashboard/optiplan/rules", headers=who).text
@@ -289,8 +278,7 @@ def test_rules_without_the_saw_blade_do_not_set_it_to_the_default(own_floor: Flo
 
 
 @pytest.mark.parametrize(
-    ("change", "field"),
-    [({"kerf": 3}, "kerf"), ({"timeouts": {"optiXmlMinutes": 20}}, "timeouts.osiAckMinutes")],
+    ("change", "field"), [({"kerf": 3}, "kerf"), ({"timeouts": {"optiXmlMinutes": 20}}, "timeouts.osiAckMinutes")]
 )
 def test_bad_rules_are_named_and_change_nothing(change: dict[str, Any], field: str, floor: Floor):
     floor.workshop.rules()  # the first look writes the file

@@ -62,8 +62,7 @@ def test_an_unknown_band_but_not_of_a_back(floor: Floor):
 
 def test_an_unknown_saw_and_an_unknown_effort(floor: Floor):
     assert refused(floor, part(), saw_profile="laser") == {
-        "saw_profile": "must be one of saw_profiles in the rules (beam saw, sliding saw),"
-        " got 'laser'"
+        "saw_profile": "must be one of saw_profiles in the rules (beam saw, sliding saw), got 'laser'"
     }
     assert list(refused(floor, part(), effort="extreme", use_rack=1)) == ["effort", "use_rack"]
     assert refused(floor, part(), saw_profile="sliding saw", effort="quick", use_rack=False) == {}
@@ -76,9 +75,7 @@ def test_an_unknown_material_where_the_rules_list_them(own_floor: Floor):
     put = own_floor.client.put("/config/rules", json=rules, headers=own_floor.operator)
     assert (put.status_code, put.json()["changed"]) == (200, ["materials"])
     found = refused(own_floor, part(), part(material_code="anything"))
-    assert found == {
-        "parts[1].material_code": "is not a material in the rules: 18MM 210*280, 8MM 210*280"
-    }
+    assert found == {"parts[1].material_code": "is not a material in the rules: 18MM 210*280, 8MM 210*280"}
 
 
 def test_a_back_in_a_list_without_its_own_thickness(floor: Floor):

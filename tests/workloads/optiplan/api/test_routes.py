@@ -101,9 +101,7 @@ def test_a_failed_order_is_retried_after_a_pause(own_floor: Floor):
     ],
 )
 def test_a_body_that_is_no_order_is_refused(content: bytes, kind: str, floor: Floor):
-    answer = floor.client.post(
-        "/jobs", content=content, headers=floor.maker | {"content-type": kind}
-    )
+    answer = floor.client.post("/jobs", content=content, headers=floor.maker | {"content-type": kind})
     assert fields_of(answer)
 
 
@@ -134,10 +132,7 @@ def test_a_list_as_xlsx_becomes_an_order_once(floor: Floor):
     payload = answer.json()["job"]["payload"]
     assert (payload["order_id"], payload["customer_phone"]) == ("X-1", PHONE)
     assert payload["customer_snapshot_name"] == "Ayşe Yılmaz"
-    assert [(part["length_cm"], part["quantity"]) for part in payload["parts"]] == [
-        (72.2, 6),
-        (60, 4),
-    ]
+    assert [(part["length_cm"], part["quantity"]) for part in payload["parts"]] == [(72.2, 6), (60, 4)]
     assert payload["parts"][0]["edge_up"] == "1mm"
 
 
@@ -150,16 +145,10 @@ def test_a_list_as_csv_becomes_an_order(floor: Floor):
 
 
 def test_what_a_list_does_not_say_may_stand_in_the_query(floor: Floor):
-    answer = imported(
-        floor, sheet_of(LIST[2:]), color="Meşe", thickness_mm="18", material_code="M18"
-    )
+    answer = imported(floor, sheet_of(LIST[2:]), color="Meşe", thickness_mm="18", material_code="M18")
     assert answer.status_code == 201
     first_part = answer.json()["job"]["payload"]["parts"][0]
-    assert (first_part["color"], first_part["thickness_mm"], first_part["material_code"]) == (
-        "Meşe",
-        18,
-        "M18",
-    )
+    assert (first_part["color"], first_part["thickness_mm"], first_part["material_code"]) == ("Meşe", 18, "M18")
 
 
 def test_a_tick_means_a_band_of_the_workshop(own_floor: Floor):
@@ -181,8 +170,7 @@ def test_every_bad_row_is_reported_and_nothing_is_made(floor: Floor):
 
 
 @pytest.mark.parametrize(
-    ("content", "kind"),
-    [(b"", XLSX), (b"PK\x03\x04broken", XLSX), (b"just text", "text/csv"), (b"\x00\x01", XLSX)],
+    ("content", "kind"), [(b"", XLSX), (b"PK\x03\x04broken", XLSX), (b"just text", "text/csv"), (b"\x00\x01", XLSX)]
 )
 def test_a_file_that_is_no_list_is_refused(content: bytes, kind: str, floor: Floor):
     answer = imported(floor, content, kind)
@@ -192,9 +180,7 @@ def test_a_file_that_is_no_list_is_refused(content: bytes, kind: str, floor: Flo
 
 def test_a_list_needs_a_phone(floor: Floor):
     answer = floor.client.post(
-        "/orders/X-3/import/xlsx",
-        content=sheet_of(LIST),
-        headers=floor.maker | {"content-type": XLSX},
+        "/orders/X-3/import/xlsx", content=sheet_of(LIST), headers=floor.maker | {"content-type": XLSX}
     )
     assert (answer.status_code, error_of(answer)["code"]) == (400, "E_PHONE_REQUIRED")
 
@@ -206,16 +192,12 @@ def test_an_unknown_kind_of_body_is_refused(floor: Floor):
 
 def test_the_import_takes_json_under_the_id_of_the_address(floor: Floor):
     body = any_order()
-    named = floor.client.post(
-        f"/orders/{body['order_id']}/import/xlsx", json=body, headers=floor.maker
-    )
+    named = floor.client.post(f"/orders/{body['order_id']}/import/xlsx", json=body, headers=floor.maker)
     del body["order_id"]
     bare = floor.client.post("/orders/X-9/import/xlsx", json=body, headers=floor.maker)
     assert (named.status_code, bare.status_code) == (201, 201)
     assert bare.json()["job"]["order_id"] == "X-9"
-    other = floor.client.post(
-        "/orders/X-9/import/xlsx", json={**body, "order_id": "X-8"}, headers=floor.maker
-    )
+    other = floor.client.post("/orders/X-9/import/xlsx", json={**body, "order_id": "X-8"}, headers=floor.maker)
     assert "order_id" in fields_of(other)
 
 
@@ -372,9 +354,7 @@ def test_customers_are_saved_looked_up_and_listed(own_floor: Floor):
     answer = floor.client.post("/customers", json=given, headers=floor.maker)
     customer = {"name": "Ayşe <b>Yılmaz</b>", "phone": PHONE}
     assert (answer.status_code, answer.json()) == (201, {"success": True, "customer": customer})
-    renamed = floor.client.post(
-        "/customers", json={"name": "Ayşe", "phone": "00905551234567"}, headers=floor.operator
-    )
+    renamed = floor.client.post("/customers", json={"name": "Ayşe", "phone": "00905551234567"}, headers=floor.operator)
     assert renamed.status_code == 200
     body = floor.get("/customers/lookup", phone="+90 555 123 45 67").json()
     customer = {"name": "Ayşe", "phone": PHONE}
@@ -421,8 +401,6 @@ def test_a_bad_customer_is_refused(body: Any, status: int, code: str, floor: Flo
 
 def test_a_new_customer_is_a_line_of_the_audit_log(floor: Floor):
     lines = floor.said(
-        lambda: floor.client.post(
-            "/customers", json={"name": "Can", "phone": "05321112233"}, headers=floor.maker
-        )
+        lambda: floor.client.post("/customers", json={"name": "Can", "phone": "05321112233"}, headers=floor.maker)
     )
     assert [(line.action, line.target) for line in lines] == [("optiplan.customer", f"{MASK}2233")]

@@ -25,9 +25,7 @@ def cut(floor: Floor) -> str:
 
 
 def texts(data: bytes) -> list[str]:
-    return [
-        page.get_textpage().get_text_range() for page in pypdfium2.PdfDocument(io.BytesIO(data))
-    ]
+    return [page.get_textpage().get_text_range() for page in pypdfium2.PdfDocument(io.BytesIO(data))]
 
 
 def test_labels_are_printed_as_the_rules_say_or_as_asked_for(floor: Floor, cut: str):
@@ -52,9 +50,7 @@ def test_settings_without_effect_are_refused_by_name(floor: Floor, cut: str):
         assert [each["field"] for each in error_of(answer)["details"]["fields"]] == [field]
 
 
-def test_more_labels_than_a_pdf_holds_are_requested_in_parts(
-    floor: Floor, cut: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_more_labels_than_a_pdf_holds_are_requested_in_parts(floor: Floor, cut: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(shop_files, "MAX_LABELS", 2)
     answer = floor.get(f"/jobs/{cut}/labels.pdf")
     assert answer.status_code == 422
@@ -80,10 +76,7 @@ def test_a_customer_is_on_the_labels_of_who_may_see_the_name(floor: Floor):
 
 def test_a_ptx_is_sent_for_each_batch(floor: Floor, cut: str):
     answer = floor.get(f"/jobs/{cut}/ptx")
-    assert names_in(answer.content) == [
-        f"{cut}_GOVDE_Beyaz_18mm.ptx",
-        f"{cut}_ARKALIK_Beyaz_8mm.ptx",
-    ]
+    assert names_in(answer.content) == [f"{cut}_GOVDE_Beyaz_18mm.ptx", f"{cut}_ARKALIK_Beyaz_8mm.ptx"]
     job_id = floor.sent()
     one = floor.get(f"/jobs/{job_id}/ptx")
     assert f'attachment; filename="{job_id}_GOVDE_Beyaz_18mm.ptx"' in one.headers.values()
@@ -178,9 +171,7 @@ def test_an_offcut_has_a_label_with_its_place(floor: Floor, cut: str):
 
 def test_several_offcuts_are_printed_at_once(floor: Floor):
     ids = [put_offcut(floor.queue, f"several {n}") for n in range(3)]
-    answer = floor.client.get(
-        "/rack/labels.pdf", params={"id": ids, "layout": "a4-3x8"}, headers=floor.reader
-    )
+    answer = floor.client.get("/rack/labels.pdf", params={"id": ids, "layout": "a4-3x8"}, headers=floor.reader)
     [text] = texts(answer.content)
     assert all(offcut in text for offcut in ids)
 

@@ -199,9 +199,7 @@ def test_customers_come_and_go(optiplan: Kesin):
     assert optiplan("customers", "add", "Ayşe", PHONE).out == "+905551234567 Ayşe added\n"
     body = json.loads(optiplan("customers", "add", "A. Y.", "+90 555 123 45 67", "--json").out)
     assert body == {"name": "A. Y.", "phone": "+905551234567", "new": False}
-    assert json.loads(optiplan("customers", "list", "--json").out) == [
-        {"name": "A. Y.", "phone": "+905551234567"}
-    ]
+    assert json.loads(optiplan("customers", "list", "--json").out) == [{"name": "A. Y.", "phone": "+905551234567"}]
     assert optiplan("customers", "remove", PHONE).out == "+905551234567 A. Y. removed\n"
     gone = optiplan("customers", "remove", PHONE)
     assert (gone.code, "no customer has the phone" in gone.err) == (1, True)
@@ -249,9 +247,7 @@ def wrong(optiplan: Kesin) -> dict[str, str]:
     return failed
 
 
-def test_the_doctor_names_what_is_wrong(
-    optiplan: Kesin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_doctor_names_what_is_wrong(optiplan: Kesin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     workshop = Workshop(load_settings())
     paths = workshop.paths()
     paths.template.write_bytes(b"no workbook")

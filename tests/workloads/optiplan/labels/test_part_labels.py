@@ -87,9 +87,7 @@ def test_a_plan_of_optiplanning_gives_labels_by_the_part_list(floor: Floor):
 def test_an_id_leads_to_its_order(floor: Floor, job_id: str):
     others = [floor.new() for _ in range(3)]
     assert find_orders(floor.queue, order_code(job_id)) == [job_id]
-    assert [find_orders(floor.queue, order_code(other)) for other in others] == [
-        [other] for other in others
-    ]
+    assert [find_orders(floor.queue, order_code(other)) for other in others] == [[other] for other in others]
 
 
 @pytest.mark.parametrize("typed", ["{}", " {} ", "https://x.example/dashboard/optiplan/scan/{}"])
@@ -100,9 +98,7 @@ def test_what_a_scanner_types_is_understood(typed: str, separator: str):
     assert PieceId.parse(text) == PieceId.parse(text.lower()) == piece
 
 
-@pytest.mark.parametrize(
-    "text", ["", "B7Q4TXA7K2", "B7Q4TXA7K2-0-1", "B7Q4TXA7K2-1-0", "I7Q4TXA7K2-1-1", "R23456789"]
-)
+@pytest.mark.parametrize("text", ["", "B7Q4TXA7K2", "B7Q4TXA7K2-0-1", "B7Q4TXA7K2-1-0", "I7Q4TXA7K2-1-1", "R23456789"])
 def test_anything_else_is_no_piece(text: str):
     assert PieceId.parse(text) is None
 

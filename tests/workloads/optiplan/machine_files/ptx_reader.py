@@ -108,9 +108,7 @@ def _pattern(rows: dict[str, list[Row]], row: Row) -> Pattern:
         stack.append(node)
     room = (along - trims[2] - trims[3], across - trims[0] - trims[1])
     for part, u, v, long, wide in _fall(nodes, first, (trims[2], trims[0]), room, kerfs):
-        found.pieces.append(
-            Piece(part, v, u, wide, long) if turned else Piece(part, u, v, long, wide)
-        )
+        found.pieces.append(Piece(part, v, u, wide, long) if turned else Piece(part, u, v, long, wide))
     made = sum(node.made for node in _all(nodes))
     assert made == len(found.pieces), "the quantities of the rows do not agree with the rows"
     return found
@@ -123,11 +121,7 @@ def _all(nodes: list[_Node]) -> Iterator[_Node]:
 
 
 def _fall(
-    nodes: list[_Node],
-    phase: int,
-    corner: tuple[int, int],
-    room: tuple[int, int],
-    kerfs: list[int],
+    nodes: list[_Node], phase: int, corner: tuple[int, int], room: tuple[int, int], kerfs: list[int]
 ) -> Iterator[tuple[str, int, int, int, int]]:
     """Saw a panel; rips divide its second side, cross cuts its first."""
     rips = phase % 2 == 1

@@ -7,13 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from kesin.workloads.optiplan.machine_files.ptx import ascii_text, write_ptx
-from kesin.workloads.optiplan.optimizer.model import (
-    CuttingPlan,
-    Demand,
-    SawProfile,
-    Trims,
-    Unplannable,
-)
+from kesin.workloads.optiplan.optimizer.model import CuttingPlan, Demand, SawProfile, Trims, Unplannable
 from kesin.workloads.optiplan.optimizer.optimise import optimise
 from tests.workloads.optiplan.machine_files import ptx_reader
 from tests.workloads.optiplan.machine_files.ptx_reader import Piece
@@ -32,9 +26,7 @@ def expected(plan: CuttingPlan) -> Counter[tuple[str, tuple[int, int]]]:
     return counts
 
 
-def only_parts(
-    found: Counter[tuple[str, tuple[int, int]]],
-) -> Counter[tuple[str, tuple[int, int]]]:
+def only_parts(found: Counter[tuple[str, tuple[int, int]]]) -> Counter[tuple[str, tuple[int, int]]]:
     return Counter({key: n for key, n in found.items() if not key[0].startswith("X")})
 
 
@@ -62,10 +54,7 @@ def test_every_piece_of_a_shop_order_falls_where_it_is_planned(name: str):
 @given(orders())
 @settings(max_examples=60, deadline=None)
 def test_any_plan_is_read_back_with_the_right_sizes_and_numbers(demand: Demand):
-    parts = tuple(
-        replace(part, length=max(part.length, 10), width=max(part.width, 10))
-        for part in demand.parts
-    )
+    parts = tuple(replace(part, length=max(part.length, 10), width=max(part.width, 10)) for part in demand.parts)
     plan = optimise(replace(demand, parts=parts), QUICK)
     if not within_four_stages(plan):
         with pytest.raises(Unplannable, match="set max_stages"):
@@ -89,9 +78,7 @@ def test_a_board_whose_first_cuts_run_across_is_turned():
 def test_the_stage_that_a_head_cut_adds_is_function_0():
     plan = cross_first()
     saw = SawProfile(max_stages=1, head_cut=True)
-    [pattern] = ptx_reader.patterns(
-        write_ptx([replace(plan, demand=replace(plan.demand, saw=saw))])
-    )
+    [pattern] = ptx_reader.patterns(write_ptx([replace(plan, demand=replace(plan.demand, saw=saw))]))
     assert (pattern.kind, pattern.functions) == (2, {0, 1})
     assert pattern.pieces == ptx_reader.patterns(write_ptx([plan]))[0].pieces
 

@@ -41,10 +41,7 @@ SAMPLE = ((600, 450, 8), (720, 300, 6), (500, 500, 4), (1960, 720, 2), (800, 400
 
 def instances() -> dict[str, Demand]:
     """All of them by name."""
-    demands = {
-        f"beng{number}": published(f"beng{number}", (25, 10), BENGTSSON, 20 * number)
-        for number in range(1, 6)
-    }
+    demands = {f"beng{number}": published(f"beng{number}", (25, 10), BENGTSSON, 20 * number) for number in range(1, 6)}
     demands |= {
         "beng6": published("beng6", (40, 25), BENGTSSON, 40),
         "beng7": published("beng7", (40, 25), BENGTSSON, 80),
@@ -100,13 +97,7 @@ def workshop(
         quantity = min(left, chance.choice((1, 1, 2, 2, 3, 4)))
         length += chance.choice((0, 0, 0, -20, 15, 36))
         width += chance.choice((0, 0, -10, 8))
-        part = CutPart(
-            f"p{len(parts) + 1}",
-            hundredths(length),
-            hundredths(width),
-            quantity,
-            chance.choice(grains),
-        )
+        part = CutPart(f"p{len(parts) + 1}", hundredths(length), hundredths(width), quantity, chance.choice(grains))
         parts.append(part)
         left -= quantity
     return Demand(name, Board.of(*board, trim_mm=trim_mm), tuple(parts))

@@ -32,13 +32,7 @@ def order(*parts: tuple[Any, ...], board: Board | None = None, kerf_mm: float = 
         "order",
         board or Board.of(2800, 2100),
         tuple(
-            CutPart(
-                f"p{number}",
-                hundredths(part[0]),
-                hundredths(part[1]),
-                part[2],
-                part[3] if len(part) > 3 else 0,
-            )
+            CutPart(f"p{number}", hundredths(part[0]), hundredths(part[1]), part[2], part[3] if len(part) > 3 else 0)
             for number, part in enumerate(parts, start=1)
         ),
         SawProfile.of(hundredths(kerf_mm)),

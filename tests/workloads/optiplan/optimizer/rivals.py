@@ -15,9 +15,7 @@ from kesin.workloads.optiplan.optimizer.model import Demand
 PACKERS = {
     name: getattr(guillotine, name)
     for name in dir(guillotine)
-    if name.startswith("Guillotine")
-    and name[10:11] == "B"
-    and name[10:] not in {"Bssf", "Blsf", "Baf"}
+    if name.startswith("Guillotine") and name[10:11] == "B" and name[10:] not in {"Bssf", "Blsf", "Baf"}
 }
 SORTS = {
     "area": rectpack.SORT_AREA,
@@ -51,9 +49,7 @@ def _boards(demand: Demand, name: str, sort: str, chosen: str) -> int:
         rotation=turns,
     )
     room = demand.board.usable
-    packer.add_bin(
-        room.length + demand.saw.kerf_cross, room.width + demand.saw.kerf_rip, count=demand.pieces
-    )
+    packer.add_bin(room.length + demand.saw.kerf_cross, room.width + demand.saw.kerf_rip, count=demand.pieces)
     for length, width in _pieces(demand):
         packer.add_rect(length, width)
     packer.pack()

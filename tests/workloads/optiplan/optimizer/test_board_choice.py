@@ -31,10 +31,7 @@ def planned(*parts: tuple[Any, ...], boards: tuple[Board, ...]) -> CuttingPlan:
 
 def used(plan: CuttingPlan) -> dict[str, int]:
     boards = plan.demand.boards
-    return {
-        boards[index].code or boards[index].offcut: count
-        for index, count in sorted(plan.board_counts.items())
-    }
+    return {boards[index].code or boards[index].offcut: count for index, count in sorted(plan.board_counts.items())}
 
 
 @pytest.mark.parametrize(
@@ -56,9 +53,7 @@ def used(plan: CuttingPlan) -> dict[str, int]:
         (1, (LARGE, offcut("K1", 800, 1000)), {"L": 1}),  # too small
     ],
 )
-def test_the_least_money_for_new_boards_wins(
-    pieces: int, boards: tuple[Board, ...], expected: dict[str, int]
-):
+def test_the_least_money_for_new_boards_wins(pieces: int, boards: tuple[Board, ...], expected: dict[str, int]):
     assert used(planned((900, 900, pieces), boards=boards)) == expected
 
 

@@ -71,9 +71,7 @@ def test_the_good_plan_is_good():
     ("plan", "reason"),
     [
         pytest.param(spoilt(placements=FIRST.placements[1:]), "quantity: ", id="one too few"),
-        pytest.param(
-            spoilt(placements=(*FIRST.placements, FIRST.placements[0])), "quantity: ", id="too many"
-        ),
+        pytest.param(spoilt(placements=(*FIRST.placements, FIRST.placements[0])), "quantity: ", id="too many"),
         pytest.param(spoilt(times=2), "quantity: ", id="sawn twice"),
         pytest.param(
             spoilt(placements=(*FIRST.placements, Placement(9, FIRST.placements[0].rect))),
@@ -91,26 +89,12 @@ def test_the_good_plan_is_good():
         pytest.param(on_top(), "layout 1: overlap: ", id="one over the other"),
         pytest.param(moved(x=1), "layout 1: kerf: ", id="no room for the blade"),
         pytest.param(moved(x=1), "layout 1: guillotine: no cuts free", id="not where it is cut"),
-        pytest.param(
-            spoilt(cuts=FIRST.cuts[1:]),
-            "layout 1: guillotine: cut 1 is through",
-            id="first cut gone",
-        ),
-        pytest.param(
-            spoilt(cuts=FIRST.cuts[:-1]), "layout 1: guillotine: no cuts free", id="last cut gone"
-        ),
-        pytest.param(
-            spoilt(cuts=FIRST.cuts[::-1]),
-            "layout 1: guillotine: cut 1 is through",
-            id="wrong order",
-        ),
+        pytest.param(spoilt(cuts=FIRST.cuts[1:]), "layout 1: guillotine: cut 1 is through", id="first cut gone"),
+        pytest.param(spoilt(cuts=FIRST.cuts[:-1]), "layout 1: guillotine: no cuts free", id="last cut gone"),
+        pytest.param(spoilt(cuts=FIRST.cuts[::-1]), "layout 1: guillotine: cut 1 is through", id="wrong order"),
         pytest.param(last_cut(at=0), "layout 1: guillotine: cut", id="beside its panel"),
-        pytest.param(
-            last_cut(at=FIRST.cuts[-1].at + 1), "layout 1: guillotine: no cuts", id="a hair off"
-        ),
-        pytest.param(
-            last_cut(stage=99), "layout 1: guillotine: the stage of cut", id="no such stage"
-        ),
+        pytest.param(last_cut(at=FIRST.cuts[-1].at + 1), "layout 1: guillotine: no cuts", id="a hair off"),
+        pytest.param(last_cut(stage=99), "layout 1: guillotine: the stage of cut", id="no such stage"),
         pytest.param(spoilt(offcuts=FIRST.offcuts[1:]), "layout 1: offcut: ", id="offcut hidden"),
         pytest.param(
             spoilt(offcuts=(*FIRST.offcuts, Rect(0, 0, 1, 1))),
@@ -214,6 +198,4 @@ def test_a_plan_within_the_profile_is_accepted(plan: CuttingPlan):
     ],
 )
 def test_a_plan_above_the_profile_or_the_store_is_refused(plan: CuttingPlan, fault: str):
-    assert [
-        found for found in find_faults(plan) if found.removeprefix("layout 1: ").startswith(fault)
-    ]
+    assert [found for found in find_faults(plan) if found.removeprefix("layout 1: ").startswith(fault)]

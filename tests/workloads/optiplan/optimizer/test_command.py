@@ -32,9 +32,7 @@ def test_files_become_xml_drawing_and_paper(tmp_path, rules, capfd):
     root = ET.parse(tmp_path / "sol" / f"{body.stem}.xml").getroot()
     pieces = list(root.iter("Piece"))
     assert len(pieces) == 4
-    assert {(piece.get("part"), piece.get("length"), piece.get("width")) for piece in pieces} == {
-        ("yan", "718", "558")
-    }
+    assert {(piece.get("part"), piece.get("length"), piece.get("width")) for piece in pieces} == {("yan", "718", "558")}
     layout = next(root.iter("Layout"))
     assert (layout.get("trimLeft"), layout.get("kerf")) == ("10", "4")
 
@@ -63,9 +61,7 @@ def test_a_part_too_large_writes_nothing_and_is_named(tmp_path, rules, capsys):
 def test_two_files_of_one_name_are_refused(tmp_path, rules, capsys):
     (tmp_path / "x").mkdir()
     files = [str(batch(folder / "b.xlsx", [row()])) for folder in (tmp_path, tmp_path / "x")]
-    assert (
-        program.main([*files, "--out", str(tmp_path / "sol"), *rules]) == program.EXIT_UNPLANNABLE
-    )
+    assert program.main([*files, "--out", str(tmp_path / "sol"), *rules]) == program.EXIT_UNPLANNABLE
     assert capsys.readouterr().err == "b: two files of this name were given\n"
 
 
@@ -73,10 +69,7 @@ def test_wrong_rules_are_refused_by_name(tmp_path, capsys):
     (tmp_path / "rules.json").write_text(json.dumps({**RULES, "kerf": 4}), "utf-8")
     arguments = [str(batch(tmp_path / "b.xlsx", [row()])), "--out", str(tmp_path)]
     code = program.main([*arguments, "--rules", str(tmp_path / "rules.json")])
-    assert (code, capsys.readouterr().err) == (
-        program.EXIT_UNPLANNABLE,
-        "rules.json: kerf: is not a known field\n",
-    )
+    assert (code, capsys.readouterr().err) == (program.EXIT_UNPLANNABLE, "rules.json: kerf: is not a known field\n")
 
 
 @pytest.mark.parametrize(

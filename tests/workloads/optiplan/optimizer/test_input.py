@@ -7,15 +7,7 @@ import pytest
 import xlsxwriter
 
 from kesin.workloads.optiplan.optimizer.input import read_batch
-from kesin.workloads.optiplan.optimizer.model import (
-    Band,
-    Board,
-    Rates,
-    SawProfile,
-    Trims,
-    Unplannable,
-    hundredths,
-)
+from kesin.workloads.optiplan.optimizer.model import Band, Board, Rates, SawProfile, Trims, Unplannable, hundredths
 from kesin.workloads.optiplan.pipeline.xlsx_template import TAGS
 from kesin.workloads.optiplan.workshop.plan_settings import PlanSettings
 from kesin.workloads.optiplan.workshop.rules import default_rules, read_rules, rules_json
@@ -45,12 +37,7 @@ def test_a_row_is_read_with_all_its_cells(tmp_path):
     (part,) = demand.parts
     assert (part.name, part.quantity, part.grain, part.notes) == ("yan_1", 4, 2, ("D35", "sağ"))
     assert part.finished == (72_055, 30_000)
-    assert part.bands == (
-        Band("1 mm", 100),
-        Band("0.4 mm", 40),
-        None,
-        Band("2 mm", 200),
-    )
+    assert part.bands == (Band("1 mm", 100), Band("0.4 mm", 40), None, Band("2 mm", 200))
 
 
 def test_a_banded_side_is_cut_shorter_by_its_band(tmp_path):

@@ -28,15 +28,7 @@ from kesin.workloads.optiplan.optimizer.optimise import optimise
 from kesin.workloads.optiplan.optimizer.output.board import draw_layout
 from kesin.workloads.optiplan.optimizer.output.costs import plan_costs
 from kesin.workloads.optiplan.optimizer.output.pdf import print_plans
-from kesin.workloads.optiplan.optimizer.output.shapes import (
-    Disc,
-    Hatch,
-    Line,
-    PaperHead,
-    Text,
-    shorten,
-    text_length,
-)
+from kesin.workloads.optiplan.optimizer.output.shapes import Disc, Hatch, Line, PaperHead, Text, shorten, text_length
 from kesin.workloads.optiplan.optimizer.output.statistics import compute_statistics, saw_steps
 from kesin.workloads.optiplan.optimizer.output.svg import draw_svg
 from kesin.workloads.optiplan.optimizer.output.xml import solution_xml
@@ -168,9 +160,7 @@ def test_awkward_names_survive_the_xml():
 def test_several_materials_share_one_file():
     root = ET.fromstring(solution_xml([PLAN, LARGE]))
     (solution,) = root.iter("Solution")
-    assert [int(element.get("number", "")) for element in solution] == list(
-        range(1, len(solution) + 1)
-    )
+    assert [int(element.get("number", "")) for element in solution] == list(range(1, len(solution) + 1))
     assert int(solution.get("boards", "")) == PLAN.boards + LARGE.boards
 
 
@@ -209,11 +199,7 @@ def test_a_turned_part_takes_its_bands_along():
     part = replace(demand.parts[0], bands=(THIN, None, None, None))
     plan = optimise(replace(demand, parts=(part,)), QUICK)
     assert plan.layouts[0].placements[0].turned
-    line = next(
-        shape
-        for shape in draw_layout(plan, 1)
-        if isinstance(shape, Line) and shape.stroke_width == 3.4
-    )
+    line = next(shape for shape in draw_layout(plan, 1) if isinstance(shape, Line) and shape.stroke_width == 3.4)
     assert line.x1 == line.x2  # it runs upwards
     assert line.x1 < 100  # on the left
 
@@ -231,12 +217,7 @@ def test_no_label_lies_over_another(plan):
                 boxes.append((across - wide / 2, middle - high / 2, wide, high, shape.text))
         for n, (x, y, wide, high, text) in enumerate(boxes):
             for left, top, width, height, other in boxes[n + 1 :]:
-                apart = (
-                    x + wide <= left + 1
-                    or left + width <= x + 1
-                    or y + high <= top + 1
-                    or top + height <= y + 1
-                )
+                apart = x + wide <= left + 1 or left + width <= x + 1 or y + high <= top + 1 or top + height <= y + 1
                 assert apart, (text, other)
 
 
@@ -261,9 +242,7 @@ def test_the_paper_has_a_page_for_each_pattern_with_its_cuts():
     assert len(patterns) == len(LARGE.layouts)
     for text, layout in zip(patterns, LARGE.layouts, strict=True):
         assert "Trims" in text
-        assert ("Ripping strips" in text) == any(
-            cut.stage < 3 and cut.runs == "rip" for cut in layout.cuts
-        )
+        assert ("Ripping strips" in text) == any(cut.stage < 3 and cut.runs == "rip" for cut in layout.cuts)
         assert ("Recuts" in text) == any(cut.stage >= 3 for cut in layout.cuts)
     assert f"{len(drawn_texts)} / {len(drawn_texts)}" in drawn_texts[-1]
 

@@ -29,8 +29,7 @@ def made(plan: CuttingPlan) -> Counter[int]:
     return Counter(
         {
             part: sum(
-                layout.times * sum(placement.part == part for placement in layout.placements)
-                for layout in plan.layouts
+                layout.times * sum(placement.part == part for placement in layout.placements) for layout in plan.layouts
             )
             for part in range(len(plan.demand.parts))
         }
@@ -73,9 +72,7 @@ def assert_the_saw_can_cut(demand: Demand, layout: Layout) -> None:
 def test_the_order_of_the_parts_costs_no_board(demand: Demand, chance):
     parts = list(demand.parts)
     chance.shuffle(parts)
-    assert optimise(replace(demand, parts=tuple(parts)), QUICK).boards == (
-        optimise(demand, QUICK).boards
-    )
+    assert optimise(replace(demand, parts=tuple(parts)), QUICK).boards == (optimise(demand, QUICK).boards)
 
 
 @pytest.mark.parametrize("grain", [1, 2])

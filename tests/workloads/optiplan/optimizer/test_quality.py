@@ -14,9 +14,7 @@ from tests.workloads.optiplan.optimizer.rivals import PACKERS, boards_by_packer
 ALL = instances()
 LARGE = [name for name, demand in ALL.items() if demand.pieces == 100]
 PUBLISHED = {"beng1": 4, "beng2": 6, "beng3": 9, "beng4": 11, "beng5": 14, "beng6": 2, "beng7": 3}
-COMPARED = [
-    *("gcut1", "sample", "beng3", "kitchen-50-1", "grained-50-1", "wardrobe-50-1", "doors-100")
-]
+COMPARED = [*("gcut1", "sample", "beng3", "kitchen-50-1", "grained-50-1", "wardrobe-50-1", "doors-100")]
 USUAL = {*("beng1", "beng3", "beng6", "gcut1", "sample", "kitchen-25-1", "grained-50-1")}
 
 

@@ -8,10 +8,7 @@ import pytest
 
 from kesin.workloads.optiplan.orders import spreadsheet
 from kesin.workloads.optiplan.orders.safe_xlsx import UnreadableSpreadsheet
-from kesin.workloads.optiplan.orders.spreadsheet import (
-    MAX_CELLS,
-    read_sheets,
-)
+from kesin.workloads.optiplan.orders.spreadsheet import MAX_CELLS, read_sheets
 
 TYPES = b'<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types"/>'
 

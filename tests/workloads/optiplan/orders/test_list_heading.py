@@ -5,11 +5,7 @@ from typing import Any
 
 import pytest
 
-from kesin.workloads.optiplan.orders.list_cells import (
-    material_label,
-    read_heading,
-    row_thicknesses_mm,
-)
+from kesin.workloads.optiplan.orders.list_cells import material_label, read_heading, row_thicknesses_mm
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,7 @@ finite = st.floats(-1e6, 1e6) | st.integers(-(10**6), 10**6)
 
 @given(finite)
 def test_a_number_survives_json(number: float):
-    assert parse_number(json.loads(json.dumps(json_number(parse_number(number))))) == parse_number(
-        number
-    )
+    assert parse_number(json.loads(json.dumps(json_number(parse_number(number))))) == parse_number(number)
 
 
 @given(st.decimals(0, 10_000, places=2))
@@ -39,8 +37,7 @@ def test_rounding_is_half_up_on_what_was_written(number: Decimal):
 
 
 @pytest.mark.parametrize(
-    ("number", "key"),
-    [(18, "18"), (18.0, "18"), (18.5, "18.5"), (Decimal("18.00"), "18"), (20, "20")],
+    ("number", "key"), [(18, "18"), (18.0, "18"), (18.5, "18.5"), (Decimal("18.00"), "18"), (20, "20")]
 )
 def test_a_thickness_has_one_key(number: Any, key: str):
     assert format_number(parse_number(number)) == key
@@ -48,8 +45,7 @@ def test_a_thickness_has_one_key(number: Any, key: str):
 
 
 @pytest.mark.parametrize(
-    "given_value",
-    [True, False, None, "5", "", [], {}, float("nan"), float("inf"), 10**400, Decimal("NaN")],
+    "given_value", [True, False, None, "5", "", [], {}, float("nan"), float("inf"), 10**400, Decimal("NaN")]
 )
 def test_what_is_no_number_is_refused(given_value: Any):
     with pytest.raises(ValueError, match="must be a"):
@@ -68,9 +64,7 @@ def test_whole_numbers_may_be_spelled_with_a_fraction_of_zero():
         InBounds("1", "10").check_whole(4.5)
 
 
-@pytest.mark.parametrize(
-    ("value", "text"), [(None, "null"), (True, "true"), ("ş", "'ş'"), (Decimal("6.5"), "6.5")]
-)
+@pytest.mark.parametrize(("value", "text"), [(None, "null"), (True, "true"), ("ş", "'ş'"), (Decimal("6.5"), "6.5")])
 def test_values_are_shown_as_json_spells_them(value: Any, text: str):
     assert format_value(value) == text
 

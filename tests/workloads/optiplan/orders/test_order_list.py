@@ -24,11 +24,7 @@ ROW: list[Any] = ["", 722, 580, 4, 1, "x", "", "2mm", 0, "D5", "D6", "sol yan"]
 
 def read(rows: list[list[Any]], *, name: str = "Ali Usta.xlsx", **defaults: Any) -> Payload:
     return read_order_file(
-        name,
-        sheet_of(rows),
-        order_id="S-17",
-        customer_phone="0555 123 45 67",
-        defaults=ListDefaults(**defaults),
+        name, sheet_of(rows), order_id="S-17", customer_phone="0555 123 45 67", defaults=ListDefaults(**defaults)
     )
 
 
@@ -72,21 +68,14 @@ def test_a_row_becomes_a_part():
 def test_a_list_can_be_cut():
     order = read([*HEAD, ROW, ["8MM ARKALIK", 700, 560, 1]])
     made, _ = transform_order(order, default_rules())
-    assert [(batch.part_type, batch.thickness_mm) for batch in made] == [
-        ("GOVDE", 18),
-        ("ARKALIK", 8),
-    ]
+    assert [(batch.part_type, batch.thickness_mm) for batch in made] == [("GOVDE", 18), ("ARKALIK", 8)]
     assert made[0].rows[0][10] == "D5"
 
 
 def test_csv_and_xlsx_give_the_same_order():
     data = csv_of([*HEAD, ROW]).encode("cp1254")
     order = read_order_file(
-        "Ali Usta.csv",
-        data,
-        order_id="S-17",
-        customer_phone="0555 123 45 67",
-        defaults=ListDefaults(),
+        "Ali Usta.csv", data, order_id="S-17", customer_phone="0555 123 45 67", defaults=ListDefaults()
     )
     assert payload_hash(order) == payload_hash(read([*HEAD, ROW]))
 
@@ -148,11 +137,7 @@ def test_a_problem_reads_as_a_sentence_and_as_json():
     assert (problem.code, problem.status) == (OptiCode.VALIDATION, 422)
     assert problem.message == "row 3: this looks like a part, but not all of B, C and D are numbers"
     assert problem.details["rows"] == [
-        {
-            "row": 3,
-            "column": "",
-            "message": "this looks like a part, but not all of B, C and D are numbers",
-        }
+        {"row": 3, "column": "", "message": "this looks like a part, but not all of B, C and D are numbers"}
     ]
 
 
@@ -201,9 +186,7 @@ def test_two_sheets_with_parts_are_one_too_many():
         for row in (*HEAD, ROW):
             sheet.append(row)
     with pytest.raises(BadOrderList, match="Sheet and Ikinci both contain parts"):
-        read_order_file(
-            "x.xlsx", saved(book), order_id="S", customer_phone="", defaults=ListDefaults()
-        )
+        read_order_file("x.xlsx", saved(book), order_id="S", customer_phone="", defaults=ListDefaults())
 
 
 def test_what_the_order_refuses_is_reported_by_its_row():
@@ -241,13 +224,7 @@ def test_the_file_is_named_after_the_customer(name: str, customer: str | None):
 
 def test_an_order_without_an_id_is_reported():
     with pytest.raises(BadOrderList, match="the file: order_id: must not be empty"):
-        read_order_file(
-            "x.xlsx",
-            sheet_of([*HEAD, ROW]),
-            order_id="",
-            customer_phone="",
-            defaults=ListDefaults(),
-        )
+        read_order_file("x.xlsx", sheet_of([*HEAD, ROW]), order_id="", customer_phone="", defaults=ListDefaults())
 
 
 sizes_mm = st.decimals("0.1", "10000", places=2)

@@ -10,12 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
-from kesin.workloads.optiplan.orders.payload import (
-    MAX_PARTS,
-    payload_hash,
-    payload_json,
-    read_payload,
-)
+from kesin.workloads.optiplan.orders.payload import MAX_PARTS, payload_hash, payload_json, read_payload
 from tests.tables import table
 from tests.workloads.optiplan.order_bodies import order, orders, part, payload
 
@@ -173,9 +168,7 @@ def test_the_parts_are_a_list(parts: Any):
 
 @settings(max_examples=settings.default.max_examples // 2)
 @given(orders, st.randoms(use_true_random=False))
-def test_an_order_survives_being_stored_with_its_keys_in_any_order(
-    body: dict[str, Any], random: Any
-):
+def test_an_order_survives_being_stored_with_its_keys_in_any_order(body: dict[str, Any], random: Any):
     def shuffled(value: Any) -> Any:
         if isinstance(value, dict):
             keys = list(value)
@@ -204,9 +197,7 @@ def test_the_hash_does_not_see_how_numbers_and_nothing_are_spelled(same: dict[st
     assert payload_hash(payload(part(**same))) == payload_hash(payload(part()))
 
 
-@pytest.mark.parametrize(
-    "other", [{"quantity": 5}, {"color": "beyaz"}, {"edge_up": "1mm"}, {"id": "p2"}]
-)
+@pytest.mark.parametrize("other", [{"quantity": 5}, {"color": "beyaz"}, {"edge_up": "1mm"}, {"id": "p2"}])
 def test_the_hash_sees_every_difference(other: dict[str, Any]):
     assert payload_hash(payload(part(**other))) != payload_hash(payload(part()))
 
@@ -221,9 +212,7 @@ def test_an_order_that_chooses_nothing_has_the_hash_it_always_had():
 
 def test_the_hash_is_a_sha256():
     assert re.fullmatch("[0-9a-f]{64}", payload_hash(payload()))
-    assert payload_hash(payload(part(), part(id="p2"))) != payload_hash(
-        payload(part(id="p2"), part())
-    )
+    assert payload_hash(payload(part(), part(id="p2"))) != payload_hash(payload(part(id="p2"), part()))
 
 
 def test_a_mode_that_was_not_asked_for_is_not_filled_in():

@@ -7,12 +7,7 @@ import zlib
 
 import pytest
 
-from kesin.workloads.optiplan.orders.safe_xlsx import (
-    UnreadableSpreadsheet,
-    XlsxBounds,
-    check_xlsx,
-    repack_xlsx,
-)
+from kesin.workloads.optiplan.orders.safe_xlsx import UnreadableSpreadsheet, XlsxBounds, check_xlsx, repack_xlsx
 from tests.workloads.optiplan.workbooks import SHIPPED, part_of, with_part
 
 SHEET = "xl/worksheets/sheet1.xml"

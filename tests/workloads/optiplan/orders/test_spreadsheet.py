@@ -54,8 +54,7 @@ def with_cells(cells: str) -> bytes:
 
 def test_formulas_are_read_as_what_they_gave():
     given = with_cells(
-        '<c r="A2"><f>1+1</f><v>2</v></c><c r="B2" t="str"><f>IF(1,"","x")</f><v></v></c>'
-        '<c r="C2"><v>3</v></c>'
+        '<c r="A2"><f>1+1</f><v>2</v></c><c r="B2" t="str"><f>IF(1,"","x")</f><v></v></c><c r="C2"><v>3</v></c>'
     )
     assert rows(given)[1] == [2, "", 3]
 
@@ -66,10 +65,7 @@ def test_formulas_are_read_as_what_they_gave():
         ('<c r="G2"><f>1+1</f></c>', "the formula in G2 has never been calculated"),
         ('<c r="G2"><f>1+1</f><v/></c>', "the formula in G2 has never been calculated"),
         ('<c r="G2"><f>1+1</f><v></v></c>', "the formula in G2 has never been calculated"),
-        (
-            '<c s="1" r="G2"><f t="shared" si="0"/></c>',
-            "the formula in G2 has never been calculated",
-        ),
+        ('<c s="1" r="G2"><f t="shared" si="0"/></c>', "the formula in G2 has never been calculated"),
         ('<c r="G2" t="e"><v>#REF!</v></c>', "the cell G2 contains an error"),
         ("<c t='e' r='G2'><f>A1/0</f><v>#DIV/0!</v></c>", "the cell G2 contains an error"),
     ],

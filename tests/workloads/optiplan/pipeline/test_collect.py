@@ -191,9 +191,7 @@ def test_old_solutions_are_set_aside_and_none_is_lost(export: Path):
     assert look(export).files == {}
 
 
-def test_a_file_that_goes_while_it_is_set_aside_is_not_missed(
-    export: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_file_that_goes_while_it_is_set_aside_is_not_missed(export: Path, monkeypatch: pytest.MonkeyPatch):
     path = write(export, f"{BODY}.xml")
     replace = Path.replace
 
@@ -206,8 +204,7 @@ def test_a_file_that_goes_while_it_is_set_aside_is_not_missed(
 
 
 @pytest.mark.parametrize(
-    ("job_id", "stems"),
-    [("job-1", ["job-1_x"]), (JOB, []), (JOB, [OTHER + "_x"]), (JOB, [BODY, BODY.upper()])],
+    ("job_id", "stems"), [("job-1", ["job-1_x"]), (JOB, []), (JOB, [OTHER + "_x"]), (JOB, [BODY, BODY.upper()])]
 )
 def test_nonsense_is_refused(export: Path, job_id: str, stems: list[str]):
     with pytest.raises(ValueError, match=r"expected|begins"):

@@ -23,16 +23,7 @@ from kesin.workloads.optiplan.pipeline.delivery import (
     withdraw,
 )
 from kesin.workloads.optiplan.pipeline.shared_folder import FolderUnavailable
-from tests.workloads.optiplan.deliveries import (
-    BACK,
-    BODY,
-    JOB,
-    Killed,
-    Machine,
-    World,
-    killed,
-    make_sources,
-)
+from tests.workloads.optiplan.deliveries import BACK, BODY, JOB, Killed, Machine, World, killed, make_sources
 
 
 @pytest.fixture
@@ -56,10 +47,7 @@ def two_files(sources: list[Path]) -> Delivery:
 
 
 def test_a_plan_is_json_and_comes_back_from_it(two_files: Delivery, sources: list[Path]):
-    assert [(file.source, file.name) for file in two_files.files] == [
-        (sources[0], BODY),
-        (sources[1], BACK),
-    ]
+    assert [(file.source, file.name) for file in two_files.files] == [(sources[0], BODY), (sources[1], BACK)]
     assert Delivery.from_json(json.loads(json.dumps(two_files.as_json()))) == two_files
 
 
@@ -126,9 +114,7 @@ def test_a_copy_that_is_still_in_the_inbox_is_no_ack(machine: Machine, one_file:
 
 
 @pytest.mark.parametrize("folder", ["inbox", "processed", "failed"])
-def test_a_file_of_our_name_with_other_content_decides_nothing(
-    machine: Machine, one_file: Delivery, folder: str
-):
+def test_a_file_of_our_name_with_other_content_decides_nothing(machine: Machine, one_file: Delivery, folder: str):
     stale = machine.folder / folder / BODY
     for name in ("inbox", "processed", "failed"):
         (machine.folder / name).mkdir(parents=True)
@@ -226,9 +212,7 @@ def test_where_the_machine_is_faster_with_the_second_the_first_goes_back(
     assert read_ack(machine.folder, two_files) == MachineAck()
 
 
-def test_a_share_that_is_away_can_be_waited_for(
-    machine: Machine, one_file: Delivery, tmp_path: Path
-):
+def test_a_share_that_is_away_can_be_waited_for(machine: Machine, one_file: Delivery, tmp_path: Path):
     calls: list[Callable[..., object]] = [read_ack, withdraw]
     for call in calls:
         with pytest.raises(FolderUnavailable):
@@ -277,9 +261,7 @@ def test_what_was_only_staged_does_not_go_to_the_machine_without_its_mark(
 SAW = st.sampled_from(["take", "processed", "failed"])
 WORKER = st.sampled_from(["drop", "drop", "cancel", "retry"])
 ACTS = st.lists(
-    st.tuples(
-        WORKER, st.none() | st.integers(1, 30), st.dictionaries(st.integers(1, 30), SAW, max_size=3)
-    )
+    st.tuples(WORKER, st.none() | st.integers(1, 30), st.dictionaries(st.integers(1, 30), SAW, max_size=3))
     | st.tuples(SAW, st.none(), st.just({})),
     max_size=8,
 )

@@ -43,8 +43,7 @@ def most_in_the_slot(bench: Workbench, jobs: list[Job]) -> int:
         (event.at, -1 if event.from_state == "OPTI_RUNNING" else 1)
         for job in jobs
         for event in bench.queue.events(job.id)
-        if "OPTI_RUNNING" in {event.from_state, event.to_state}
-        and event.from_state != event.to_state
+        if "OPTI_RUNNING" in {event.from_state, event.to_state} and event.from_state != event.to_state
     ]
     inside = most = 0
     for _, step in sorted(steps):
@@ -120,9 +119,7 @@ def test_several_processes_run_one_program_at_a_time(address: Address, tmp_path:
         )
         jobs = [bench.order() for _ in range(2)]
         stop = threading.Event()
-        saw = threading.Thread(
-            target=SawSimulator(bench.paths.machine_drop_folder).run, args=(stop, 0.05), daemon=True
-        )
+        saw = threading.Thread(target=SawSimulator(bench.paths.machine_drop_folder).run, args=(stop, 0.05), daemon=True)
         saw.start()
         with crew() as start:
             runners = [start(work_until_all_is_done, address, tmp_path) for _ in range(2)]
@@ -142,9 +139,7 @@ def test_several_processes_run_one_program_at_a_time(address: Address, tmp_path:
         assert [str(difference) for difference in verify(store, "optiplan").differences] == []
 
 
-@pytest.mark.parametrize(
-    "effects", [11, *(pytest.param(n, marks=pytest.mark.long) for n in (1, *range(2, 31, 2), 21))]
-)
+@pytest.mark.parametrize("effects", [11, *(pytest.param(n, marks=pytest.mark.long) for n in (1, *range(2, 31, 2), 21))])
 def test_an_order_is_cut_once_though_its_runner_was_killed(
     request: pytest.FixtureRequest, tmp_path: Path, effects: int
 ):

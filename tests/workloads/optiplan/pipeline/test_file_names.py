@@ -80,9 +80,7 @@ def test_names_are_unique_safe_and_never_the_beginning_of_another(several: list[
     folded = [stem.lower() for stem in stems]
     for index, stem in enumerate(folded):
         assert re.fullmatch(r"[a-z0-9_-]{1,150}", stem, re.ASCII)
-        assert not any(
-            other.startswith(stem) for place, other in enumerate(folded) if place != index
-        )
+        assert not any(other.startswith(stem) for place, other in enumerate(folded) if place != index)
 
 
 @pytest.mark.parametrize("job_id", ["", "../x", "a/b", "a_b", "a.b", "x" * 65, "ş", "a\n"])

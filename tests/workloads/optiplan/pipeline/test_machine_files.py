@@ -177,9 +177,7 @@ def test_a_file_of_an_earlier_plan_is_deleted(tmp_path: Path):
     assert sorted(file.name for file in tmp_path.iterdir()) == ["b.pdf", "b.svg", "b.xml"]
 
 
-def test_the_optimiser_writes_the_kinds_that_it_is_started_with(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_the_optimiser_writes_the_kinds_that_it_is_started_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     file = batch(tmp_path / "b.xlsx", [row()])
     file.with_suffix(".json").write_text('{"plate_w_mm": 2100, "plate_h_mm": 2800}')
     command = [str(file), "--out", str(tmp_path), "--machine-files"]

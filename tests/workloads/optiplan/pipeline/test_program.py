@@ -87,9 +87,7 @@ def test_a_program_runs_in_its_folder_without_our_settings_and_a_shell_and_ends_
 
 
 def test_a_program_that_fails_tells_its_exit_code_and_last_words(slot: Path):
-    start(
-        slot, JOB, 1, program("import sys; print('no licence', file=sys.stderr); sys.exit(3)"), 60
-    )
+    start(slot, JOB, 1, program("import sys; print('no licence', file=sys.stderr); sys.exit(3)"), 60)
     assert outcome(slot, JOB, 1) == ProgramEnded(3, timed_out=False, tail="no licence\n")
 
 
@@ -111,9 +109,7 @@ class ScriptedClock:
 
 
 @pytest.fixture
-def supervise(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., ProgramEnded | None]:
+def supervise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., ProgramEnded | None]:
     """The supervisor in this process, with a clock of the test."""
 
     def run(code: str, clock: ScriptedClock) -> ProgramEnded | None:
@@ -133,9 +129,7 @@ def test_at_the_time_out_a_program_may_end_by_itself(supervise, tmp_path: Path, 
 
 
 @pytest.mark.parametrize("own_session", [False, True])
-def test_at_the_time_out_all_it_started_ends_even_what_is_deaf(
-    supervise, whistle: Whistle, own_session: bool
-):
+def test_at_the_time_out_all_it_started_ends_even_what_is_deaf(supervise, whistle: Whistle, own_session: bool):
     pids: list[int] = []
     child = DEAF + whistle.blow + HANG
     code = with_child(child, DEAF + whistle.blow + HANG, own_session=own_session)
@@ -150,9 +144,7 @@ def test_at_the_time_out_all_it_started_ends_even_what_is_deaf(
     assert not any(map(is_alive, pids))
 
 
-def test_what_a_program_leaves_running_is_watched_until_the_timeout(
-    supervise, tmp_path: Path, whistle: Whistle
-):
+def test_what_a_program_leaves_running_is_watched_until_the_timeout(supervise, tmp_path: Path, whistle: Whistle):
     left: list[int] = []
 
     def once_it_has_ended() -> float:
@@ -168,9 +160,7 @@ def test_what_a_program_leaves_running_is_watched_until_the_timeout(
     assert not is_alive(left[0])
 
 
-def test_what_a_program_leaves_running_is_ended_by_the_next_user_of_the_slot(
-    slot: Path, whistle: Whistle
-):
+def test_what_a_program_leaves_running_is_ended_by_the_next_user_of_the_slot(slot: Path, whistle: Whistle):
     silent = f"import os; os.close(1); os.close(2); {whistle.blow}{HANG}"
     start(slot, JOB, 1, program(with_child(silent, "", own_session=True)), 60)
     (left,) = whistle.hear()
@@ -226,9 +216,7 @@ def test_starting_twice_is_starting_once(slot: Path, whistle: Whistle):
     assert whistle.is_silent()
 
 
-def test_the_next_user_of_the_slot_ends_the_earlier_program_and_all_it_started(
-    slot: Path, whistle: Whistle
-):
+def test_the_next_user_of_the_slot_ends_the_earlier_program_and_all_it_started(slot: Path, whistle: Whistle):
     child = DEAF + whistle.blow + HANG
     start(slot, JOB, 1, program(with_child(child, whistle.blow + HANG, own_session=True)), 60)
     earlier = [record(slot)["pid"], *whistle.hear(2)]
@@ -239,9 +227,7 @@ def test_the_next_user_of_the_slot_ends_the_earlier_program_and_all_it_started(
     assert is_alive(whistle.hear()[0])
 
 
-def test_a_killed_supervisor_leaves_no_trace_and_its_program_ends_before_another_starts(
-    slot: Path, whistle: Whistle
-):
+def test_a_killed_supervisor_leaves_no_trace_and_its_program_ends_before_another_starts(slot: Path, whistle: Whistle):
     start(slot, JOB, 1, program(whistle.blow + HANG), 60)
     supervisor, (orphan,) = record(slot)["pid"], whistle.hear()
     os.kill(supervisor, signal.SIGKILL)
@@ -283,13 +269,7 @@ def test_the_process_that_is_named_ends_with_its_group(slot: Path, whistle: Whis
 
 def test_a_dead_or_unreadable_record_is_cleared_away(slot: Path):
     slot.mkdir()
-    dead = {
-        "job_id": JOB,
-        "run": 1,
-        "mark": "m",
-        **program_child.process_identity(os.getpid()),
-        "pid": 2**30,
-    }
+    dead = {"job_id": JOB, "run": 1, "mark": "m", **program_child.process_identity(os.getpid()), "pid": 2**30}
     for text in (json.dumps(dead), "{half", "[]", "", json.dumps({"pid": "x", "started": 5})):
         (slot / RECORD).write_text(text)
         assert read_state(slot, JOB, 1) is None
@@ -319,9 +299,7 @@ def test_an_end_that_is_written_down_wins(slot: Path):
     assert read_state(slot, JOB, 1) == ProgramEnded(0, timed_out=False, tail="x")
 
 
-def test_a_program_that_ends_between_two_questions_is_not_lost(
-    slot: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_program_that_ends_between_two_questions_is_not_lost(slot: Path, monkeypatch: pytest.MonkeyPatch):
     slot.mkdir()
     (slot / RECORD).write_text(json.dumps({"job_id": JOB, "run": 1, "mark": "m"}))
 
@@ -334,9 +312,7 @@ def test_a_program_that_ends_between_two_questions_is_not_lost(
 
 
 @pytest.mark.parametrize("when", ["after the start", "before the launch"])
-def test_a_worker_that_is_killed_loses_no_program_and_starts_no_second(
-    slot: Path, whistle: Whistle, when: str
-):
+def test_a_worker_that_is_killed_loses_no_program_and_starts_no_second(slot: Path, whistle: Whistle, when: str):
     code = program(whistle.blow + HANG)
     with crew() as start_process:
         start_process(start_and_die, slot, JOB, code, when == "before the launch").last_words()
@@ -387,9 +363,7 @@ def test_a_broken_supervisor_is_a_failure_with_its_last_output(
         assert output in caught.value.details.get("tail", "")
 
 
-def test_a_supervisor_that_hangs_is_ended(
-    slot: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_supervisor_that_hangs_is_ended(slot: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     slow = tmp_path / "slow.py"
     slow.write_text(HANG)
     monkeypatch.setattr(program_child, "__file__", str(slow))

@@ -14,14 +14,7 @@ from kesin.workloads.optiplan.pipeline import program
 from tests.workloads.optiplan.at_the_saw import retry
 from tests.workloads.optiplan.order_bodies import back, part
 from tests.workloads.optiplan.programs import is_alive, record, wait_for_end
-from tests.workloads.optiplan.workbench import (
-    GOOD,
-    ME,
-    MINUTE,
-    InstantProgram,
-    Workbench,
-    open_bench,
-)
+from tests.workloads.optiplan.workbench import GOOD, ME, MINUTE, InstantProgram, Workbench, open_bench
 
 SOLVE_ALL = "for file in files: solve(file)"
 HANG = "signal.pause()"
@@ -59,11 +52,7 @@ def approved(bench: Workbench, job: Job) -> Job:
     ],
 )
 def test_what_a_person_must_mend_holds_the_order_until_it_is_approved(
-    bench: Workbench,
-    instant: InstantProgram,
-    code: str,
-    rules: dict[str, Any],
-    order: dict[str, Any],
+    bench: Workbench, instant: InstantProgram, code: str, rules: dict[str, Any], order: dict[str, Any]
 ):
     bench.workshop.rules()
     before = bench.workshop.rules_file.read_text()
@@ -78,27 +67,21 @@ def test_what_a_person_must_mend_holds_the_order_until_it_is_approved(
     bench.until(job, "DONE")
 
 
-def test_a_part_that_cannot_be_transformed_stops_the_order(
-    bench: Workbench, instant: InstantProgram
-):
+def test_a_part_that_cannot_be_transformed_stops_the_order(bench: Workbench, instant: InstantProgram):
     held, failed = bench.order(back(thickness_mm=18)), bench.order(part(edge_up="2mm"))
     bench.change_rules(edgeMapping={"Bant Yok": None})  # after the order came
     assert bench.until(held, "HOLD").error_code == "E_BACKING_THICKNESS_UNKNOWN"
     assert bench.until(failed, "FAILED").error_code == "E_EDGE_MAPPING_UNKNOWN"
 
 
-def test_a_saw_that_the_rules_no_longer_have_fails_the_order_by_its_name(
-    bench: Workbench, instant: InstantProgram
-):
+def test_a_saw_that_the_rules_no_longer_have_fails_the_order_by_its_name(bench: Workbench, instant: InstantProgram):
     job = bench.order(saw_profile="sliding saw")
     bench.change_rules(saw_profiles={"beam saw": {}})
     code, message = failed(bench, job)
     assert (code, "saw_profile: must be one of" in message) == ("E_VALIDATION", True)
 
 
-def test_an_import_folder_that_cannot_be_written_fails_the_order(
-    bench: Workbench, instant: InstantProgram
-):
+def test_an_import_folder_that_cannot_be_written_fails_the_order(bench: Workbench, instant: InstantProgram):
     bench.paths.import_folder.rmdir()
     bench.paths.import_folder.write_text("a file in its place")
     assert failed(bench, bench.order())[0] == "E_EXPORT_DIR_UNWRITABLE"
@@ -117,9 +100,7 @@ def test_mode_a_runs_the_program_with_all_files_at_once(bench: Workbench):
     bench.assert_delivered_once(job)
 
 
-def test_mode_a_fails_with_the_output_of_the_program_and_a_retry_ignores_its_half_written_xml(
-    bench: Workbench,
-):
+def test_mode_a_fails_with_the_output_of_the_program_and_a_retry_ignores_its_half_written_xml(bench: Workbench):
     bench.install("solve(files[0], '<Solutions><Solu'); print('no licence'); sys.exit(7)")
     job = bench.order()
     code, message = failed(bench, job)
@@ -140,9 +121,7 @@ def test_mode_a_ends_a_program_that_hangs(request: pytest.FixtureRequest, tmp_pa
         assert "took too long" in message
 
 
-def test_mode_a_without_its_program_fails_until_it_is_there(
-    bench: Workbench, instant: InstantProgram
-):
+def test_mode_a_without_its_program_fails_until_it_is_there(bench: Workbench, instant: InstantProgram):
     exe = bench.install(SOLVE_ALL)
     exe.rename(exe.with_suffix(".away"))
     job = bench.order(opti_mode="A")
@@ -221,11 +200,7 @@ def test_mode_b_runs_the_macro_through_the_command(request: pytest.FixtureReques
     with open_bench("sqlite", tmp_path, request, optiplan_macro_command=command) as bench:
         exe = bench.install("")
         exe.with_name("RunOptiPlanning.xls").write_text("a macro")
-        opener.write_text(
-            exe.read_text()
-            + "macro = files.pop(0)\nassert macro.read_text() == 'a macro'\n"
-            + SOLVE_ALL
-        )
+        opener.write_text(exe.read_text() + "macro = files.pop(0)\nassert macro.read_text() == 'a macro'\n" + SOLVE_ALL)
         job = bench.two_batches(opti_mode="B")
         bench.until(job, "DONE")
         bench.assert_delivered_once(job)
@@ -251,9 +226,7 @@ def test_mode_c_holds_for_the_operator_and_goes_on_with_the_xml_made_before_the_
     bench.assert_delivered_once(job)
 
 
-def test_mode_c_leaves_alone_what_the_operator_has_imported(
-    bench: Workbench, instant: InstantProgram
-):
+def test_mode_c_leaves_alone_what_the_operator_has_imported(bench: Workbench, instant: InstantProgram):
     job = bench.order(opti_mode="C")
     bench.until(job, "HOLD")
     [file] = [bench.paths.import_folder / name for name in bench.progress(job).files]
@@ -266,9 +239,7 @@ def test_mode_c_leaves_alone_what_the_operator_has_imported(
     bench.until(job, "DONE")
 
 
-def test_mode_c_retried_after_the_twenty_minutes_is_not_held_again(
-    bench: Workbench, instant: InstantProgram
-):
+def test_mode_c_retried_after_the_twenty_minutes_is_not_held_again(bench: Workbench, instant: InstantProgram):
     job = approved(bench, bench.order(opti_mode="C"))
     bench.poll()
     bench.clock.advance(20 * MINUTE)

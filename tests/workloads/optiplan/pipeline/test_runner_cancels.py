@@ -81,9 +81,7 @@ def test_a_cancel_requested_in_the_middle_of_a_pass_stops_it_at_the_next_step(
     assert bench.states(job) == ["NEW", "PREPARED", "FAILED"]
 
 
-def test_a_cancel_wins_over_a_failure_of_the_same_step(
-    bench: Workbench, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_cancel_wins_over_a_failure_of_the_same_step(bench: Workbench, monkeypatch: pytest.MonkeyPatch):
     def cancel_meanwhile(*args: object) -> ProgramEnded:
         bench.orders.cancel(ME, job.id)
         return ProgramEnded(1, False, "")
@@ -94,9 +92,7 @@ def test_a_cancel_wins_over_a_failure_of_the_same_step(
     assert bench.reload(job).error_code == "E_CANCELLED"
 
 
-def test_a_saw_that_is_faster_than_the_cancel_has_the_order(
-    bench: Workbench, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_saw_that_is_faster_than_the_cancel_has_the_order(bench: Workbench, monkeypatch: pytest.MonkeyPatch):
     def taken_meanwhile(machine: Path, planned: object) -> None:
         put_in_inbox(machine, planned)  # type: ignore[arg-type]
         bench.orders.cancel(ME, job.id)
@@ -130,9 +126,7 @@ def test_no_runner_gets_the_job_while_its_cancel_takes_the_file_back(
         assert bench.files("inbox", job) == []
 
 
-def test_a_runner_that_slept_puts_nothing_back_that_a_cancel_took(
-    bench: Workbench, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_runner_that_slept_puts_nothing_back_that_a_cancel_took(bench: Workbench, monkeypatch: pytest.MonkeyPatch):
     def slept(machine: Path) -> None:
         bench.lose_runner()
         bench.orders.cancel(ME, job.id)

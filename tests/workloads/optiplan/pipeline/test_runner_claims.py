@@ -15,14 +15,7 @@ from kesin.workloads.optiplan.pipeline import runner as runner_module
 from kesin.workloads.optiplan.pipeline.program import ProgramEnded, ProgramRunning
 from kesin.workloads.optiplan.pipeline.progress import OrderProgress
 from kesin.workloads.optiplan.pipeline.runner import Runner
-from tests.workloads.optiplan.workbench import (
-    GOOD,
-    ME,
-    MINUTE,
-    InstantProgram,
-    Workbench,
-    open_bench,
-)
+from tests.workloads.optiplan.workbench import GOOD, ME, MINUTE, InstantProgram, Workbench, open_bench
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -31,9 +24,7 @@ def each_bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Workb
         yield bench
 
 
-def once(
-    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, happening: Callable[[], object]
-) -> None:
+def once(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, happening: Callable[[], object]) -> None:
     """Run an interruption just before the next call of this function."""
     original = getattr(owner, name)
 
@@ -58,9 +49,7 @@ STEPS = [
 ]
 
 
-@pytest.mark.parametrize(
-    "each_bench", ["sqlite", pytest.param("postgres", marks=pytest.mark.long)], indirect=True
-)
+@pytest.mark.parametrize("each_bench", ["sqlite", pytest.param("postgres", marks=pytest.mark.long)], indirect=True)
 @pytest.mark.parametrize(("owner", "name"), STEPS, ids=[name for _, name in STEPS])
 def test_a_runner_that_slept_through_its_lease_changes_nothing_any_more(
     each_bench: Workbench, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
@@ -146,12 +135,7 @@ def test_a_runner_released_in_the_middle_of_a_pass_is_refused_from_then_on(
     bench: Workbench, instant: InstantProgram, monkeypatch: pytest.MonkeyPatch
 ):
     job = bench.order()
-    once(
-        monkeypatch,
-        runner_module,
-        "write_batches",
-        lambda: bench.worker.release_claims(bench.worker.leases.held()),
-    )
+    once(monkeypatch, runner_module, "write_batches", lambda: bench.worker.release_claims(bench.worker.leases.held()))
     bench.clock.advance(31)
     bench.worker.run_once()
     assert bench.states(job) == ["NEW", "PREPARED", "NEW"]
@@ -162,9 +146,7 @@ def test_a_runner_released_in_the_middle_of_a_pass_is_refused_from_then_on(
 # Two machines
 
 
-def test_the_program_is_looked_after_on_the_machine_that_started_it(
-    bench: Workbench, instant: InstantProgram
-):
+def test_the_program_is_looked_after_on_the_machine_that_started_it(bench: Workbench, instant: InstantProgram):
     job = bench.order()
     here, there = bench.new_worker("here"), bench.new_worker("there")
     instant.next = [ProgramRunning(1)]
@@ -184,9 +166,7 @@ def test_the_program_is_looked_after_on_the_machine_that_started_it(
     assert bench.reload(job).state == "DONE"
 
 
-def test_after_a_retry_the_program_may_run_on_another_machine(
-    bench: Workbench, instant: InstantProgram
-):
+def test_after_a_retry_the_program_may_run_on_another_machine(bench: Workbench, instant: InstantProgram):
     job = bench.order()
     instant.next = [ProgramRunning(1)]
     bench.poll(bench.new_worker("here"))
@@ -204,9 +184,7 @@ def test_after_a_retry_the_program_may_run_on_another_machine(
 # How often
 
 
-def test_an_order_that_waits_for_the_slot_is_not_woken_while_it_is_taken(
-    bench: Workbench, instant: InstantProgram
-):
+def test_an_order_that_waits_for_the_slot_is_not_woken_while_it_is_taken(bench: Workbench, instant: InstantProgram):
     instant.next = [ProgramRunning(1)]
     first, second = bench.order(), bench.order()
     bench.poll()
@@ -231,10 +209,7 @@ def test_an_order_that_finds_the_slot_just_taken_waits(
     runs = {job.id: bench.new_worker().run_of(job) for job in held.values()}
     runner(held[first.id], runs[first.id])
     result = runner(held[second.id], runs[second.id])
-    assert (bench.reload(first).state, bench.reload(second).state) == (
-        "OPTI_RUNNING",
-        "OPTI_IMPORTED",
-    )
+    assert (bench.reload(first).state, bench.reload(second).state) == ("OPTI_RUNNING", "OPTI_IMPORTED")
     assert not isinstance(result, Act)
     bench.lose_runner()
     bench.until(first, "DONE")

@@ -15,9 +15,7 @@ OTHER = GOOD.replace("5.88", "11.76")
 
 
 @pytest.fixture
-def crasher(
-    instant: InstantProgram, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> Crasher:
+def crasher(instant: InstantProgram, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Crasher:
     crasher = Crasher(monkeypatch)
     crasher.step = 1 if request.config.getoption("--long") else 3
     return crasher
@@ -51,9 +49,7 @@ def crashing_everywhere(
             return
 
 
-@pytest.mark.parametrize(
-    "saw", [True, pytest.param(False, marks=pytest.mark.long)], ids=["saw at once", "saw late"]
-)
+@pytest.mark.parametrize("saw", [True, pytest.param(False, marks=pytest.mark.long)], ids=["saw at once", "saw late"])
 def test_an_order_is_done_and_cut_once_wherever_its_runner_died(
     bench: Workbench, instant: InstantProgram, crasher: Crasher, saw: bool
 ):
@@ -64,9 +60,7 @@ def test_an_order_is_done_and_cut_once_wherever_its_runner_died(
 
 
 @pytest.mark.long
-def test_an_order_of_two_files_is_cut_once_wherever_its_runner_died(
-    bench: Workbench, crasher: Crasher
-):
+def test_an_order_of_two_files_is_cut_once_wherever_its_runner_died(bench: Workbench, crasher: Crasher):
     def ready() -> Job:
         return running(bench, bench.two_batches())
 
@@ -126,9 +120,7 @@ def test_of_an_attempt_refused_in_part_the_rest_is_sent_once_wherever_the_runner
         bench.assert_delivered_once(job)
 
 
-def test_a_cancel_holds_or_the_order_is_cut_wherever_the_runner_crashed(
-    bench: Workbench, crasher: Crasher
-):
+def test_a_cancel_holds_or_the_order_is_cut_wherever_the_runner_crashed(bench: Workbench, crasher: Crasher):
     def cancelled_in_hand() -> Job:
         job = sent(bench, bench.order())
         bench.orders.cancel(ME, claimed(bench, job).id)
@@ -158,9 +150,7 @@ def test_a_bad_xml_is_reported_as_such_wherever_the_runner_crashed(
         assert len(list(set_aside.glob(f"{job.id}*"))) == 1
 
 
-def test_a_job_whose_runners_always_die_is_given_up_after_five_attempts(
-    bench: Workbench, crasher: Crasher
-):
+def test_a_job_whose_runners_always_die_is_given_up_after_five_attempts(bench: Workbench, crasher: Crasher):
     job = bench.order()
     for _ in range(5):
         with pytest.raises(SimulatedCrash), crasher.armed(0):

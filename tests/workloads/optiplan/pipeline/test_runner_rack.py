@@ -33,9 +33,7 @@ def settled(bench: Workbench) -> None:
     settle_orders(bench.orders.context)
 
 
-def test_a_plan_reserves_its_offcuts_and_a_done_order_has_used_them(
-    bench: Workbench, program: PlanningProgram
-):
+def test_a_plan_reserves_its_offcuts_and_a_done_order_has_used_them(bench: Workbench, program: PlanningProgram):
     offcut, other = put_offcut(bench.queue, "a"), put_offcut(bench.queue, "b", thickness_mm=8)
     job = bench.until(bench.order(), "XML_READY")
     reserved = Rack(bench.queue).get(offcut)
@@ -58,9 +56,7 @@ def test_an_order_whose_offcut_is_gone_is_planned_anew(bench: Workbench, program
     assert program.starts[job.id] == 2
 
 
-def test_after_two_plans_with_offcuts_that_were_gone_nothing_is_offered(
-    bench: Workbench, program: PlanningProgram
-):
+def test_after_two_plans_with_offcuts_that_were_gone_nothing_is_offered(bench: Workbench, program: PlanningProgram):
     offcut, job = put_offcut(bench.queue, "0"), bench.order()
     bench.until(job, "OPTI_RUNNING")
     for number in range(1, MAX_REPLANS + 1):
@@ -74,9 +70,7 @@ def test_after_two_plans_with_offcuts_that_were_gone_nothing_is_offered(
 
 
 @pytest.mark.parametrize("order", [{"use_rack": False}, {"opti_mode": "C"}], ids=str)
-def test_an_order_can_do_without_the_rack(
-    bench: Workbench, program: PlanningProgram, order: dict[str, object]
-):
+def test_an_order_can_do_without_the_rack(bench: Workbench, program: PlanningProgram, order: dict[str, object]):
     offcut, job = put_offcut(bench.queue, "a"), bench.order(**order)
     bench.poll()
     if bench.reload(job).state == "HOLD":
@@ -87,9 +81,7 @@ def test_an_order_can_do_without_the_rack(
     assert state_of(bench.queue, offcut) == "FREE"
 
 
-def test_a_plan_made_by_hand_cannot_take_an_offcut_that_is_not_free(
-    bench: Workbench, program: PlanningProgram
-):
+def test_a_plan_made_by_hand_cannot_take_an_offcut_that_is_not_free(bench: Workbench, program: PlanningProgram):
     job = bench.order(opti_mode="C")
     bench.poll()
     bench.orders.approve(ME, job.id, confirmed=True)
@@ -140,9 +132,7 @@ def test_a_refused_file_frees_its_offcuts(bench: Workbench, program: PlanningPro
     assert state_of(bench.queue, offcut) == "FREE"
 
 
-def test_a_retry_plans_anew_and_uses_what_its_carried_over_file_used(
-    bench: Workbench, program: PlanningProgram
-):
+def test_a_retry_plans_anew_and_uses_what_its_carried_over_file_used(bench: Workbench, program: PlanningProgram):
     job, offcut = at_the_saw(bench)
     timed_out(bench, job)
     bench.saw.process_inbox()
@@ -169,10 +159,7 @@ def test_an_order_that_the_clock_finished_is_settled_too(
 
 
 def test_nothing_is_lost_or_used_twice_wherever_the_runner_crashed(
-    bench: Workbench,
-    program: PlanningProgram,
-    monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
+    bench: Workbench, program: PlanningProgram, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ):
     step = 1 if request.config.getoption("--long") else 3
     crasher, effects, where = Crasher(monkeypatch), 0, "start"

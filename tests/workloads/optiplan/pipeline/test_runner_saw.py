@@ -30,9 +30,7 @@ def test_an_old_solution_is_put_aside_before_the_program_is_started(bench: Workb
     assert aside.read_text() == OTHER
 
 
-def test_a_solution_changed_after_it_was_checked_is_not_sent(
-    bench: Workbench, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_solution_changed_after_it_was_checked_is_not_sent(bench: Workbench, monkeypatch: pytest.MonkeyPatch):
     def checked_then_changed(path: Path, xsd: Path | None) -> object:
         checked = check(path, xsd)
         path.write_text(OTHER)
@@ -50,9 +48,7 @@ def test_a_solution_changed_after_it_was_checked_is_not_sent(
 
 
 @pytest.mark.parametrize("text", [BOMB, "<a>"])
-def test_a_bad_solution_fails_for_good_and_is_kept(
-    bench: Workbench, instant: InstantProgram, text: str
-):
+def test_a_bad_solution_fails_for_good_and_is_kept(bench: Workbench, instant: InstantProgram, text: str):
     instant.solution = text
     job = bench.until(bench.order(), "FAILED")
     assert job.error_code == "E_XML_INVALID"
@@ -98,9 +94,7 @@ def test_a_refused_file_fails_the_order_and_a_retry_sends_a_new_one(bench: Workb
 
 
 @pytest.mark.parametrize("how", ["cut", "in hand"])
-def test_of_an_attempt_refused_in_part_only_the_refused_file_is_sent_again(
-    bench: Workbench, how: str
-):
+def test_of_an_attempt_refused_in_part_only_the_refused_file_is_sent_again(bench: Workbench, how: str):
     job = sent(bench, bench.two_batches())
     back, body = bench.files("inbox", job)
     put(bench, back, "failed")
@@ -134,9 +128,7 @@ def test_a_part_that_was_cut_is_not_cut_again_with_an_xml_for_all(bench: Workben
 
 
 @pytest.mark.parametrize("how", ["cut", "in hand"])
-def test_an_attempt_taken_after_its_time_is_never_sent_twice(
-    bench: Workbench, instant: InstantProgram, how: str
-):
+def test_an_attempt_taken_after_its_time_is_never_sent_twice(bench: Workbench, instant: InstantProgram, how: str):
     job = timed_out(bench, sent(bench, bench.order()))
     [name] = bench.files("inbox", job)
     hand = take(bench, name)

@@ -8,12 +8,7 @@ import pytest
 
 from kesin.workloads.optiplan.pipeline import saw_simulator as module
 from kesin.workloads.optiplan.pipeline import solution
-from kesin.workloads.optiplan.pipeline.delivery import (
-    MachineAck,
-    plan_delivery,
-    put_in_inbox,
-    read_ack,
-)
+from kesin.workloads.optiplan.pipeline.delivery import MachineAck, plan_delivery, put_in_inbox, read_ack
 from kesin.workloads.optiplan.pipeline.saw_simulator import SawSimulator
 from kesin.workloads.optiplan.pipeline.shared_folder import FolderUnavailable
 
@@ -88,9 +83,7 @@ def test_other_files_are_left_alone(machine: Path, tmp_path: Path):
     assert len(list(inbox.iterdir())) == 6
 
 
-def test_a_file_that_is_withdrawn_meanwhile_is_not_missed(
-    machine: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_file_that_is_withdrawn_meanwhile_is_not_missed(machine: Path, monkeypatch: pytest.MonkeyPatch):
     delivery = delivered(machine, "<a><b/></a>")
     path = machine / "inbox" / delivery.files[0].name
     check = solution.check_xml

@@ -141,9 +141,7 @@ def test_a_hundred_megabytes_are_refused_unread(xml: Path, monkeypatch: pytest.M
     with xml.open("wb") as file:
         file.write(b"<a><b/>")
         file.truncate(100_000_000)
-    monkeypatch.setattr(
-        "kesin.workloads.optiplan.pipeline.shared_folder._CHUNK_BYTES", None
-    )  # reads would fail
+    monkeypatch.setattr("kesin.workloads.optiplan.pipeline.shared_folder._CHUNK_BYTES", None)  # reads would fail
     assert "100000000 bytes" in refused(xml).message
 
 
@@ -200,9 +198,7 @@ def test_a_schema_is_followed_if_there_is_one(xml: Path, tmp_path: Path):
 
 
 @pytest.mark.parametrize("content", [None, "<a>", "<a/>"])
-def test_a_schema_that_cannot_be_used_is_not_the_solutions_fault(
-    xml: Path, tmp_path: Path, content: str | None
-):
+def test_a_schema_that_cannot_be_used_is_not_the_solutions_fault(xml: Path, tmp_path: Path, content: str | None):
     xml.write_bytes(GOOD)
     xsd = tmp_path / "solution.xsd"
     if content is not None:
@@ -230,8 +226,7 @@ def test_a_schema_may_include_what_lies_beside_it(xml: Path, tmp_path: Path):
     (tmp_path / "solution.xsd").write_text(XSD)
     outer = tmp_path / "outer.xsd"
     outer.write_text(
-        '<schema xmlns="http://www.w3.org/2001/XMLSchema"><include schemaLocation="solution.xsd"/>'
-        "</schema>"
+        '<schema xmlns="http://www.w3.org/2001/XMLSchema"><include schemaLocation="solution.xsd"/></schema>'
     )
     xml.write_bytes(b'<Solutions><Solution patterns="2"/></Solutions>')
     assert check_xml(xml, outer)["solutions"] == 1

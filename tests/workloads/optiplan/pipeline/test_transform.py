@@ -78,10 +78,7 @@ def test_a_thickness_without_a_trim_holds_the_order():
 
 def test_a_back_of_unknown_thickness_holds_the_order():
     rejection = problem(back(thickness_mm=12.0))
-    assert (rejection.code, rejection.code in HOLD_CODES) == (
-        OptiCode.BACKING_THICKNESS_UNKNOWN,
-        True,
-    )
+    assert (rejection.code, rejection.code in HOLD_CODES) == (OptiCode.BACKING_THICKNESS_UNKNOWN, True)
     assert "3, 4, 5, 8" in rejection.message
 
 
@@ -100,11 +97,7 @@ def test_the_first_part_that_is_wrong_decides():
 
 
 def test_multiplier_trim_and_grain_go_by_the_rules():
-    changes = {
-        "cm_to_mm_multiplier": 25.4,
-        "trimByThickness": {"18.5": 7.125},
-        "grainMapping": {"1": 2},
-    }
+    changes = {"cm_to_mm_multiplier": 25.4, "trimByThickness": {"18.5": 7.125}, "grainMapping": {"1": 2}}
     rules = read_rules({**rules_json(RULES), **changes})
     batch = transform_order(payload(part(length_cm=10, thickness_mm=18.5)), rules)[0][0]
     assert (batch.rows[0][1], batch.rows[0][4]) == (254, 2)
@@ -162,9 +155,7 @@ def test_a_back_never_has_a_band_and_the_loss_is_counted_once_a_part():
         ({"delik_kodu": None}, "", ""),
     ],
 )
-def test_the_drill_code_stands_in_for_an_empty_description(
-    texts: dict[str, Any], second: str, first: str
-):
+def test_the_drill_code_stands_in_for_an_empty_description(texts: dict[str, Any], second: str, first: str):
     made = row(part(**texts))
     assert made[10:] == (second or None, first or None)
 
@@ -193,13 +184,7 @@ def test_type_colour_and_thickness_part_the_batches_first_seen_first():
         RULES,
     )
     batches = [
-        (
-            batch.part_type,
-            batch.color,
-            int(batch.thickness_mm),
-            [str(r[5])[6:9] for r in batch.rows],
-        )
-        for batch in made
+        (batch.part_type, batch.color, int(batch.thickness_mm), [str(r[5])[6:9] for r in batch.rows]) for batch in made
     ]
     assert [entry[:3] for entry in batches] == [
         ("GOVDE", "Beyaz", 18),
@@ -208,10 +193,7 @@ def test_type_colour_and_thickness_part_the_batches_first_seen_first():
         ("GOVDE", "Beyaz", 8),
     ]
     assert [len(entry[3]) for entry in batches] == [2, 2, 1, 1]
-    assert [import_row[5] for import_row in made[0].rows] == [
-        "GOVDE_1_TRIM_10.00",
-        "GOVDE_5_TRIM_10.00",
-    ]
+    assert [import_row[5] for import_row in made[0].rows] == ["GOVDE_1_TRIM_10.00", "GOVDE_5_TRIM_10.00"]
 
 
 @settings(max_examples=settings.default.max_examples // 2)

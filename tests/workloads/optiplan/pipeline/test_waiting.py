@@ -56,9 +56,7 @@ def test_a_drop_folder_that_cannot_be_written_is_said_at_once_and_is_what_it_fai
     assert failed.error_message == why
 
 
-def test_a_wrong_path_of_the_machine_is_what_the_order_waits_for(
-    bench: Workbench, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_wrong_path_of_the_machine_is_what_the_order_waits_for(bench: Workbench, monkeypatch: pytest.MonkeyPatch):
     logged: list[list[str]] = []
     monkeypatch.setattr(config.log, "info", lambda _, folders: logged.append(folders))
     wrong = bench.settings.data_dir.parent / "no-such-share"
@@ -76,10 +74,7 @@ def test_what_blocked_an_order_is_forgotten_once_it_can_be_used_again(bench: Wor
     job = blocked(bench)
     (bench.paths.machine_drop_folder / "gone").rename(bench.paths.inbox)
     bench.poll()
-    assert (bench.reload(job).error_code, waits(bench, job)) == (
-        None,
-        ("machine", "the saw to take its files", False),
-    )
+    assert (bench.reload(job).error_code, waits(bench, job)) == (None, ("machine", "the saw to take its files", False))
     bench.clock.advance(5 * MINUTE)
     bench.sweep()
     assert bench.reload(job).error_code == "E_OSI_ACK_TIMEOUT"
@@ -101,9 +96,7 @@ def test_an_export_folder_that_is_away_is_not_the_missing_xml(bench: Workbench):
     assert bench.reload(job).error_code == "E_EXPORT_DIR_UNWRITABLE"
 
 
-def test_a_standing_problem_is_logged_once_and_when_it_ends(
-    bench: Workbench, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_standing_problem_is_logged_once_and_when_it_ends(bench: Workbench, monkeypatch: pytest.MonkeyPatch):
     said: list[str] = []
     monkeypatch.setattr(runner.log, "warning", lambda event, **_: said.append(event))
     monkeypatch.setattr(waiting.log, "info", lambda event, **_: said.append(event))
@@ -129,9 +122,7 @@ def test_an_operator_who_cancels_a_blocked_order_ends_its_problem_in_the_log(
     assert (bench.reload(job).state, said) == ("FAILED", ["order_unblocked"])
 
 
-def test_a_problem_that_a_timeout_ends_is_logged_once(
-    bench: Workbench, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_problem_that_a_timeout_ends_is_logged_once(bench: Workbench, monkeypatch: pytest.MonkeyPatch):
     said: list[tuple[str, str]] = []
     monkeypatch.setattr(waiting.log, "info", lambda event, *, job, **_: said.append((event, job)))
     sweeper = Sweeper([bench.queue], periodic={"optiplan": lambda: log_timeouts(bench.queue)})
@@ -151,9 +142,7 @@ def test_a_problem_that_a_timeout_ends_is_logged_once(
     assert said == []
 
 
-def test_a_program_that_ends_without_an_xml_gives_the_slot_up(
-    bench: Workbench, instant: InstantProgram
-):
+def test_a_program_that_ends_without_an_xml_gives_the_slot_up(bench: Workbench, instant: InstantProgram):
     bench.install("")
     first, second = bench.order(), bench.order()
     instant.solution = ""  # an empty file is none
@@ -169,9 +158,7 @@ def test_a_program_that_ends_without_an_xml_gives_the_slot_up(
     bench.until(second, "XML_READY")
 
 
-def test_files_that_still_grow_after_the_program_has_ended_are_waited_for(
-    bench: Workbench, instant: InstantProgram
-):
+def test_files_that_still_grow_after_the_program_has_ended_are_waited_for(bench: Workbench, instant: InstantProgram):
     bench.install("")
     job = bench.order()
     instant.solution = ""

@@ -62,8 +62,7 @@ def test_where_there_is_nothing_there_is_no_cell():
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["=1+1", "+cmd", "-2", "@SUM(A1)", "=HYPERLINK(A1)", "#N/A", "007", "1e5", "TRUE", "_x0041_"],
+    "text", ["=1+1", "+cmd", "-2", "@SUM(A1)", "=HYPERLINK(A1)", "#N/A", "007", "1e5", "TRUE", "_x0041_"]
 )
 def test_text_stays_text(text: str):
     data = made(part(material_code=text, iidesc=text, desc1=text))
@@ -80,8 +79,7 @@ def test_every_row_reads_back(several: list[dict[str, Any]]):
         assert len(rows) == len(batch.rows)
         for read, row in zip(rows, batch.rows, strict=True):
             expected = [
-                "" if cell is None else float(cell) if isinstance(cell, Decimal | int) else cell
-                for cell in row
+                "" if cell is None else float(cell) if isinstance(cell, Decimal | int) else cell for cell in row
             ]
             assert read == expected
 
@@ -133,9 +131,7 @@ def test_one_file_a_batch_and_the_board_beside_it(tmp_path: Path):
         f"{JOB}_ARKALIK_Beyaz_8mm.xlsx",
         f"{JOB}_GOVDE_Mese-2_18mm.xlsx",
     ]
-    assert sorted(folder.iterdir()) == sorted(
-        [*paths, *(path.with_suffix(".json") for path in paths)]
-    )
+    assert sorted(folder.iterdir()) == sorted([*paths, *(path.with_suffix(".json") for path in paths)])
     assert json.loads(paths[1].with_suffix(".json").read_bytes()) == {
         "plate_w_mm": 2100,
         "plate_h_mm": 2800,
@@ -170,9 +166,7 @@ def settings_of(folder: Path, order: Payload, rules: Rules) -> dict[str, Any]:
     return content
 
 
-def test_the_choices_of_an_order_and_the_boards_of_its_thickness_are_beside_the_parts(
-    tmp_path: Path,
-):
+def test_the_choices_of_an_order_and_the_boards_of_its_thickness_are_beside_the_parts(tmp_path: Path):
     boards = (board(code="W18"), board(code="W8", thickness_mm=8))
     rates = RateRules(bands={"1mm": Decimal("2.5"), "040": Decimal(1)})
     rules = RULES.model_copy(update={"boards": boards, "rates": rates})

@@ -13,14 +13,7 @@ from openpyxl.worksheet.worksheet import Worksheet
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.pipeline.xlsx_template import SHEET, TAGS, read_template
 from kesin.workloads.optiplan.workshop.paths import load_paths
-from tests.workloads.optiplan.workbooks import (
-    HEADINGS,
-    SHIPPED,
-    cells_of,
-    changed,
-    saved,
-    with_part,
-)
+from tests.workloads.optiplan.workbooks import HEADINGS, SHIPPED, cells_of, changed, saved, with_part
 
 SCRIPT = Path(__file__).parents[4] / "scripts" / "make-optiplan-template.py"
 
@@ -47,9 +40,7 @@ def test_the_shipped_template_has_tags_and_headings_and_nothing_else():
     assert cells_of(SHIPPED, SHEET) == [list(TAGS), list(HEADINGS)]
 
 
-def test_the_shipped_template_is_what_the_script_makes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_shipped_template_is_what_the_script_makes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     script = _loaded(SCRIPT)
     monkeypatch.setattr(script, "TEMPLATE", tmp_path / "made.xlsx")
     script.main()
@@ -82,9 +73,7 @@ def test_a_missing_file_and_a_folder_are_reported(tmp_path: Path):
     assert "cannot be read" in reason(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "title", ["SABLON", "şablon", "Şablon", unicodedata.normalize("NFD", SHEET)]
-)
+@pytest.mark.parametrize("title", ["SABLON", "şablon", "Şablon", unicodedata.normalize("NFD", SHEET)])
 def test_the_sheet_has_exactly_its_name(tmp_path: Path, title: str):
     def rename(sheet: Worksheet) -> None:
         sheet.title = title

@@ -102,7 +102,5 @@ def test_a_copied_store_has_the_same_rack(bench: Workbench):
     copy = SqliteStore(":memory:")
     copy_metadata(bench.store, copy, "optiplan", without="worker:")
     rack = Rack(type(bench.queue)("optiplan", bench.queue.lifecycle, copy, clock=bench.clock))
-    assert [rack.get(each) for each in (free, used)] == [
-        Rack(bench.queue).get(each) for each in (free, used)
-    ]
+    assert [rack.get(each) for each in (free, used)] == [Rack(bench.queue).get(each) for each in (free, used)]
     copy.close()

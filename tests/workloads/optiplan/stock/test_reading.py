@@ -31,13 +31,7 @@ from kesin.workloads.optiplan.stock.rack import Rack
 from kesin.workloads.optiplan.stock.service import OffcutAction, RackService
 from kesin.workloads.optiplan.stock.settling import settle_orders
 from tests.workloads.optiplan.crashes import Crasher, SimulatedCrash
-from tests.workloads.optiplan.stock.racks import (
-    PlanningProgram,
-    offcuts_in,
-    put_offcut,
-    state_of,
-    stored_states,
-)
+from tests.workloads.optiplan.stock.racks import PlanningProgram, offcuts_in, put_offcut, state_of, stored_states
 from tests.workloads.optiplan.workbench import ME, Workbench
 
 OPERATOR = st.sampled_from(["cancel", "retry", "reissue", "approve"])

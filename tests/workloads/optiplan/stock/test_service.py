@@ -85,9 +85,7 @@ def test_used_and_scrapped_offcuts_never_change(rack: RackService):
     assert refusal(rack, "R0", "scrap").code == "E_OFFCUT_NOT_FOUND"
 
 
-def test_a_reserved_offcut_stays_as_it_is_and_one_in_doubt_is_decided(
-    bench: Workbench, rack: RackService
-):
+def test_a_reserved_offcut_stays_as_it_is_and_one_in_doubt_is_decided(bench: Workbench, rack: RackService):
     job, reserved = bench.until(bench.order(), "OPTI_RUNNING"), put_offcut(bench.queue, "reserved")
     Rack(bench.queue).reserve(job.id, bench.progress(job).runs, {reserved: ""})
     actions: tuple[OffcutAction, ...] = ("scrap", "cut", "uncut")

@@ -17,9 +17,7 @@ def test_a_file_is_written_and_replaced(tmp_path: Path):
 
 
 @pytest.mark.parametrize("step", ["fsync", "replace"])
-def test_a_failure_leaves_the_old_file_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
-):
+def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str):
     file = tmp_path / "x.json"
     write_atomically(file, b"old")
 
@@ -46,8 +44,4 @@ def test_what_a_killed_process_left_is_dropped(tmp_path: Path):
     for name in (".job1_a.xlsx.00ff.tmp", ".job2_a.xlsx.00ff.tmp", "job1_a.xlsx", "job1.tmp"):
         (tmp_path / name).touch()
     remove_unfinished(tmp_path, "job1_")
-    assert sorted(file.name for file in tmp_path.iterdir()) == [
-        ".job2_a.xlsx.00ff.tmp",
-        "job1.tmp",
-        "job1_a.xlsx",
-    ]
+    assert sorted(file.name for file in tmp_path.iterdir()) == [".job2_a.xlsx.00ff.tmp", "job1.tmp", "job1_a.xlsx"]

@@ -8,12 +8,7 @@ import pytest
 
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.pipeline.xlsx_template import read_template
-from kesin.workloads.optiplan.workshop.paths import (
-    create_folders,
-    load_paths,
-    paths_json,
-    read_paths,
-)
+from kesin.workloads.optiplan.workshop.paths import create_folders, load_paths, paths_json, read_paths
 
 KEYS = [
     "optiplanningExePath",
@@ -54,9 +49,7 @@ def test_the_data_directory_can_be_moved(tmp_path: Path):
     assert after.import_folder == tmp_path / "b" / before.import_folder.relative_to(tmp_path / "a")
 
 
-def test_a_relative_data_directory_gives_absolute_paths(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_relative_data_directory_gives_absolute_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     assert load_paths(Path("kesin-data/paths.json")).inbox.is_absolute()
 
@@ -73,11 +66,7 @@ def test_the_folders_can_be_made_twice(tmp_path: Path):
     assert create_folders(paths, tmp_path) == []
     for folder in (paths.import_folder, paths.export_folder, paths.temp_folder):
         assert folder.is_dir()
-    assert sorted(folder.name for folder in paths.machine_drop_folder.iterdir()) == [
-        "failed",
-        "inbox",
-        "processed",
-    ]
+    assert sorted(folder.name for folder in paths.machine_drop_folder.iterdir()) == ["failed", "inbox", "processed"]
     assert (paths.inbox, paths.processed, paths.failed) == tuple(
         paths.machine_drop_folder / name for name in ("inbox", "processed", "failed")
     )

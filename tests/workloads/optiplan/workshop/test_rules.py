@@ -59,9 +59,7 @@ def test_the_file_is_made_on_first_start(tmp_path: Path):
 
 
 def test_rules_survive_the_file(tmp_path: Path):
-    rules = read_rules(
-        {**SHIPPED, "trimByThickness": {"18.5": 7.25}, "edgeMapping": {"Bant Yok": None, "ş": 0.8}}
-    )
+    rules = read_rules({**SHIPPED, "trimByThickness": {"18.5": 7.25}, "edgeMapping": {"Bant Yok": None, "ş": 0.8}})
     save_rules(tmp_path / "rules.json", rules)
     assert load_rules(tmp_path / "rules.json") == rules
 
@@ -85,18 +83,14 @@ def test_a_file_without_a_plate_size_means_that_there_is_none(tmp_path: Path):
         (json.dumps({**SHIPPED, "trimByThicknes": {}}).encode(), "trimByThicknes: is not a known"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_reported_by_its_name(
-    tmp_path: Path, content: bytes, expected: str
-):
+def test_a_file_that_cannot_be_used_is_reported_by_its_name(tmp_path: Path, content: bytes, expected: str):
     file = tmp_path / "rules.json"
     file.write_bytes(content)
     with pytest.raises(OrderProblem) as caught:
         load_rules(file)
     assert caught.value.code is OptiCode.CONFIG_UNAVAILABLE
     assert str(file) in caught.value.message
-    assert expected in f"{caught.value.message} {caught.value.details}".replace(
-        "', 'message': '", ": "
-    )
+    assert expected in f"{caught.value.message} {caught.value.details}".replace("', 'message': '", ": ")
     assert file.read_bytes() == content
 
 
@@ -184,10 +178,7 @@ def test_the_mode_is_the_orders_or_the_rules_or_what_is_there(
 
 def test_a_file_without_saws_has_the_two_that_are_shipped_and_three_stages():
     rules = read_rules({name: value for name, value in SHIPPED.items() if name not in SAW})
-    assert (list(rules.saw_profiles), rules.saw_profile) == (
-        ["beam saw", "sliding saw"],
-        "beam saw",
-    )
+    assert (list(rules.saw_profiles), rules.saw_profile) == (["beam saw", "sliding saw"], "beam saw")
     assert rules.saw_profiles["beam saw"].max_stages == 3
 
 
@@ -224,14 +215,8 @@ def test_boards_that_are_hardly_meant_are_warned_about():
         ({"boards": [{"code": "W18"}]}, "material: is missing"),
         ({"boards": [{**W18, "material": "18MM 210*280"}]}, "names its own board"),
         ({"boards": [W18, W18]}, "boards\\[1\\].code: 'W18' occurs twice"),
-        (
-            {"boards": [W18], "materials": ["B18"]},
-            "boards\\[0\\].material: 'M18' is not in materials",
-        ),
-        (
-            {"saw_profiles": {"beam saw": {"smallest_strip_mm": 50, "largest_rip_mm": 40}}},
-            "nothing could be cut",
-        ),
+        ({"boards": [W18], "materials": ["B18"]}, "boards\\[0\\].material: 'M18' is not in materials"),
+        ({"saw_profiles": {"beam saw": {"smallest_strip_mm": 50, "largest_rip_mm": 40}}}, "nothing could be cut"),
         (
             {"saw_profiles": {"beam saw": {"trims": {**TRIMS, "top_mm": 3}}}},
             "saw_profiles.beam saw.trims.top_mm must include the kerf, 4 mm",
@@ -239,10 +224,7 @@ def test_boards_that_are_hardly_meant_are_warned_about():
         ({"rates": {"bands": {"3mm": 1}}}, "rates.bands: '3mm' is not a band of edgeMapping"),
         ({"rates": {"bands": {"Bant Yok": 1}}}, "rates.bands: 'Bant Yok' is not a band"),
         (
-            {
-                "edgeMapping": {"Bant Yok": None, "a": 1, "b": 1},
-                "rates": {"bands": {"a": 1, "b": 2}},
-            },
+            {"edgeMapping": {"Bant Yok": None, "a": 1, "b": 1}, "rates": {"bands": {"a": 1, "b": 2}}},
             "rates.bands: 'b' needs the price of the other band",
         ),
         ({"rack": {"use": False, "except_materials": ["M18"]}}, "has no effect without use"),

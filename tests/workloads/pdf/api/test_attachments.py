@@ -55,20 +55,13 @@ def test_what_is_attached_becomes_an_upload_and_is_embedded(front, me):
     ]
     job_id = front.submit(me, order(attachments=attached, options=ARCHIVE))
     entries = front.seen(job_id).payload["attachments"]
-    assert [sorted(entry) for entry in entries] == [
-        ["media_type", "name", "relationship", "upload"]
-    ] * 3
+    assert [sorted(entry) for entry in entries] == [["media_type", "name", "relationship", "upload"]] * 3
     assert entries[1]["upload"] == stored
     assert entries[1]["relationship"] == "Unspecified"
     body = front.get(me, job_id).json()
     assert body["attachments"][:2] == [
         {"name": "note.txt", "media_type": "text/plain", "relationship": "Source", "bytes": 5},
-        {
-            "name": "a.xml",
-            "media_type": "application/xml",
-            "relationship": "Unspecified",
-            "bytes": 4,
-        },
+        {"name": "a.xml", "media_type": "application/xml", "relationship": "Unspecified", "bytes": 4},
     ]
     assert body["einvoice"] is None
     with carried(front, job_id) as pdf:
@@ -107,21 +100,13 @@ def test_equal_requests_share_a_job_and_other_files_make_another(front, me):
         ({"attachments": [note(str(at)) for at in range(21)]}, "attachments", ""),
         ({"attachments": [note(), note("NOTE.txt")]}, "", "the same name"),
         ({"attachments": [note("invoice.xml")], "einvoice": xml("ubl", UBL)}, "", "the same name"),
-        (
-            {"attachments": [note()], "options": {**ARCHIVE, "engine": "weasyprint"}},
-            "",
-            "or attachments",
-        ),
+        ({"attachments": [note()], "options": {**ARCHIVE, "engine": "weasyprint"}}, "", "or attachments"),
         ({"einvoice": {"format": "ubl"}}, "einvoice", "give exactly one of"),
         ({"einvoice": xml("ubl", UBL, **{"from": "variables"})}, "einvoice", "give exactly one of"),
         ({"einvoice": {"format": "ubl", "from": "variables"}}, "einvoice", "only factur-x"),
         ({"einvoice": xml("ubl", UBL, level="basic")}, "einvoice", "only factur-x"),
         ({"einvoice": xml("factur-x", UBL, name="a.xml")}, "einvoice", "factur-x.xml"),
-        (
-            {"einvoice": {"format": "factur-x", "from": "variables", "level": "basic"}},
-            "einvoice",
-            "en16931",
-        ),
+        ({"einvoice": {"format": "factur-x", "from": "variables", "level": "basic"}}, "einvoice", "en16931"),
         ({"einvoice": xml("factur-x", UBL)}, "", "pdf/a-3b"),
         ({"einvoice": xml("factur-x", UBL), "options": {"conformance": "pdf/ua-1"}}, "", "a-3b"),
         ({"einvoice": xml("xrechnung", UBL)}, "einvoice.format", ""),
@@ -143,11 +128,7 @@ def test_what_cannot_be_attached_is_refused_by_name(front, me, more, field, why)
         (xml("ubl", "<Order/>"), "EINVOICE_INVALID", "einvoice/xml_base64"),
         (xml("factur-x", UBL), "EINVOICE_INVALID", "einvoice/xml_base64"),
         (xml("factur-x", CII.format("urn:none")), "EINVOICE_INVALID", "einvoice/level"),
-        (
-            xml("factur-x", CII.format(GUIDELINE), level="basic"),
-            "EINVOICE_INVALID",
-            "einvoice/level",
-        ),
+        (xml("factur-x", CII.format(GUIDELINE), level="basic"), "EINVOICE_INVALID", "einvoice/level"),
         ({"format": "ubl", "upload": f"file-{'0' * 64}"}, "UPLOAD_NOT_FOUND", "einvoice/upload"),
     ],
 )
@@ -184,9 +165,7 @@ def test_given_xml_is_embedded_as_what_it_is(front, me, given, entry):
     shown = front.get(me, job_id).json()["einvoice"]
     assert shown == {"format": given["format"], "profile": entry.get("level")}
     with carried(front, job_id) as pdf:
-        assert pdf.attachments[entry["name"]].get_file().read_bytes() == base64.b64decode(
-            given["xml_base64"]
-        )
+        assert pdf.attachments[entry["name"]].get_file().read_bytes() == base64.b64decode(given["xml_base64"])
 
 
 def test_an_e_invoice_is_made_from_the_variables_or_refused_with_its_rule(front, me):

@@ -141,10 +141,7 @@ def every(bindery: BatchWorld) -> list[Any]:
 
 
 def test_a_webhook_is_subscribed_with_the_batch_or_there_is_no_batch(request, tmp_path):
-    settings = {
-        "pdf_webhooks": r"https://hooks\.example\.com/.*",
-        "pdf_webhook_secret": "a secret of the tests",
-    }
+    settings = {"pdf_webhooks": r"https://hooks\.example\.com/.*", "pdf_webhook_secret": "a secret of the tests"}
     with opened_batches("sqlite", tmp_path, request, **settings) as bindery:
         refused = bindery.post([{"name": "a"}], webhook_url="https://elsewhere.example.com/")
         assert (refused.status_code, error_of(refused)["code"]) == (422, "WEBHOOK_REFUSED")

@@ -26,9 +26,7 @@ BOMB = png(20_000, pixels=False)
 
 
 @pytest.fixture(scope="module")
-def costly(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Front]:
+def costly(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
     folder = tmp_path_factory.mktemp("costly")
     for name, body in BODIES.items():
         write(folder, name, PAGE.format(body), sample={"x": "abc"})
@@ -47,9 +45,7 @@ def request(template: str, **variables: object) -> dict[str, object]:
 
 
 def preview(front: Front, template: str, **variables: object):
-    return front.client.post(
-        f"/pdf/templates/{template}/preview", json={"variables": variables}, headers=front.owner()
-    )
+    return front.client.post(f"/pdf/templates/{template}/preview", json={"variables": variables}, headers=front.owner())
 
 
 def test_a_job_of_a_template_that_loops_fails_once_with_its_reason(costly):

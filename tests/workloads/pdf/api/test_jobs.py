@@ -34,10 +34,7 @@ def test_a_preview_is_the_document_and_runs_nothing(front, me):
     response = front.client.post(
         "/pdf/templates/invoice/preview", json={"variables": {**SAMPLE, "number": evil}}, headers=me
     )
-    assert (response.status_code, response.headers["content-type"]) == (
-        200,
-        "text/html; charset=utf-8",
-    )
+    assert (response.status_code, response.headers["content-type"]) == (200, "text/html; charset=utf-8")
     assert evil not in response.text
     assert "&lt;script&gt;" in response.text
     policy = response.headers["content-security-policy"]
@@ -61,10 +58,7 @@ def test_a_preview_refuses_what_a_job_would_be_refused_for(front, me):
 # Webhooks
 
 
-HOOKS = {
-    "pdf_webhooks": r"https://hooks\.example\.com/.*",
-    "pdf_webhook_secret": "a secret of the tests",
-}
+HOOKS = {"pdf_webhooks": r"https://hooks\.example\.com/.*", "pdf_webhook_secret": "a secret of the tests"}
 HOOK = "https://hooks.example.com/pdf"
 
 

@@ -26,17 +26,13 @@ KEYS = {"secret_keys": new_key("old"), "public_url": BASE + "/"}
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres", "redis"])
-def each(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Front]:
+def each(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
     with opened_front(request.param, tmp_path_factory.mktemp("links"), request, **KEYS) as front:
         yield front
 
 
 @pytest.fixture(scope="module")
-def signing(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Front]:
+def signing(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
     with opened_front("sqlite", tmp_path_factory.mktemp("link"), request, **KEYS) as front:
         yield front
 
@@ -95,17 +91,13 @@ def test_whoever_has_a_link_gets_the_pdf_without_signing_in(signing):
 def test_links_are_audited_but_neither_they_nor_their_signatures_are_written_down(signing, caplog):
     url = new_link(signing, max_downloads=2)
     followed = signing.said(lambda: signing.client.get(url))
-    assert [(line.action, line.actor, line.address) for line in followed] == [
-        ("pdf.follow_link", "nobody", ADDRESS)
-    ]
+    assert [(line.action, line.actor, line.address) for line in followed] == [("pdf.follow_link", "nobody", ADDRESS)]
     lines = [line for line in signing.audit() if line.target and line.target in url]
     assert {line.action for line in lines} >= {"pdf.link", "pdf.follow_link"}
     [signature] = parse_qs(urlsplit(url).query)["s"]
     assert signature not in repr(lines)
     assert signature not in caplog.text
-    values = [
-        each.value for each in metadata_for(signing.queue.store).metadata_entries("pdf_links")
-    ]
+    values = [each.value for each in metadata_for(signing.queue.store).metadata_entries("pdf_links")]
     assert signature not in repr(values)
 
 
@@ -163,8 +155,7 @@ def test_a_job_without_a_pdf_has_no_link(signing):
 
 
 @pytest.mark.parametrize(
-    ("field", "value"),
-    [("expires_in", 0), ("expires_in", 604_801), ("max_downloads", 0), ("max_downloads", "x")],
+    ("field", "value"), [("expires_in", 0), ("expires_in", 604_801), ("max_downloads", 0), ("max_downloads", "x")]
 )
 def test_a_wrong_field_is_named(signing, field, value):
     response = link_to(signing, signing.owner(), NO_JOB, **{field: value})
@@ -272,15 +263,9 @@ HOOKS = {"pdf_webhooks": r"https://hooks\.example\.com/.*", "pdf_webhook_secret"
 
 @pytest.mark.parametrize(
     ("settings", "status", "code"),
-    [
-        (KEYS, 202, ""),
-        ({"secret_keys": new_key()}, 422, "invalid"),
-        ({"public_url": BASE}, 503, "no_secret_keys"),
-    ],
+    [(KEYS, 202, ""), ({"secret_keys": new_key()}, 422, "invalid"), ({"public_url": BASE}, 503, "no_secret_keys")],
 )
-def test_a_link_in_a_webhook_is_promised_only_if_it_can_be_made(
-    request, tmp_path, settings, status, code
-):
+def test_a_link_in_a_webhook_is_promised_only_if_it_can_be_made(request, tmp_path, settings, status, code):
     with opened_front("sqlite", tmp_path, request, **HOOKS, **settings) as front:
         response = front.post(front.owner(), order(**HOOK, link_ttl=60))
         assert response.status_code == status, response.text

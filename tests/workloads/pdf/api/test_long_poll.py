@@ -35,9 +35,7 @@ def joined(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     return event
 
 
-def meanwhile(
-    joined: threading.Event, monkeypatch: pytest.MonkeyPatch, work: Callable[[str], object]
-) -> None:
+def meanwhile(joined: threading.Event, monkeypatch: pytest.MonkeyPatch, work: Callable[[str], object]) -> None:
     """Do this with the new job, once its request waits."""
 
     def run(job_id: str) -> None:
@@ -45,9 +43,7 @@ def meanwhile(
         work(job_id)
 
     monkeypatch.setattr(
-        submit,
-        "enqueue_pdf_job",
-        lambda job_id, **_: threading.Thread(target=run, args=(job_id,)).start(),
+        submit, "enqueue_pdf_job", lambda job_id, **_: threading.Thread(target=run, args=(job_id,)).start()
     )
 
 

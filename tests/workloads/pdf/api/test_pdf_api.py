@@ -10,16 +10,7 @@ from hypothesis import strategies as st
 from kesin.store.postgres.store import PostgresStore
 from kesin.workloads.pdf.jobs.store import expire_jobs
 from tests.web.conftest import error_of
-from tests.workloads.pdf.front import (
-    AT_ONCE,
-    NO_JOB,
-    Front,
-    at_once,
-    front_over,
-    one_new,
-    opened_front,
-    order,
-)
+from tests.workloads.pdf.front import AT_ONCE, NO_JOB, Front, at_once, front_over, one_new, opened_front, order
 from tests.workloads.pdf.press import SAMPLE, TTL_S
 
 # From request to download
@@ -87,18 +78,14 @@ options = st.builds(
 requests = st.fixed_dictionaries(
     {
         "template_name": st.just("invoice"),
-        "variables": st.builds(
-            lambda number, notes: {**SAMPLE, "number": number or "1", "notes": notes}, words, words
-        ),
+        "variables": st.builds(lambda number, notes: {**SAMPLE, "number": number or "1", "notes": notes}, words, words),
     },
     optional={"options": st.none() | options, "file_name": words.filter(bool)},
 )
 
 
 @settings(
-    max_examples=100,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @given(body=requests)
 def test_a_created_job_is_found_as_it_was(front, body):
@@ -227,9 +214,7 @@ def test_a_job_made_by_hand_is_shown_whatever_it_holds(front):
 # Back-pressure
 
 
-def test_back_pressure_starts_at_the_limit_and_ends_when_the_queue_is_a_fifth_shorter(
-    request, tmp_path
-):
+def test_back_pressure_starts_at_the_limit_and_ends_when_the_queue_is_a_fifth_shorter(request, tmp_path):
     with opened_front("sqlite", tmp_path, request, pdf_max_queued=10) as front:
         me, first = front.owner(), order()
         waiting_jobs = [front.submit(me, first), *(front.submit(me) for _ in range(9))]

@@ -81,9 +81,7 @@ def test_a_list_has_the_title_of_the_html_unless_it_is_masked(front, writer):
     assert pdf_title(front.found(front.submit(writer, html("<p>x"))).payload) == "HTML"
     masked = front.service.commands.masking("pdf").job(front.found(front.submit(writer, html())))
     assert pdf_title(masked.payload) == "HTML"
-    page = front.client.get(
-        "/dashboard/pdf?everybody=1", headers=front.cookie(front.known("b", "admin"))
-    )
+    page = front.client.get("/dashboard/pdf?everybody=1", headers=front.cookie(front.known("b", "admin")))
     assert page.status_code == 200
     assert ">HTML<" in page.text
 
@@ -199,10 +197,7 @@ def test_html_that_is_gone_fails_and_a_storage_that_is_down_is_tried_again(small
     assert small.shelf.get_bytes(stored) == PAGE.encode()
     small.shelf.delete(stored)
     small.worker.process_job(job_id)
-    assert (small.seen(job_id).status, small.seen(job_id).internal_code) == (
-        "failed",
-        "UPLOAD_GONE",
-    )
+    assert (small.seen(job_id).status, small.seen(job_id).internal_code) == ("failed", "UPLOAD_GONE")
     assert small.get(who, job_id).json()["error_code"] == "TEMPLATE_ERROR"
 
 

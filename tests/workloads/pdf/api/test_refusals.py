@@ -18,13 +18,9 @@ def test_an_unknown_template_is_400(front, me):
 
 
 def test_a_template_that_is_not_allowed_looks_like_none(request, tmp_path):
-    with opened_front(
-        "sqlite", tmp_path, request, pdf_allowed_templates="cutting_plan, absent"
-    ) as front:
+    with opened_front("sqlite", tmp_path, request, pdf_allowed_templates="cutting_plan, absent") as front:
         me = front.owner()
-        hidden, absent = (
-            front.post(me, {**order(), "template_name": name}) for name in ("invoice", "absent")
-        )
+        hidden, absent = (front.post(me, {**order(), "template_name": name}) for name in ("invoice", "absent"))
         assert hidden.status_code == absent.status_code == 400
         assert hidden.content == absent.content
         sample = BOOK.get("cutting_plan").sample
@@ -146,10 +142,7 @@ def test_a_request_is_answered_alike_with_and_without_the_framework(front, me, m
     ]
     requests += [("", good.encode(), kind) for kind in ("", "text/plain", "application/a.b+json")]
     bodies = [
-        *(
-            good.replace('"same"', text).encode()
-            for text in ("NaN", '"\\ud800"', '"\\u0000"', "1e999")
-        ),
+        *(good.replace('"same"', text).encode() for text in ("NaN", '"\\ud800"', '"\\u0000"', "1e999")),
         *(deep % text for text in (b"[" * 190 + b"]" * 190, b"[" * 5_000, b"1" * 5_000, b'"\xff"')),
         *(good.encode(name) for name in ("utf-8-sig", "utf-16", "utf-32")),
         good.encode() + b" x",

@@ -30,18 +30,14 @@ MISSING = f"pdf-{'0' * 64}"
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres", "redis"])
-def each(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Front]:
+def each(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
     folder = tmp_path_factory.mktemp("steps")
     with opened_front(request.param, folder, request, secret_keys=KEYS) as front:
         yield readable(front)
 
 
 @pytest.fixture(scope="module")
-def sealed(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Front]:
+def sealed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
     folder = tmp_path_factory.mktemp("sealed")
     with opened_front("sqlite", folder, request, secret_keys=KEYS) as front:
         yield readable(front)
@@ -102,10 +98,7 @@ def wrong(front: Front, then: Any, **more: Any) -> Any:
         ([{"append": {"upload": "file-" + "0" * 64}}], "then.0.append"),
         ([{"append": {"template": "invoice"}}], "then.0.append"),
         ([{"sign": {}}], "then.0.sign"),
-        (
-            [{"stamp": {"text": "A"}}, {"append": {"upload": MISSING}}],
-            "then.1.append is too late",
-        ),
+        ([{"stamp": {"text": "A"}}, {"append": {"upload": MISSING}}], "then.1.append is too late"),
         ([{"encrypt": LOCK}, {"metadata": {"title": "A"}}], "then.1.metadata is too late"),
         ([{"stamp": {"text": "A"}}] * 2, "then.1.stamp is too late"),
         ([{"append": {"upload": MISSING}}] * 11, "at most 10 parts"),
@@ -166,11 +159,7 @@ def test_parts_come_in_the_order_in_which_they_are_added(sealed):
     body = sealed.get(me, job_id).json()
     assert (body["pages"], body["reproducible"], body["warnings"]) == (5, True, ["a warning"] * 2)
     shown = [*then[:2], {"append": {"template": "invoice"}}, *then[3:]]
-    assert body["then"] == [
-        *shown[:4],
-        {"stamp": {**then[4]["stamp"], "opacity": 0.15, "angle": 45}},
-        then[5],
-    ]
+    assert body["then"] == [*shown[:4], {"stamp": {**then[4]["stamp"], "opacity": 0.15, "angle": 45}}, then[5]]
     with pikepdf.open(io.BytesIO(sealed.fetch(me, job_id).content)) as pdf:
         assert str(pdf.docinfo["/Title"]) == "Hepsi"
         assert all("/KesinStamp" in page.resources.XObject for page in pdf.pages)
@@ -316,9 +305,7 @@ def test_an_upload_that_vanished_fails_its_job_and_a_silent_storage_is_asked_aga
     assert (job.status, job.internal_code) == ("failed", "UPLOAD_GONE")
 
 
-def test_an_upload_that_costs_too_much_fails_its_job_by_name_and_the_next_one_succeeds(
-    sealed, monkeypatch
-):
+def test_an_upload_that_costs_too_much_fails_its_job_by_name_and_the_next_one_succeeds(sealed, monkeypatch):
     me = sealed.owner()
     then = [{"append": {"upload": upload(sealed, me, one_page("costly"))}}]
     with monkeypatch.context() as patched:
@@ -330,9 +317,7 @@ def test_an_upload_that_costs_too_much_fails_its_job_by_name_and_the_next_one_su
 
 
 def test_html_takes_the_place_of_no_pdf_with_steps(request, tmp_path):
-    with opened_front(
-        "sqlite", tmp_path, request, secret_keys=KEYS, pdf_fail_safe="degrade"
-    ) as front:
+    with opened_front("sqlite", tmp_path, request, secret_keys=KEYS, pdf_fail_safe="degrade") as front:
         me = front.owner()
         front.clock.advance(60)
         assert front.post(me, order()).status_code == 200

@@ -17,9 +17,7 @@ def test_an_upload_is_described_and_stored_for_its_owner(front, me):
     assert body["upload_id"] == f"pdf-{body['sha256']}"
     assert (body["media_type"], body["pages"]) == ("application/pdf", 1)
     assert body["expires_at"].endswith("Z")
-    assert [file.size for file in front.shelf.list("uploads") if body["sha256"] in file.key] == [
-        body["bytes"]
-    ]
+    assert [file.size for file in front.shelf.list("uploads") if body["sha256"] in file.key] == [body["bytes"]]
 
 
 def test_files_that_cannot_be_used_are_refused(front, me):

@@ -20,12 +20,7 @@ from kesin.workloads.pdf.cleanup import delete_expired
 from kesin.workloads.pdf.jobs import submit
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
 from kesin.workloads.pdf.jobs.worker import PdfRenderWorker
-from kesin.workloads.pdf.services import (
-    PdfServiceLoader,
-    PdfServices,
-    open_templates,
-    render_config,
-)
+from kesin.workloads.pdf.services import PdfServiceLoader, PdfServices, open_templates, render_config
 from tests.web.conftest import actor as actor_of
 from tests.web.conftest import error_of
 from tests.workloads.pdf.batching import TEMPLATE, BatchWorld, opened_batches
@@ -113,11 +108,9 @@ class Press:
 def package(text: str = "", **files: str) -> bytes:
     """A zip of a template with the name of a person, and further files."""
     page = TEMPLATE.replace("{{ name }}", f"{text}{{{{ name }}}}")
-    content = {
-        "template.html": page,
-        "schema.json": json.dumps(SCHEMA),
-        "sample.json": '{"name": "sample"}',
-    } | {name.replace("__", "."): data for name, data in files.items()}
+    content = {"template.html": page, "schema.json": json.dumps(SCHEMA), "sample.json": '{"name": "sample"}'} | {
+        name.replace("__", "."): data for name, data in files.items()
+    }
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in content.items():
@@ -177,9 +170,7 @@ def test_changes_at_the_same_moment_are_all_kept_on_every_database(each_press):
     uploads = [partial(press.draft, f"{number} ") for number in range(4)]
     drafts = at_once(uploads)
     assert {each["version"] for each in press.listed()["versions"]} == set(drafts)
-    assert {response.status_code for response in at_once([partial(press.act, drafts[0])] * 4)} == {
-        200
-    }
+    assert {response.status_code for response in at_once([partial(press.act, drafts[0])] * 4)} == {200}
     changes = [partial(press.act, version) for version in drafts[1:3]]
     deleted = at_once([*changes, partial(press.act, drafts[3], "delete")])
     assert [response.status_code for response in deleted] == [200, 200, 204]

@@ -77,9 +77,7 @@ def lines(office: WebhookQueues) -> list[tuple[str, str, bool]]:
 
 
 def test_each_owner_gets_its_own_secret_and_an_audit_line(office, routes):
-    responses = [
-        routes.request("GET", "/pdf/webhooks/secret", who(owner)) for owner in (AYSE, OMER)
-    ]
+    responses = [routes.request("GET", "/pdf/webhooks/secret", who(owner)) for owner in (AYSE, OMER)]
     bodies = [body for _, body, _ in responses]
     assert bodies == [{"secret": office.hooks.secret(owner)} for owner in (AYSE, OMER)]
     assert bodies[0] != bodies[1]
@@ -122,8 +120,7 @@ def test_owners_see_the_state_of_their_webhooks(office, routes, receiver):
 def test_a_long_list_comes_in_pages(office, routes, receiver):
     job_id = office.new_job()
     expected = [
-        office.hooks.subscribe("job", job_id, AYSE, f"{receiver.url}{number}").id
-        for number in range(PAGE_SIZE + 1)
+        office.hooks.subscribe("job", job_id, AYSE, f"{receiver.url}{number}").id for number in range(PAGE_SIZE + 1)
     ]
     first = routes.request("GET", "/pdf/webhooks")[1]
     rest = routes.request("GET", f"/pdf/webhooks?cursor={first['cursor']}")[1]

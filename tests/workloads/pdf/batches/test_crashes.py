@@ -139,9 +139,7 @@ def test_wherever_a_worker_dies_every_row_is_rendered_once(
             if not bindery.batch(batch.batch_id).is_over:
                 fed = bindery.batches.feeder.row_jobs(batch.batch_id)
                 jobs = bindery.pdf.jobs(Filter(tenants=(batch.owner,))).jobs
-                assert {row_job.job_id for row_job in fed if row_job.own} == {
-                    job.id for job in jobs
-                }, at
+                assert {row_job.job_id for row_job in fed if row_job.own} == {job.id for job in jobs}, at
                 bindery.recover()
                 bindery.work()
             ended = bindery.batch(batch.batch_id)
@@ -154,9 +152,7 @@ def test_wherever_a_worker_dies_every_row_is_rendered_once(
         assert at > 30
 
 
-@pytest.mark.parametrize(
-    "kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.long), "redis"]
-)
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.long), "redis"])
 def test_a_worker_that_lost_its_claim_enqueues_no_more_rows(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -8,11 +8,7 @@ import pypdfium2
 import pytest
 
 from kesin.workloads.pdf.batches import worker as assembling
-from kesin.workloads.pdf.batches.worker import (
-    UnreadablePdf,
-    format_csv,
-    open_assembly,
-)
+from kesin.workloads.pdf.batches.worker import UnreadablePdf, format_csv, open_assembly
 from kesin.workloads.pdf.errors import RenderFailed
 from tests.workloads.pdf.batching import one_page
 from tests.workloads.pdf.paper import pages

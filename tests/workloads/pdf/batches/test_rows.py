@@ -8,13 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kesin.foundation.problems import Invalid
-from kesin.workloads.pdf.batches.rows import (
-    entry_name,
-    parse_cell,
-    read_csv,
-    row_file_names,
-    safe_name,
-)
+from kesin.workloads.pdf.batches.rows import entry_name, parse_cell, read_csv, row_file_names, safe_name
 from kesin.workloads.pdf.schemas import MAX_ROWS
 from kesin.workloads.pdf.templating.variables import column_types
 from tests.workloads.pdf.batching import SCHEMA
@@ -62,9 +56,7 @@ def test_dots_lead_deeper_and_empty_cells_are_left_out():
 
 def test_cells_are_what_the_schema_says_they_are():
     text = 'name,count,price,exact,paid,tags\n12,12,12,12,1,"[""a"",""b""]"\n'
-    assert rows(text) == [
-        {"name": "12", "count": 12, "price": 12, "exact": 12, "paid": True, "tags": ["a", "b"]}
-    ]
+    assert rows(text) == [{"name": "12", "count": 12, "price": 12, "exact": 12, "paid": True, "tags": ["a", "b"]}]
 
 
 def test_a_comma_is_a_decimal_sign_only_where_semicolons_part_the_cells():

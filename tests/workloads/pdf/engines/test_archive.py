@@ -59,9 +59,7 @@ def test_what_is_delivered_conforms_and_looks_the_same(chromium, vera, name, req
             assert render(chromium, html, paper).sha256 == done.sha256
 
 
-@pytest.mark.parametrize(
-    "seeds", [range(10, 18), pytest.param(range(1_000), marks=pytest.mark.long)], ids=len
-)
+@pytest.mark.parametrize("seeds", [range(10, 18), pytest.param(range(1_000), marks=pytest.mark.long)], ids=len)
 def test_a_pdf_is_only_delivered_as_conforming_if_the_validator_agrees(chromium, vera, seeds):
     refused = []
     for seed in seeds:

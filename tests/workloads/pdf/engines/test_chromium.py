@@ -104,9 +104,7 @@ def test_five_mebibytes_of_html_are_printed_and_not_a_byte_more(engine):
     assert refused(engine, "\ud800").code == "TEMPLATE_ERROR"
 
 
-@pytest.mark.parametrize(
-    ("count", "pages"), [(800, 4), pytest.param(20_000, 100, marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize(("count", "pages"), [(800, 4), pytest.param(20_000, 100, marks=pytest.mark.long)])
 def test_thousands_of_rows_are_printed(engine, count, pages):
     table = "<style>td { font: 7px/8px sans-serif; padding: 0 }</style><table>"
     rows = "".join(f"<tr><td>{n}<td>satır<td>1,00" for n in range(count))
@@ -159,10 +157,7 @@ def test_the_same_document_gives_the_same_bytes_without_the_time_of_printing(eng
     document = pypdfium2.PdfDocument(first.pdf)
     metadata = document.get_metadata_dict()
     document.close()
-    assert {name: text for name, text in metadata.items() if text} == {
-        "Title": "Belge",
-        "Producer": "Kesin",
-    }
+    assert {name: text for name, text in metadata.items() if text} == {"Title": "Belge", "Producer": "Kesin"}
 
 
 def test_a_document_in_a_page_of_its_own_shares_it_with_none_before_or_after(engine, monkeypatch):
@@ -187,9 +182,7 @@ def test_what_the_check_of_html_cannot_see_is_harmless(engine):
     inner = "<meta http-equiv='refresh' content='0;url=data:text/html,x'>"
     failure = refused(engine, f"<svg><title>{inner}</title></svg><p>x", Paper(own_page=True))
     assert failure.code == "TEMPLATE_ERROR"
-    framed = (
-        "<svg><title><iframe srcdoc='<p>gizli'></iframe><base href='http://a.b/'></title></svg>"
-    )
+    framed = "<svg><title><iframe srcdoc='<p>gizli'></iframe><base href='http://a.b/'></title></svg>"
     shown = printed(engine, f"{framed}<p>burada", Paper(own_page=True))
     assert text(shown.pdf).split() == ["burada"]
 

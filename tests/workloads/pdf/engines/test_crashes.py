@@ -50,9 +50,7 @@ def others() -> set[int]:
 @pytest.fixture(scope="module")
 def engine(meanwhile, others) -> Iterator[ChromiumEngine]:
     """Scripts run and pictures are fetched, so that there is a middle of a document."""
-    settings = ChromiumSettings(
-        javascript=True, is_url_allowed=lambda _: True, new_fetch=lambda: meanwhile
-    )
+    settings = ChromiumSettings(javascript=True, is_url_allowed=lambda _: True, new_fetch=lambda: meanwhile)
     engine = ChromiumEngine(settings)
     yield engine
     engine.close()
@@ -74,9 +72,7 @@ def works(engine) -> int:
 
 def group(leader: int) -> list[int]:
     """The living processes of a browser."""
-    members = (
-        pid for pid in browser_process._pids() if browser_process._stat(pid)[2:3] == [str(leader)]
-    )
+    members = (pid for pid in browser_process._pids() if browser_process._stat(pid)[2:3] == [str(leader)])
     return [pid for pid in members if is_alive(pid)]
 
 
@@ -88,18 +84,11 @@ def is_alive(pid: int) -> bool:
     ("script", "step", "timeout_s"),
     [
         ("for (;;) {}", "load", 0.5),
-        pytest.param(
-            "addEventListener('beforeprint', () => { for (;;) {} })",
-            "print",
-            2,
-            marks=pytest.mark.long,
-        ),
+        pytest.param("addEventListener('beforeprint', () => { for (;;) {} })", "print", 2, marks=pytest.mark.long),
     ],
     ids=["load", "print"],
 )
-def test_an_endless_script_is_ended_and_the_browser_lives(
-    engine, monkeypatch, script, step, timeout_s
-):
+def test_an_endless_script_is_ended_and_the_browser_lives(engine, monkeypatch, script, step, timeout_s):
     pid = works(engine)
     used_s = iter((1, 1 + timeout_s))  # the whole time: another try would take as long
     monkeypatch.setattr(browser_process, "cpu_seconds", lambda _: next(used_s))
@@ -176,9 +165,7 @@ def test_a_browser_killed_between_documents_is_replaced(engine):
     ],
     ids="-".join,
 )
-def test_a_frozen_browser_or_driver_is_killed_and_replaced(
-    engine, meanwhile, others, monkeypatch, frozen
-):
+def test_a_frozen_browser_or_driver_is_killed_and_replaced(engine, meanwhile, others, monkeypatch, frozen):
     for name in ("CLOSE_CONTEXT_S", "CLOSE_BROWSER_S", "STOP_DRIVER_S"):
         monkeypatch.setattr(browser, name, 0.3)
     pid = works(engine)

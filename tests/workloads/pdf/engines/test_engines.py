@@ -59,9 +59,7 @@ def test_characters_that_no_font_has_are_named(engine):
     body = "<h1>漢字 Ltd 漢</h1><p style='opacity: .5'>\N{LINEAR A SIGN AB001} &#x30AB;</p>"
     done = engine.render(page(body), A4, timeout_s=30)
     assert done.missing_glyphs == ("カ", "字", "漢", "\N{LINEAR A SIGN AB001}")
-    assert done.warnings == (
-        "missing glyph: カ (U+30AB), 字 (U+5B57), 漢 (U+6F22), \N{LINEAR A SIGN AB001} (U+10600)",
-    )
+    assert done.warnings == ("missing glyph: カ (U+30AB), 字 (U+5B57), 漢 (U+6F22), \N{LINEAR A SIGN AB001} (U+10600)",)
 
 
 @pytest.mark.parametrize(
@@ -130,9 +128,7 @@ def test_a_browser_is_searched_on_the_path_and_in_playwrights_folder(monkeypatch
     assert find_chromium() == tmp_path / "google-chrome"
 
 
-def test_the_full_browser_prints_what_a_headless_shell_prints_and_nothing_is_left_of_it(
-    chromium, monkeypatch
-):
+def test_the_full_browser_prints_what_a_headless_shell_prints_and_nothing_is_left_of_it(chromium, monkeypatch):
     """Nor does any of its processes inherit a secret."""
     shown = text(chromium.render(invoice(), A4, timeout_s=30).pdf)
     set_secrets(monkeypatch)

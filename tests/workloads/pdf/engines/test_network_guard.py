@@ -104,10 +104,7 @@ def test_a_refresh_is_an_error_of_the_template_and_goes_nowhere(chromium, server
 
 def test_allowed_urls_are_fetched_and_neither_others_nor_redirects_are(chromium, server):
     urls = {f"{server.url}/{name}" for name in ("yes.png", "elsewhere", "pixel.png")}
-    chromium.switch(
-        is_url_allowed=urls.__contains__,
-        new_fetch=lambda: partial(fetch, timeout_s=2, public_only=False),
-    )
+    chromium.switch(is_url_allowed=urls.__contains__, new_fetch=lambda: partial(fetch, timeout_s=2, public_only=False))
     html = page(f'<img src="{server.url}/yes.png"><img src="{server.url}/no.png">')
     done = chromium.render(html, PAPER, timeout_s=30)
     assert server.paths == ["/yes.png"]
@@ -147,9 +144,7 @@ def test_only_addresses_of_the_internet_are_public():
     assert [each for each in (*inside, *outside) if is_public(ip_address(each))] == outside
 
 
-@pytest.mark.parametrize(
-    "url", ["file:///etc/passwd", "ftp://a.example/x", "http://u:p@a.example/", "http:///x", "x"]
-)
+@pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://a.example/x", "http://u:p@a.example/", "http:///x", "x"])
 def test_only_plain_web_addresses_are_fetched(url):
     with pytest.raises(FetchRefused):
         fetch(url)

@@ -52,12 +52,10 @@ def steps(*kinds: str, **values: Any) -> list[dict[str, Any]]:
 SIZE: dict[str, Any] = {"width_mm": 100, "height_mm": 120}
 ROWS = {
     "`template_name`, `variables`, `source`": Row(
-        "template_name variables source",
-        [{}, {"source": {"html": "<p>x"}, "template_name": None, "variables": None}],
+        "template_name variables source", [{}, {"source": {"html": "<p>x"}, "template_name": None, "variables": None}]
     ),
     "`file_name`, `webhook_url`, `link_ttl`": Row(
-        "file_name webhook_url link_ttl",
-        [{"file_name": "a", "webhook_url": "https://x.example", "link_ttl": 60}],
+        "file_name webhook_url link_ttl", [{"file_name": "a", "webhook_url": "https://x.example", "link_ttl": 60}]
     ),
     "`options.engine`, `timeout`, `fail_safe`, `missing_glyphs`": Row(
         "options engine timeout fail_safe missing_glyphs",
@@ -65,8 +63,7 @@ ROWS = {
     ),
     "`options.format`, `width_mm`, `height_mm`, `landscape`, `margin_mm`, `scale`, `page_ranges`, "
     "`prefer_css_page_size`, `tagged`, `outline`": Row(
-        "format width_mm height_mm landscape margin_mm scale page_ranges prefer_css_page_size "
-        "tagged outline",
+        "format width_mm height_mm landscape margin_mm scale page_ranges prefer_css_page_size tagged outline",
         [
             options(**SIZE, landscape=True, margin_mm=9, scale=0.5),
             options(format="A5", prefer_css_page_size=False),
@@ -78,12 +75,9 @@ ROWS = {
         "conformance", [options(**ARCHIVE), options(conformance="pdf/a-3a")]
     ),
     "`options.conformance`: `pdf/ua-1`, or two standards": Row(
-        "conformance",
-        [options(conformance="pdf/ua-1"), options(conformance=["pdf/a-3b", "pdf/ua-1"])],
+        "conformance", [options(conformance="pdf/ua-1"), options(conformance=["pdf/a-3b", "pdf/ua-1"])]
     ),
-    "`attachments`, `einvoice`": Row(
-        "attachments einvoice", [{"attachments": [FILE]}, {"einvoice": XML}]
-    ),
+    "`attachments`, `einvoice`": Row("attachments einvoice", [{"attachments": [FILE]}, {"einvoice": XML}]),
     "`attachments`, `einvoice` with `conformance`": Row(
         "attachments",  # the refusal has one name for both
         [
@@ -95,19 +89,14 @@ ROWS = {
     "`then`: `append`, `prepend`, `stamp`, `metadata`, `encrypt`": Row(
         "then append prepend stamp metadata encrypt", steps(*STEPS)
     ),
-    "`stamp`, `metadata` with `conformance`": Row(
-        "stamp metadata", steps("stamp", "metadata", options=ARCHIVE)
-    ),
+    "`stamp`, `metadata` with `conformance`": Row("stamp metadata", steps("stamp", "metadata", options=ARCHIVE)),
     "`append`, `prepend`, `encrypt` with `conformance`": Row(
         "append prepend encrypt", steps("append", "prepend", "encrypt", options=ARCHIVE)
     ),
 }
 TABLE = re.findall(
     r"^\| (`.*?) \| (yes|refused) \| (yes|refused) \|$",
-    (DOCS / "pdf.md")
-    .read_text("utf-8")
-    .partition("### Options by engine")[2]
-    .partition("\n### ")[0],
+    (DOCS / "pdf.md").read_text("utf-8").partition("### Options by engine")[2].partition("\n### ")[0],
     re.MULTILINE,
 )
 SHOWN = {name: dict(zip(ENGINES, cells, strict=True)) for name, *cells in TABLE}
@@ -170,29 +159,21 @@ EFFECTS: dict[str, Callable[[Engine], bool]] = {
     "width_mm": lambda engine: sizes(engine, **SIZE) == {(100, 120)},
     "height_mm": lambda engine: sizes(engine, **SIZE, landscape=True) == {(120, 100)},
     "landscape": lambda engine: sizes(engine, landscape=True) == {(297, 210)},
-    "margin_mm": lambda engine: (
-        [printed(engine, TALL, margin_mm=[top, 0, 0, 0]).pages for top in (0, 60)] == [1, 2]
-    ),
+    "margin_mm": lambda engine: [printed(engine, TALL, margin_mm=[top, 0, 0, 0]).pages for top in (0, 60)] == [1, 2],
     "scale": lambda engine: (
-        3 * red_pixels(printed(engine, SQUARE, scale=0.5).pdf)
-        < red_pixels(printed(engine, SQUARE).pdf)
+        3 * red_pixels(printed(engine, SQUARE, scale=0.5).pdf) < red_pixels(printed(engine, SQUARE).pdf)
     ),
     "page_ranges": lambda engine: text(printed(engine, RED, page_ranges="2").pdf) == "second",
     "prefer_css_page_size": lambda engine: (
-        [sizes(engine, RED, prefer_css_page_size=css) for css in (True, False)]
-        == [{(148, 210)}, {(210, 297)}]
+        [sizes(engine, RED, prefer_css_page_size=css) for css in (True, False)] == [{(148, 210)}, {(210, 297)}]
     ),
     "tagged": lambda engine: (
-        ["/StructTreeRoot" in catalogue(printed(engine, tagged=on).pdf) for on in (False, True)]
-        == [False, True]
+        ["/StructTreeRoot" in catalogue(printed(engine, tagged=on).pdf) for on in (False, True)] == [False, True]
     ),
     "outline": lambda engine: (
-        ["/Outlines" in catalogue(printed(engine, outline=on).pdf) for on in (False, True)]
-        == [False, True]
+        ["/Outlines" in catalogue(printed(engine, outline=on).pdf) for on in (False, True)] == [False, True]
     ),
-    "print_background": lambda engine: (
-        red_pixels(printed(engine, RED, print_background=False).pdf) == 0
-    ),
+    "print_background": lambda engine: red_pixels(printed(engine, RED, print_background=False).pdf) == 0,
 }
 # These are decided before an engine is called; `timeout` of both is in test_engines.
 NOT_OF_ENGINES = {
@@ -228,18 +209,12 @@ def test_a_standard_that_is_not_refused_is_in_the_metadata(name, request):
 
 @pytest.mark.parametrize("name", ENGINES)
 def test_files_and_steps_change_the_pdf_of_each_engine(name, request):
-    engine, files = (
-        request.getfixturevalue(name),
-        [Attachment("a", "text/plain", "Data", data=b"a")],
-    )
+    engine, files = (request.getfixturevalue(name), [Attachment("a", "text/plain", "Data", data=b"a")])
     pdf = printed(engine).pdf
     with pikepdf.open(io.BytesIO(finish_pdf([(pdf, "")], 0, files)[0])) as document:
         assert [*document.attachments] == ["a"]
     assert finish_pdf([(pdf, ""), (new_pdf(2), "")], 0)[1] == 3
-    others: dict[str, Any] = {
-        "stamp": {"text": "A", "opacity": 0.15, "angle": 45},
-        "metadata": {"title": "B"},
-    }
+    others: dict[str, Any] = {"stamp": {"text": "A", "opacity": 0.15, "angle": 45}, "metadata": {"title": "B"}}
     with pikepdf.open(io.BytesIO(finish_pdf([(pdf, "")], 0, **others)[0])) as document:
         assert "/KesinStamp" in document.pages[0].resources.XObject
         assert document.docinfo["/Title"] == "B"

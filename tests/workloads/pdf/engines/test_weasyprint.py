@@ -48,10 +48,7 @@ def test_no_file_is_read(engine, tmp_path):
 
 def test_a_scale_makes_things_smaller(engine):
     html = page('<div style="width: 90mm; height: 90mm; background: #f00"></div>')
-    whole, half = (
-        red_pixels(engine.render(html, Paper(scale=scale), timeout_s=30).pdf)
-        for scale in (1.0, 0.5)
-    )
+    whole, half = (red_pixels(engine.render(html, Paper(scale=scale), timeout_s=30).pdf) for scale in (1.0, 0.5))
     assert 3.8 < whole / half < 4.2
 
 
@@ -61,11 +58,7 @@ def test_options_that_it_does_not_support_are_warnings(engine):
 
 
 @pytest.mark.parametrize(
-    ("used_s", "code"),
-    [
-        (0.5, "DOCUMENT_TOO_SLOW"),
-        pytest.param(0.1, "NAVIGATION_TIMEOUT", marks=pytest.mark.long),
-    ],
+    ("used_s", "code"), [(0.5, "DOCUMENT_TOO_SLOW"), pytest.param(0.1, "NAVIGATION_TIMEOUT", marks=pytest.mark.long)]
 )
 def test_a_document_that_takes_too_long_is_ended(engine, monkeypatch, used_s, code):
     pid = engine._child.process.pid
@@ -79,9 +72,7 @@ def test_a_document_that_takes_too_long_is_ended(engine, monkeypatch, used_s, co
     assert engine.render(page("x"), A4, timeout_s=30).pages == 1
 
 
-def test_a_process_that_dies_under_a_document_fails_it_and_is_replaced_without_our_secrets(
-    engine, monkeypatch
-):
+def test_a_process_that_dies_under_a_document_fails_it_and_is_replaced_without_our_secrets(engine, monkeypatch):
     first, send = engine.render(page("x"), A4, timeout_s=30).sha256, ChildChannel.send
 
     def send_and_kill(channel, *message) -> None:

@@ -42,10 +42,7 @@ def test_the_same_template_and_variables_have_the_same_key(name, variables):
 @settings(max_examples=100)
 def test_other_templates_or_variables_have_another_key(name, variables, other, changed):
     """Feature: pdf-render-worker, Property 2: the job key is a deterministic hash."""
-    same = (name, json.dumps(variables, sort_keys=True)) == (
-        other,
-        json.dumps(changed, sort_keys=True),
-    )
+    same = (name, json.dumps(variables, sort_keys=True)) == (other, json.dumps(changed, sort_keys=True))
     assert (compute_job_key(name, variables) == compute_job_key(other, changed)) == same
 
 
@@ -65,9 +62,7 @@ def test_what_a_template_prints_differently_has_another_key(first, second):
     assert compute_job_key("invoice", first) != compute_job_key("invoice", second)
 
 
-@pytest.mark.parametrize(
-    "variables", [{"n": float("nan")}, {"n": float("inf")}, {1: 2}, {"n": {3}}, {"n": b"x"}]
-)
+@pytest.mark.parametrize("variables", [{"n": float("nan")}, {"n": float("inf")}, {1: 2}, {"n": {3}}, {"n": b"x"}])
 def test_values_that_are_not_json_have_no_key(variables):
     with pytest.raises(RenderFailed) as refused:
         compute_job_key("invoice", variables)

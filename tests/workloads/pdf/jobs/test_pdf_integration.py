@@ -141,11 +141,7 @@ def _render_a_minute_later(folder: Path, job: str) -> None:
         assert Sweeper([queue]).sweep(("recover",)).total == 1
         config = PdfRenderConfig(template_allowlist=set(BOOK.names))
         PdfRenderWorker(
-            PdfJobStore(queue, artifacts),
-            artifacts,
-            config,
-            library=BOOK,
-            engines=lambda _: QuickEngine(),
+            PdfJobStore(queue, artifacts), artifacts, config, library=BOOK, engines=lambda _: QuickEngine()
         ).process_job(job)
 
 

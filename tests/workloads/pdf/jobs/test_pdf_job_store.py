@@ -35,9 +35,7 @@ EDGES = {
     ("succeeded", "expired"),
     ("failed", "expired"),
 }
-MANY = settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+MANY = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture(params=["sqlite", "postgres", "redis"])
@@ -297,11 +295,7 @@ def test_times_are_those_of_the_moves(small):
     small.jobs.update_status(job.job_id, RUNNING)
     small.clock.advance(3)
     done = small.jobs.update_status(job.job_id, SUCCEEDED, artifact_key="pdfs/x/1.pdf")
-    assert (done.created_at, done.started_at, done.finished_at) == (
-        created,
-        created + 2,
-        created + 5,
-    )
+    assert (done.created_at, done.started_at, done.finished_at) == (created, created + 2, created + 5)
 
 
 def test_the_names_of_the_seed_are_importable_from_the_workload():

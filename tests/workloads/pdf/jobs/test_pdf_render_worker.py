@@ -80,9 +80,7 @@ def test_characters_that_no_font_has_are_kept_with_the_job_or_fail_it(press):
 def test_paper_and_time_limit_are_those_of_the_request(press):
     request = payload() | {"paper": {"format": "A5", "margin_mm": [1, 2, 3, 4]}}
     for metadata in ({"timeout": 7}, {}):
-        job = press.jobs.create_job(
-            "invoice", request | {"engine": str(metadata)}, metadata=metadata
-        )
+        job = press.jobs.create_job("invoice", request | {"engine": str(metadata)}, metadata=metadata)
         press.worker.process_job(job.job_id)
     (_, paper, limit_s), (_, _, usual_s) = press.engine.printed
     assert paper == Paper(format="A5", margin_mm=(1, 2, 3, 4))
@@ -160,10 +158,7 @@ def test_variables_or_paper_that_do_not_fit_are_an_error_of_the_template(press):
 def test_a_template_that_changed_meanwhile_is_a_warning(press):
     job = press.jobs.create_job("invoice", payload() | {"template_hash": "of last week"})
     press.worker.process_job(job.job_id)
-    assert (
-        "the template was changed after this PDF was requested"
-        in press.seen(job).result["warnings"]
-    )
+    assert "the template was changed after this PDF was requested" in press.seen(job).result["warnings"]
 
 
 def test_only_a_waiting_job_is_rendered(either):
@@ -315,9 +310,7 @@ def test_a_worker_silent_for_an_hour_is_forgotten_by_the_next_that_starts(press)
     press.clock.advance(PRUNE_AFTER_S + 1)
     fresh = heart(press, "fresh")
     fresh.start()
-    assert [entry.name for entry in metadata_for(press.queue.store).metadata_entries("pdf")] == [
-        "worker:fresh"
-    ]
+    assert [entry.name for entry in metadata_for(press.queue.store).metadata_entries("pdf")] == ["worker:fresh"]
     fresh.stop()
     assert metadata_for(press.queue.store).metadata_entries("pdf") == []
 

@@ -37,9 +37,7 @@ def server() -> Iterator[RedisServer]:
 
 
 @pytest.fixture(scope="module")
-def front(
-    server: RedisServer, tmp_path_factory: pytest.TempPathFactory, ready_file: Path
-) -> Iterator[Front]:
+def front(server: RedisServer, tmp_path_factory: pytest.TempPathFactory, ready_file: Path) -> Iterator[Front]:
     folder = tmp_path_factory.mktemp("doors")
     main = SqliteStore(shutil.copyfile(ready_file, folder / "kesin.db"))
     jobs = RedisStore(server.url(), keys_name_tenant=frozenset({"pdf"}))
@@ -85,9 +83,7 @@ def test_a_job_works_on_every_route_and_page(front, admin):
     assert ready["checks"]["redis"] == {"ok": True, "detail": "responds"}
 
 
-def test_while_redis_is_away_only_pdfs_wait_and_afterwards_nothing_was_restarted(
-    front, admin, server
-):
+def test_while_redis_is_away_only_pdfs_wait_and_afterwards_nothing_was_restarted(front, admin, server):
     me = front.owner()
     before = front.submit(me)
     server.kill()
@@ -120,9 +116,7 @@ def _only_pdfs_wait(front: Front, me: dict[str, str], admin: dict[str, str], bef
         front.client.get(f"/pdf/batches/{NO_JOB}", headers=me),
         front.client.post("/pdf/batches", json=rows, headers=me),
     ):
-        assert (response.status_code, error_of(response)["code"]) == (503, "store_away"), (
-            response.url
-        )
+        assert (response.status_code, error_of(response)["code"]) == (503, "store_away"), response.url
     for path in ("/dashboard/queues/pdf", f"/dashboard/jobs/{before}", "/dashboard/pdf"):
         assert page(front, path, admin).status_code == 503, path
     for path in ("/dashboard", "/dashboard/nav", "/dashboard/workers"):
@@ -167,10 +161,7 @@ def test_kesin_serve_renders_pdfs_through_rq(tmp_path, monkeypatch):
             body = {"template_name": "card", "variables": {"number": "RQ-1"}}
             body["options"] = {"engine": "weasyprint"}  # starts and ends sooner
             response = served.client.post("/pdf/jobs?wait=25", json=body)
-            assert (response.status_code, response.headers["content-type"]) == (
-                200,
-                "application/pdf",
-            )
+            assert (response.status_code, response.headers["content-type"]) == (200, "application/pdf")
             assert "RQ-1" in text(response.content)
             served.signal(signal.SIGTERM)
             assert served.end() == 0

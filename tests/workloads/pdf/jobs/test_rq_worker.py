@@ -53,9 +53,7 @@ def test_keys_are_laid_out_as_promised_and_a_message_is_an_id_in_json(shop):
     client = shop.client
     assert client.type(f"pdf:job:{job.job_id}") == "hash"
     assert client.get(f"pdf:key:{job.job_key}") == job.job_id
-    assert client.zrange("pdf:jobs:queued", 0, -1, withscores=True) == [
-        (job.job_id, round(job.created_at * 1_000_000))
-    ]
+    assert client.zrange("pdf:jobs:queued", 0, -1, withscores=True) == [(job.job_id, round(job.created_at * 1_000_000))]
     assert client.type(f"pdf:events:{job.job_id}") == "stream"
     [message] = client.keys("rq:job:*")
     bare = shop.client.__class__.from_url(shop.store.url)
@@ -295,14 +293,9 @@ def test_a_heartbeat_is_a_key_that_expires_after_fifteen_seconds(shop):
 
 def test_rqs_own_workers_count_while_rq_has_their_heartbeat(shop):
     plain = rq.SimpleWorker(
-        [RQ_QUEUE_NAME],
-        name="plain",
-        connection=rq_queue.connect_redis(shop.store.url),
-        worker_ttl=60,
+        [RQ_QUEUE_NAME], name="plain", connection=rq_queue.connect_redis(shop.store.url), worker_ttl=60
     )
-    elsewhere = rq.SimpleWorker(
-        ["other"], name="other", connection=rq_queue.connect_redis(shop.store.url)
-    )
+    elsewhere = rq.SimpleWorker(["other"], name="other", connection=rq_queue.connect_redis(shop.store.url))
     elsewhere.register_birth()
     assert not check_worker_health(shop.store)
     plain.register_birth()
@@ -313,9 +306,7 @@ def test_rqs_own_workers_count_while_rq_has_their_heartbeat(shop):
     worker = shop.worker()
     worker.start()
     ours = f"rq:worker:{worker.name}/"
-    wait_until(
-        lambda: sum(name.startswith(ours) for name in shop.client.smembers("rq:workers:pdf")) == 2
-    )
+    wait_until(lambda: sum(name.startswith(ours) for name in shop.client.smembers("rq:workers:pdf")) == 2)
     assert list(workers_alive(shop.store)) == [worker.name]
     shop.client.delete(f"pdf:worker:{worker.name}")  # killed: what RQ has of it says nothing
     assert not check_worker_health(shop.store)
@@ -341,9 +332,7 @@ def test_a_plain_rq_worker_renders(shop, tmp_path):
         "KESIN_PDF_ALLOWED_TEMPLATES": "card",
     }
     env = {name: value for name, value in os.environ.items() if not name.startswith("KESIN_")}
-    done = subprocess.run(
-        command, env={**env, **settings}, capture_output=True, timeout=PATIENCE_S, check=False
-    )
+    done = subprocess.run(command, env={**env, **settings}, capture_output=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr
     rendered = shop.jobs.get_job(job.job_id)
     assert rendered.status == "succeeded", done.stderr

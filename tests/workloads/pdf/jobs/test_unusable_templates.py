@@ -36,11 +36,7 @@ def test_templates_that_cannot_be_read_and_a_strange_payload_fail_their_job_only
         raise RenderFailed("TEMPLATE_ERROR", "there is no such folder")
 
     worker = PdfRenderWorker(
-        press.jobs,
-        press.artifacts,
-        press.config,
-        library=unreadable,
-        engines=lambda _: press.engine,
+        press.jobs, press.artifacts, press.config, library=unreadable, engines=lambda _: press.engine
     )
     strange = press.jobs.queue.enqueue({"problem": 1, "self": 2})
     for job_id in (press.ask().job_id, strange.id):

@@ -72,9 +72,7 @@ def test_letters_that_a_stamp_cannot_have_are_named():
 @pytest.mark.parametrize("standard", ["pdf/a-3a", "pdf/ua-1"])
 def test_a_stamped_archive_conforms(standard, chromium, vera):
     def finish_it(pdf: pikepdf.Pdf, information: dict[str, str]) -> str:
-        return mark(
-            pdf, information, {"stamp": STAMP, "metadata": {"title": "Başka", "author": "Işık"}}
-        )
+        return mark(pdf, information, {"stamp": STAMP, "metadata": {"title": "Başka", "author": "Işık"}})
 
     paper = Paper(tagged=True, conformance=(standard,), finish=finish_it)
     html = BOOK.render_html("invoice", SAMPLE)

@@ -57,9 +57,7 @@ def test_parts_are_named_by_their_titles_and_keep_links_and_forms():
     with pikepdf.open(io.BytesIO(new_pdf(2, "Terms"))) as pdf:
         to_second = Array([pdf.pages[1].obj, Name.Fit])
         link = Dictionary(Type=Name.Annot, Subtype=Name.Link, Rect=[0, 0, 9, 9], Dest=to_second)
-        box = Dictionary(
-            Type=Name.Annot, Subtype=Name.Widget, Rect=[0, 0, 9, 9], T="name", FT=Name.Tx
-        )
+        box = Dictionary(Type=Name.Annot, Subtype=Name.Widget, Rect=[0, 0, 9, 9], T="name", FT=Name.Tx)
         annotations = [pdf.make_indirect(each) for each in (link, box)]
         pdf.pages[0].Annots = Array(annotations)
         pdf.Root.AcroForm = Dictionary(Fields=Array([annotations[1]]))

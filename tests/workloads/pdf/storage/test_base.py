@@ -12,13 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from kesin.foundation.clock import wall_clock_us
 from kesin.workloads.pdf.storage import open_storage
-from kesin.workloads.pdf.storage.base import (
-    BadKey,
-    NotStored,
-    StorageBackend,
-    StorageMisconfigured,
-    attachment_header,
-)
+from kesin.workloads.pdf.storage.base import BadKey, NotStored, StorageBackend, StorageMisconfigured, attachment_header
 from kesin.workloads.pdf.storage.local import MARKER, LocalStorage
 from kesin.workloads.pdf.storage.s3 import S3Storage
 from tests.workloads.pdf.s3 import BUCKET, ENVIRON
@@ -173,9 +167,7 @@ SEGMENTS = st.text("abzAZ09._=@-", min_size=1, max_size=12).filter(
     lambda text: text[0] not in "._=@-" and text[-1] != "."
 )
 FOLDERS = st.lists(SEGMENTS.map(lambda text: text.replace(".", "_")), max_size=4)
-OBJECT_KEYS = st.builds(
-    lambda folders, name: "/".join([*folders, f"{name}.pdf"]), FOLDERS, SEGMENTS
-)
+OBJECT_KEYS = st.builds(lambda folders, name: "/".join([*folders, f"{name}.pdf"]), FOLDERS, SEGMENTS)
 FEW_KEYS = st.sampled_from(["pdfs/a/1.pdf", "pdfs/a/2.pdf", "pdfs/b/1.pdf", "top.pdf"])
 
 

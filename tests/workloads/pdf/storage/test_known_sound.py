@@ -11,11 +11,7 @@ from kesin.foundation.clock import ManualClock, wall_clock_us
 from kesin.workloads.pdf.api import download
 from kesin.workloads.pdf.storage import artifacts
 from kesin.workloads.pdf.storage import artifacts as known_sound
-from kesin.workloads.pdf.storage.artifacts import (
-    MIN_VERIFIED_AGE_S,
-    VERIFIED_TTL_S,
-    PdfArtifactStore,
-)
+from kesin.workloads.pdf.storage.artifacts import MIN_VERIFIED_AGE_S, VERIFIED_TTL_S, PdfArtifactStore
 from kesin.workloads.pdf.storage.base import StoredObject
 from kesin.workloads.pdf.storage.local import LocalStorage
 from tests.web.conftest import error_of
@@ -83,9 +79,7 @@ def test_many_parts_cost_one_reading(large, readings):
 
 
 @pytest.mark.parametrize("damage", [in_place, set_back, replaced])
-def test_a_file_that_was_sound_and_is_not_any_more_is_refused(
-    large, damage: Callable[[Path], None]
-):
+def test_a_file_that_was_sound_and_is_not_any_more_is_refused(large, damage: Callable[[Path], None]):
     me = large.owner()
     job_id = large.done(me)
     assert large.fetch(me, job_id, range="bytes=0-9").status_code == 206

@@ -107,9 +107,7 @@ def test_an_upload_whose_response_was_lost_has_succeeded(scripted):
     scripted.storage().put_bytes(KEY, b"data", PDF)
 
 
-@pytest.mark.parametrize(
-    "responses", [[ScriptedResponse(200, b"other")], [failure(404, "NoSuchKey"), NOTHING_LISTED]]
-)
+@pytest.mark.parametrize("responses", [[ScriptedResponse(200, b"other")], [failure(404, "NoSuchKey"), NOTHING_LISTED]])
 def test_an_upload_over_another_object_is_refused(scripted, responses):
     scripted.script = [failure(412, "PreconditionFailed"), *responses]
     with pytest.raises(KeyTaken):

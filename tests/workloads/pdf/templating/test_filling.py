@@ -13,15 +13,8 @@ import pytest
 from kesin.workloads.pdf.channel import ChildChannel
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.templating.fill_child import MAX_TASKS
-from kesin.workloads.pdf.templating.filling import (
-    LIMITS as DEFAULTS,
-)
-from kesin.workloads.pdf.templating.filling import (
-    MAX_IDLE,
-    MAX_REPLY_BYTES,
-    FillHelper,
-    fill_helper,
-)
+from kesin.workloads.pdf.templating.filling import LIMITS as DEFAULTS
+from kesin.workloads.pdf.templating.filling import MAX_IDLE, MAX_REPLY_BYTES, FillHelper, fill_helper
 from kesin.workloads.pdf.templating.library import TemplateLibrary
 from kesin.workloads.pdf.templating.pictures import PictureLimits
 from tests.attacks.bombs import png
@@ -67,9 +60,7 @@ def test_a_template_that_costs_too_much_is_stopped(library, name):
 
 def test_others_are_filled_in_while_one_loops(library):
     failures: list[RenderFailed] = []
-    looping = threading.Thread(
-        target=lambda: failures.append(refusal(library.render_html, "loop", {}))
-    )
+    looping = threading.Thread(target=lambda: failures.append(refusal(library.render_html, "loop", {})))
     looping.start()
     while looping.is_alive():
         assert "<body>7" in library.render_html("sound", {"x": 7})
@@ -161,9 +152,7 @@ def test_a_kept_child_that_dies_at_its_task_is_no_fault_of_the_template(helper, 
         assert b"<body>a" in fill(helper, library)
 
 
-def test_a_helper_that_was_killed_is_replaced_and_has_a_minimal_environment(
-    helper, library, monkeypatch
-):
+def test_a_helper_that_was_killed_is_replaced_and_has_a_minimal_environment(helper, library, monkeypatch):
     set_secrets(monkeypatch)
     first = helper._child.process.pid
     helper._child.process.kill()

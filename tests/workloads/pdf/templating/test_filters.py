@@ -156,11 +156,7 @@ def test_links_lead_to_pages_and_addresses_and_run_nothing():
 
 def test_pictures_are_part_of_the_data_and_no_drawings():
     assert filters.image("data:image/png;base64,AAAA") == "data:image/png;base64,AAAA"
-    for value in (
-        "data:image/svg+xml;base64,AAAA",
-        "https://a.example/x.png",
-        'data:image/png;base64,"',
-    ):
+    for value in ("data:image/svg+xml;base64,AAAA", "https://a.example/x.png", 'data:image/png;base64,"'):
         with pytest.raises(Unprintable):
             filters.image(value)
 

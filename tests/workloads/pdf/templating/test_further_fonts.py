@@ -124,9 +124,7 @@ class TestFontLimits:
         (folder / "b.woff2").write_bytes(REGULAR)
         why = "template fonts/b.woff2: it is larger than 17 KiB"
         assert refusal(folder, pdf_font_kib=17).message == why
-        assert (
-            "fonts/b.woff2" in load_pdf_templates(Settings(pdf_fonts=folder, pdf_font_kib=18)).fonts
-        )
+        assert "fonts/b.woff2" in load_pdf_templates(Settings(pdf_fonts=folder, pdf_font_kib=18)).fonts
 
     def test_a_huge_file_is_not_read(self, folder: Path):
         with (folder / "a.woff2").open("wb") as file:
@@ -180,9 +178,7 @@ def test_a_changed_folder_is_noticed_and_one_that_is_refused_changes_nothing(fol
 
 
 @pytest.mark.parametrize("name", ["chromium", "weasyprint"])
-def test_documents_print_with_a_further_font(
-    folder: Path, name: str, request: pytest.FixtureRequest
-):
+def test_documents_print_with_a_further_font(folder: Path, name: str, request: pytest.FixtureRequest):
     (folder / "serif-regular.woff2").write_bytes(ITALIC)
     library = load_pdf_templates(Settings(pdf_fonts=folder))
     style = f"<style>{library.font_css} p {{ font: 14pt 'Kesin Serif', monospace }}</style>"
@@ -191,14 +187,10 @@ def test_documents_print_with_a_further_font(
     assert rendered.warnings == ()
     assert text(rendered.pdf).strip() == "Işıl ₺"
     expected = "KesinSans-Italic" if name == "chromium" else "Kesin-Serif"
-    assert {font.removesuffix("-Italic") for font in embedded_fonts(rendered.pdf)} == {
-        expected.removesuffix("-Italic")
-    }
+    assert {font.removesuffix("-Italic") for font in embedded_fonts(rendered.pdf)} == {expected.removesuffix("-Italic")}
 
 
-def test_the_doctor_names_a_font_that_is_refused_and_accepts_a_part(
-    folder: Path, weasyprint: WeasyPrintEngine
-):
+def test_the_doctor_names_a_font_that_is_refused_and_accepts_a_part(folder: Path, weasyprint: WeasyPrintEngine):
     (folder / "han-regular.part.woff2").write_bytes(SYMBOLS)
     library = load_pdf_templates(Settings(pdf_fonts=folder))
     check = _check_fonts(weasyprint, library, 60)

@@ -247,9 +247,7 @@ class TestChecking:
     def test_a_schema_fetches_nothing(self, book):
         away = {"properties": {"a": {"$ref": "http://localhost:9/schema.json"}}}
         library = book("x", schema=away)
-        assert "refers to another, which is missing" in str(
-            refusal(library.find_problems, "mine", {"a": 1})
-        )
+        assert "refers to another, which is missing" in str(refusal(library.find_problems, "mine", {"a": 1}))
 
 
 class TestRendering:
@@ -262,8 +260,7 @@ class TestRendering:
     def test_the_page_may_load_nothing(self, book):
         page = book("x").render_html("mine", {})
         assert page.startswith(
-            f'<html><head><meta charset="utf-8">'
-            f'<meta http-equiv="Content-Security-Policy" content="{LIBRARY_CSP}">'
+            f'<html><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{LIBRARY_CSP}">'
         )
 
     def test_a_page_needs_a_head_for_that(self, book):
@@ -271,9 +268,7 @@ class TestRendering:
             book("<p>{{ x }}", whole=True).render_html("mine", {"x": "<head>"})
 
     def test_the_language_is_turkish_unless_it_is_named(self, book):
-        library = book(
-            "{{ lang }} {{ 1.5 | number }} {{ t.hi }}", texts__json='{"tr": {"hi": "Selam"}}'
-        )
+        library = book("{{ lang }} {{ 1.5 | number }} {{ t.hi }}", texts__json='{"tr": {"hi": "Selam"}}')
         assert "tr 1,5 Selam" in library.render_html("mine", {})
         assert "en 1.5 Selam" in library.render_html("mine", {"lang": "en"})
         with pytest.raises(RenderFailed, match="language"):
@@ -324,9 +319,7 @@ class TestRendering:
     def test_an_excerpt_shows_long_lines_and_marks_what_it_leaves_out(self, library_of):
         bodies = ("<b>" * 100 + "{{ no }}", "\n{{ no }}" + "x" * 600)
         library = library_of(bodies)
-        whole, cut = (
-            refusal(library.render_html, f"t{at}", {}).details["excerpt"] for at in range(2)
-        )
+        whole, cut = (refusal(library.render_html, f"t{at}", {}).details["excerpt"] for at in range(2))
         assert bodies[0] in whole
         assert "…" not in whole
         [marked] = [line for line in cut.split("\n") if line.startswith(">")]

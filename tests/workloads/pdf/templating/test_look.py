@@ -196,9 +196,7 @@ class TestFaces:
         upright, italic = (outline(name, "o") for name in ("sans-regular", "sans-italic"))
         assert len(upright) == len(italic)
         slope = -math.tan(math.radians(face("sans-italic")["post"].italicAngle))
-        moved = [
-            x - y * slope - before for (before, _), (x, y) in zip(upright, italic, strict=True)
-        ]
+        moved = [x - y * slope - before for (before, _), (x, y) in zip(upright, italic, strict=True)]
         assert max(moved) - min(moved) > 10  # units of 2816 to the em
 
     def test_the_family_is_small_and_its_licences_lie_beside_it(self):

@@ -103,8 +103,7 @@ def test_what_no_browser_decodes_is_left_to_the_engine():
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["data:image/png;base64,AAAA", "data:image/png;base64,A", "data:image/svg+xml;base64,AAAA", ""],
+    "text", ["data:image/png;base64,AAAA", "data:image/png;base64,A", "data:image/svg+xml;base64,AAAA", ""]
 )
 def test_what_is_no_readable_picture_is_no_picture(text):
     assert not is_readable_picture(text)

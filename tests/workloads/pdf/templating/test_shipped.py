@@ -127,14 +127,10 @@ class TestInvoice:
         ):
             assert line in text
 
-    def test_values_are_printed_as_they_are_and_without_a_discount_there_is_no_column(
-        self, chromium
-    ):
+    def test_values_are_printed_as_they_are_and_without_a_discount_there_is_no_column(self, chromium):
         party = {"name": NASTY, "address": f"{NASTY}\n{NASTY}"}
         line = {"description": NASTY, "quantity": 2, "unit_price": "0.335", "vat_percent": 20}
-        html = page(
-            "invoice", number="B & C <7>", seller=party, buyer=party, lines=[line], notes=NASTY
-        )
+        html = page("invoice", number="B & C <7>", seller=party, buyer=party, lines=[line], notes=NASTY)
         text = "\n".join(by_chromium(chromium, html))
         assert text.count(NASTY) == 9  # head, parties of two and three, line, notes, foot
         assert text.count("B & C <7>") == 2
@@ -194,9 +190,7 @@ class TestInvoice:
         assert sums.total == sums.net + sums.tax
         assert sums.net == sums.gross - sums.discount == sum(line.net for line in sums.lines)
         assert sum(rate.base for rate in sums.vat) == sums.net
-        assert all(
-            abs(rate.tax - rate.base * rate.rate / 100) <= Decimal("0.005") for rate in sums.vat
-        )
+        assert all(abs(rate.tax - rate.base * rate.rate / 100) <= Decimal("0.005") for rate in sums.vat)
         assert sums.total == sums.total.quantize(Decimal("0.01"))
 
 

@@ -14,10 +14,7 @@ from kesin.workloads.pdf.templating.variables import VariableSchema
 LINE = {
     "type": "object",
     "required": ["text"],
-    "properties": {
-        "text": {"$ref": "#/$defs/text"},
-        "below": {"type": "array", "items": {"$ref": "#/$defs/line"}},
-    },
+    "properties": {"text": {"$ref": "#/$defs/text"}, "below": {"type": "array", "items": {"$ref": "#/$defs/line"}}},
 }
 SCHEMA = {
     "type": "object",
@@ -45,18 +42,14 @@ SCHEMA = {
         ({"kind": "a"}, [("/kind", "enum")]),
     ],
 )
-def test_definitions_apply_wherever_they_are_referred_to(
-    variables: dict[str, object], problems: list[tuple[str, str]]
-):
+def test_definitions_apply_wherever_they_are_referred_to(variables: dict[str, object], problems: list[tuple[str, str]]):
     found = VariableSchema(SCHEMA).find_problems(variables)
     assert [(problem.path, problem.rule) for problem in found] == problems
 
 
 def test_definitions_that_double_at_each_step_are_not_copied():
     steps = {
-        f"s{n}": {
-            "properties": {"a": {"$ref": f"#/$defs/s{n + 1}"}, "b": {"$ref": f"#/$defs/s{n + 1}"}}
-        }
+        f"s{n}": {"properties": {"a": {"$ref": f"#/$defs/s{n + 1}"}, "b": {"$ref": f"#/$defs/s{n + 1}"}}}
         for n in range(60)
     }
     schema = {"$defs": {**steps, "s60": {"type": "string"}}, "$ref": "#/$defs/s0"}
@@ -69,20 +62,7 @@ def test_a_definition_that_is_not_there_is_the_templates_error():
         schema.find_problems({"a": 1})
 
 
-VALUES: list[Any] = [
-    "",
-    "x" * 5_000,
-    "2026-13-41",
-    -1,
-    1e13,
-    0.5,
-    True,
-    None,
-    [],
-    [{}],
-    {},
-    {"x": 1},
-]
+VALUES: list[Any] = ["", "x" * 5_000, "2026-13-41", -1, 1e13, 0.5, True, None, [], [{}], {}, {"x": 1}]
 
 
 def places(value: Any) -> Iterator[tuple[Any, Any]]:
@@ -121,9 +101,7 @@ def test_a_value_is_valid_where_the_validator_of_the_schema_says_so(name: str):
         ({"dependentRequired": {"a": ["b"]}, "minProperties": 1}, {"a": 1, "b": 1}, {"a": 1}),
     ],
 )
-def test_rare_rules_and_names_mean_what_they_mean_to_the_validator(
-    schema: dict[str, Any], valid: Any, invalid: Any
-):
+def test_rare_rules_and_names_mean_what_they_mean_to_the_validator(schema: dict[str, Any], valid: Any, invalid: Any):
     definitions = schema.pop("$defs", {})
     checked = VariableSchema({"properties": {"v": schema}, "$defs": definitions})
     assert checked.find_problems({"v": valid}) == []
@@ -141,11 +119,7 @@ def test_what_is_common_is_checked_without_the_library(monkeypatch):
             return check(*given)
 
         monkeypatch.setitem(validator.VALIDATORS, name, noted)
-    line = {
-        "type": "object",
-        "additionalProperties": False,
-        "properties": {"n": {"type": "number"}},
-    }
+    line = {"type": "object", "additionalProperties": False, "properties": {"n": {"type": "number"}}}
     text = {"type": "string", "minLength": 1, "maxLength": 9}
     schema = VariableSchema({"properties": {"t": text, "l": {"items": line}}})
     asked.clear()

@@ -63,15 +63,10 @@ def test_no_response_in_time_is_unreachable(claimed, receiver, monkeypatch, act)
     [
         (silence, "tanınan sürede yanıt gelmedi"),
         (500, "alıcı, 500 durum koduyla yanıt verdi"),
-        (
-            (429, {"Retry-After": "3600"}),
-            "alıcı, 429 durum koduyla yanıt verdi ve 3600 sn beklenmesini istedi",
-        ),
+        ((429, {"Retry-After": "3600"}), "alıcı, 429 durum koduyla yanıt verdi ve 3600 sn beklenmesini istedi"),
     ],
 )
-def test_what_became_of_a_delivery_is_said_in_turkish(
-    claimed, receiver, monkeypatch, answer, turkish
-):
+def test_what_became_of_a_delivery_is_said_in_turkish(claimed, receiver, monkeypatch, answer, turkish):
     monkeypatch.setattr(worker, "TIMEOUT_S", 0.3)
     receiver.script = [answer]
     assert translate(catalogue(), deliver_to(claimed, receiver.url).message) == turkish
@@ -186,10 +181,7 @@ def certificate(tmp_path: Path) -> Path:
     )
     path = tmp_path / "certificate.pem"
     pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
-    path.write_bytes(
-        certificate.public_bytes(pem)
-        + key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain)
-    )
+    path.write_bytes(certificate.public_bytes(pem) + key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
     return path
 
 
@@ -198,9 +190,7 @@ def secure(certificate) -> Iterator[Receiver]:
     with receiving() as server:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate)
-        server.socket = context.wrap_socket(
-            server.socket, server_side=True, do_handshake_on_connect=False
-        )
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
         yield server
 
 

@@ -115,8 +115,7 @@ def test_a_failure_that_is_retried_is_no_end(small, receiver):
 
 
 @pytest.mark.parametrize(
-    ("call", "status", "file"),
-    [("succeed", "succeeded", True), ("settle", "partial", True), ("fail", "failed", False)],
+    ("call", "status", "file"), [("succeed", "succeeded", True), ("settle", "partial", True), ("fail", "failed", False)]
 )
 def test_the_end_of_a_batch_is_sent_too(small, receiver, call, status, file):
     batch = small.batches.enqueue({"template": "invoice", "rows": 3}, tenant=AYSE).id
@@ -172,9 +171,7 @@ def test_equal_subscriptions_are_one(office, receiver):
     other = office.hooks.subscribe("job", job_id, AYSE, f"{receiver.url}&again").id
     office.end(job_id)
     office.work()
-    assert sorted(request.headers["webhook-id"] for request in receiver.came) == sorted(
-        [first, other]
-    )
+    assert sorted(request.headers["webhook-id"] for request in receiver.came) == sorted([first, other])
 
 
 def test_a_waiting_delivery_is_not_claimed(small, receiver):
@@ -221,9 +218,7 @@ def test_only_addresses_on_the_list_are_allowed(small):
     small.hooks.require_allowed("https://hooks.example.com/pdf?of=1")
 
 
-@pytest.mark.parametrize(
-    "settings", [{"pdf_webhooks": ""}, {"pdf_webhooks": " "}, {"pdf_webhook_secret": None}]
-)
+@pytest.mark.parametrize("settings", [{"pdf_webhooks": ""}, {"pdf_webhooks": " "}, {"pdf_webhook_secret": None}])
 def test_without_a_list_or_a_secret_webhooks_are_off(request, tmp_path, receiver, settings):
     with opened_queues("sqlite", tmp_path, request, **settings) as office:
         for status, call in (

@@ -21,9 +21,7 @@ def now_s() -> int:
 
 def test_the_published_example_is_signed_as_published():
     secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
-    headers = signature_headers(
-        secret, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330, b'{"test": 2432232314}'
-    )
+    headers = signature_headers(secret, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330, b'{"test": 2432232314}')
     assert headers == {
         "webhook-id": "msg_p5jXN8AQM9LWM0D4loKWxJek",
         "webhook-timestamp": "1614265330",
@@ -35,9 +33,7 @@ def test_the_published_example_is_signed_as_published():
 def test_the_reference_library_takes_what_we_sign(owner, message_id, text):
     secret = derive_secret("the master of all secrets", owner)
     body = text.encode("utf-8", "replace")
-    Webhook(secret).verify(
-        body, signature_headers(secret, message_id, now_s(), body), json_parse=False
-    )
+    Webhook(secret).verify(body, signature_headers(secret, message_id, now_s(), body), json_parse=False)
 
 
 def test_a_changed_header_does_not_verify():
@@ -56,11 +52,7 @@ def test_another_body_secret_or_an_old_time_does_not_fit():
     headers = signature_headers(SECRET, "id", now_s(), BODY)
     other = derive_secret("the master of all secrets", "key:omer")
     old = signature_headers(SECRET, "id", now_s() - timedelta(hours=1).seconds, BODY)
-    for secret, body, given_headers in (
-        (SECRET, BODY + b" ", headers),
-        (other, BODY, headers),
-        (SECRET, BODY, old),
-    ):
+    for secret, body, given_headers in ((SECRET, BODY + b" ", headers), (other, BODY, headers), (SECRET, BODY, old)):
         with pytest.raises(WebhookVerificationError):
             Webhook(secret).verify(body, given_headers)
 

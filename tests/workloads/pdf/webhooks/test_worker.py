@@ -26,10 +26,7 @@ def test_thousands_of_waiting_deliveries_cost_a_few_statements_a_scan(tmp_path, 
         jobs = [office.new_job() for _ in range(10)]
         far = office.clock.time_us + MAX_WAIT_S * SECOND_US
         promise = {"kind": "job", "url": "https://hooks.example.com/x"}
-        news = [
-            NewJob({**promise, "subject": jobs[number % 10]}, tenant=AYSE, run_at=far)
-            for number in range(4_000)
-        ]
+        news = [NewJob({**promise, "subject": jobs[number % 10]}, tenant=AYSE, run_at=far) for number in range(4_000)]
         first, second = office.queue.enqueue_many(news)[:2]
         assert isinstance(first, Outcome)
         assert isinstance(second, Outcome)

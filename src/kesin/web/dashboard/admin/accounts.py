@@ -64,9 +64,7 @@ def _add(ctx: PageContext, fields: dict[str, list[str]]) -> Response:
     name, chosen_password = first_value(fields, "name"), fields.get("password", [""])[0]
     password = chosen_password or one_time_password()
     try:
-        ctx.accounts.add_user(
-            ctx.actor, name, password, role=first_value(fields, "role"), **_read_access(fields)
-        )
+        ctx.accounts.add_user(ctx.actor, name, password, role=first_value(fields, "role"), **_read_access(fields))
     except (Invalid, NotFound, RequestConflict) as problem:
         return _user_list(ctx, problem=problem, given=fields)
     if chosen_password:
@@ -291,9 +289,7 @@ def _sites_page(ctx: PageContext, template: str, **values: Any) -> HTMLResponse:
 
 
 @router.get(AUDIT_PATH, response_class=HTMLResponse)
-def audit(
-    ctx: Context, before: Annotated[int, Query(ge=1, le=LAST_AUDIT_ID)] = LAST_AUDIT_ID
-) -> HTMLResponse:
+def audit(ctx: Context, before: Annotated[int, Query(ge=1, le=LAST_AUDIT_ID)] = LAST_AUDIT_ID) -> HTMLResponse:
     """The newest matching lines; ``before`` continues below a line."""
     given = ctx.request.query_params
     filters = {name: text for name in AUDIT_FIELDS if (text := text_of(given, name, MAX_FILTER))}

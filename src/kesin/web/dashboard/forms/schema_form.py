@@ -94,9 +94,7 @@ class SchemaForm:
             attributes["unit"] = str(schema.get("unit", ""))
         return FormNode(kind=kind, **attributes)
 
-    def _draw_group(
-        self, schema: Schema, value: Any, attributes: dict[str, Any], depth: int
-    ) -> FormNode:
+    def _draw_group(self, schema: Schema, value: Any, attributes: dict[str, Any], depth: int) -> FormNode:
         values = value if isinstance(value, Mapping) else {}
         is_open = attributes["required"] or isinstance(value, Mapping)
         attributes |= {"is_open": is_open, "may_remove": not attributes["required"]}
@@ -110,9 +108,7 @@ class SchemaForm:
         )
         return FormNode(kind="group", children=children, **attributes)
 
-    def _draw_list(
-        self, schema: Schema, value: Any, attributes: dict[str, Any], depth: int
-    ) -> FormNode:
+    def _draw_list(self, schema: Schema, value: Any, attributes: dict[str, Any], depth: int) -> FormNode:
         rows = value if isinstance(value, list) else []
         if len(rows) > MAX_ROWS:
             return FormNode(kind="json", value=_format_value(rows), **attributes)
@@ -168,9 +164,7 @@ class SchemaForm:
             child = tree.children.get(key)
             if not isinstance(subschema, Mapping) or (child is None and key not in required_keys):
                 continue
-            value = self._read(
-                subschema, child or _FieldTree(), required=key in required_keys, depth=depth + 1
-            )
+            value = self._read(subschema, child or _FieldTree(), required=key in required_keys, depth=depth + 1)
             if value is not _ABSENT:
                 values[key] = value
         return values
@@ -208,10 +202,7 @@ class SchemaForm:
         return changed
 
     def _child_schema(self, schema: Schema, step: str) -> Schema | None:
-        if "array" in _types(schema):
-            child = schema.get("items")
-        else:
-            child = schema.get("properties", {}).get(step)
+        child = schema.get("items") if "array" in _types(schema) else schema.get("properties", {}).get(step)
         return self._resolve(child) if isinstance(child, Mapping) else None
 
     def _resolve(self, schema: Schema) -> Schema:

@@ -36,10 +36,7 @@ _CLOCK_STEPS: Final = (
     *(n * MINUTE_S * SECOND_US for n in (1, 2, 5, 10, 20, 30)),
     *(n * HOUR_S * SECOND_US for n in (1, 2, 3, 6, 12)),
 )
-_TIME_STEPS_S: Final = (
-    *(n * MINUTE_S for n in (1, 2, 5, 10, 15, 30)),
-    *(n * HOUR_S for n in (1, 2, 3, 6, 12, 24)),
-)
+_TIME_STEPS_S: Final = (*(n * MINUTE_S for n in (1, 2, 5, 10, 15, 30)), *(n * HOUR_S for n in (1, 2, 3, 6, 12, 24)))
 
 
 @lru_cache(maxsize=256)
@@ -87,9 +84,7 @@ class Formatter:
         seconds = max(micros, 0) / SECOND_US
         if round(seconds, 1) < 10:  # noqa: PLR2004
             return self._in_unit(round(seconds, 1), "second")
-        return _timedelta(
-            timedelta(seconds=round(seconds)), format="short", threshold=1.5, locale=self.locale
-        )
+        return _timedelta(timedelta(seconds=round(seconds)), format="short", threshold=1.5, locale=self.locale)
 
     def _in_unit(self, value: float, unit: str) -> str:
         if unit == "millisecond":  # the symbol is the same in every language
@@ -176,11 +171,7 @@ def duration_ticks(top_us: int) -> list[int]:
 
 def tick_unit(ticks: list[int]) -> str:
     """The largest unit in which each of these durations has at most one decimal."""
-    fits = (
-        name
-        for name, us in UNITS.items()
-        if ticks[-1] >= us and not any(t * 10 % us for t in ticks)
-    )
+    fits = (name for name, us in UNITS.items() if ticks[-1] >= us and not any(t * 10 % us for t in ticks))
     return next(fits, "millisecond")
 
 

@@ -244,12 +244,7 @@ class PageContext:
         return escape(text)
 
     def page(
-        self,
-        template: str,
-        *,
-        status: int | None = None,
-        headers: Mapping[str, str] | None = None,
-        **values: Any,
+        self, template: str, *, status: int | None = None, headers: Mapping[str, str] | None = None, **values: Any
     ) -> HTMLResponse:
         """Fill in the template; every value is escaped. A ``problem`` sets the status.
 
@@ -329,9 +324,7 @@ async def page_context(request: Request) -> PageContext:
 
 
 def any_context(request: Request) -> PageContext:
-    language = choose_language(
-        request.cookies.get(LANGUAGE_COOKIE), request.headers.get("accept-language", "")
-    )
+    language = choose_language(request.cookies.get(LANGUAGE_COOKIE), request.headers.get("accept-language", ""))
     catalogue = request.app.state.frame.catalogue(language)
     theme = request.cookies.get(THEME_COOKIE, "auto")
     actor = getattr(request.state, "actor", NOBODY)
@@ -358,9 +351,7 @@ def redirect_to_sign_in(request: Request) -> Response:
     return RedirectResponse(f"/sign-in?next={quote(here)}", status_code=303)
 
 
-def problem_page(
-    request: Request, problem: Problem, *, status: int | None = None, bare: bool = False
-) -> HTMLResponse:
+def problem_page(request: Request, problem: Problem, *, status: int | None = None, bare: bool = False) -> HTMLResponse:
     """A page that says what went wrong; a bare one asks the store nothing."""
     ctx = any_context(request)
     template = "part_problem.html" if ctx.in_part else "problem.html"

@@ -36,12 +36,8 @@ async def set_preferences(request: Request) -> Response:
         if (value := fields.get(name)) is None:
             continue
         if value not in allowed:
-            raise Invalid(
-                "%(field)s must be one of %(known)s", field=name, known=", ".join(allowed)
-            )
-        response.set_cookie(
-            cookie, value, max_age=YEAR_S, path="/", samesite="lax", secure=is_secure(request)
-        )
+            raise Invalid("%(field)s must be one of %(known)s", field=name, known=", ".join(allowed))
+        response.set_cookie(cookie, value, max_age=YEAR_S, path="/", samesite="lax", secure=is_secure(request))
     return response
 
 

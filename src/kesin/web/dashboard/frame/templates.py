@@ -25,8 +25,7 @@ def build_frame(workloads: Iterable[Workload]) -> Frame:
             pages[workload.name] = brought
         elif workload.pages:
             raise TypeError(
-                f"the pages of the workload {workload.name} must be a WorkloadPages, "
-                f"not {type(brought).__name__}"
+                f"the pages of the workload {workload.name} must be a WorkloadPages, not {type(brought).__name__}"
             )
     folders = tuple((name, part.package) for name, part in pages.items() if part.package)
     packages = tuple(dict.fromkeys(package for _, package in folders))
@@ -38,9 +37,7 @@ def build_frame(workloads: Iterable[Workload]) -> Frame:
 
 
 @cache
-def _environment(
-    language: Language, folders: tuple[tuple[str, str], ...], packages: tuple[str, ...]
-) -> Environment:
+def _environment(language: Language, folders: tuple[tuple[str, str], ...], packages: tuple[str, ...]) -> Environment:
     """The templates in a language; a workload's are named ``<workload>/<file>``."""
     own = {name: PackageLoader(package, "templates") for name, package in folders}
     environment = Environment(

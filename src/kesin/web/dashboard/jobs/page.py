@@ -71,9 +71,7 @@ def unmask(ctx: Context, job_id: str) -> HTMLResponse:
     return _whole_page(ctx, history, queue, bare=True)
 
 
-def _whole_page(
-    ctx: PageContext, history: JobDetails, queue: Queue, *, bare: bool = False
-) -> HTMLResponse:
+def _whole_page(ctx: PageContext, history: JobDetails, queue: Queue, *, bare: bool = False) -> HTMLResponse:
     values = _changing_values(ctx, history, queue) | _stable_values(ctx, history, queue, bare=bare)
     panel: Panel | None = values["panel"]
     headers = {"content-security-policy": FRAMING_CSP} if panel and panel.frames else {}
@@ -117,10 +115,7 @@ def _changing_values(ctx: PageContext, history: JobDetails, queue: Queue) -> dic
         "hidden": max(len(lines) - MAX_LINES, 0),
         "outlook": future,
         "progress": companions.progress,
-        "beside": (
-            ("parents", companions.parents, before),
-            ("children", companions.children, after),
-        ),
+        "beside": (("parents", companions.parents, before), ("children", companions.children, after)),
         "waits": companions.parents,
         "waits_for": ctx.tell(pages.waits_for(job)),
         "stopped": pages.stopped(ctx, job) if due else "",
@@ -160,9 +155,7 @@ def _shortened(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def _stable_values(
-    ctx: PageContext, history: JobDetails, queue: Queue, *, bare: bool = False
-) -> dict[str, Any]:
+def _stable_values(ctx: PageContext, history: JobDetails, queue: Queue, *, bare: bool = False) -> dict[str, Any]:
     """What changes only with a move: picture, payload, corrections, and the panel or the result."""
     job, lifecycle, say = history.job, queue.lifecycle, ctx.catalogue.gettext
     state = lifecycle.state.get(job.state)
@@ -258,9 +251,7 @@ def possible_moves(lifecycle: Lifecycle, job: Job, action: str, now: int) -> lis
     return [
         move
         for move in lifecycle.actions[action]
-        if job.state in move.sources
-        and move.relocates
-        and failing_guard(move, job, lifecycle, context, None) is None
+        if job.state in move.sources and move.relocates and failing_guard(move, job, lifecycle, context, None) is None
     ]
 
 
@@ -286,11 +277,7 @@ class Outlook(NamedTuple):
 
 
 def outlook(
-    lifecycle: Lifecycle,
-    job: Job,
-    now: int,
-    pauses: Sequence[Pause] = (),
-    full: Collection[str] = (),
+    lifecycle: Lifecycle, job: Job, now: int, pauses: Sequence[Pause] = (), full: Collection[str] = ()
 ) -> Outlook:
     """What happens to the job; ``full`` are the states that have no slot for it."""
     scheduled = _scheduled_moves(lifecycle, job, now)

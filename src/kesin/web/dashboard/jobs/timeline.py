@@ -145,9 +145,7 @@ def _reason_and_details(details: Any) -> tuple[str, str]:
     return reason, pretty(json_depth_limited(details)) if details else ""
 
 
-def _failing(
-    ctx: PageContext, history: JobDetails, event: Event, advised: set[str]
-) -> RecordedError | None:
+def _failing(ctx: PageContext, history: JobDetails, event: Event, advised: set[str]) -> RecordedError | None:
     """The error this move recorded; advice is shown once, on the newest line with the code."""
     code = event.error_code
     if not code or not event.mask & COLUMN_BITS["error"]:

@@ -36,9 +36,7 @@ LABELS: Final[dict[str, tuple[str, str, str]]] = {
 }
 OPTIONS: Final = {"clearErrors": "Clear the last error"}
 DESTRUCTIVE: Final = frozenset({"MARK_FAILED", "cancel"})
-DISMISSAL: Final = (
-    "A dismissed job stays in the list and needs no further action. A retry is still possible."
-)
+DISMISSAL: Final = "A dismissed job stays in the list and needs no further action. A retry is still possible."
 REASONS: Final[dict[str, str]] = {
     "unclaimed": "a worker is working on it",
     "holds_claim": "a worker is working on it",
@@ -148,25 +146,18 @@ def read_until(queue: Queue, text: str) -> int:
     return min(int(text), now + 1) if text.isdecimal() and len(text) < 20 else now + 1  # noqa: PLR2004
 
 
-def read_action(
-    ctx: PageContext, queue: Queue, fields: Fields
-) -> tuple[str, Selection, frozenset[str]]:
+def read_action(ctx: PageContext, queue: Queue, fields: Fields) -> tuple[str, Selection, frozenset[str]]:
     """The action that a form names, its jobs and options; raises Invalid if it is not offered."""
     action = first_value(fields, "call")
     if action not in _moving_actions(ctx, queue):
         raise Invalid(
-            "%(call)s is not an operator action for %(queue)s",
-            code="unknown_call",
-            call=repr(action),
-            queue=queue.name,
+            "%(call)s is not an operator action for %(queue)s", code="unknown_call", call=repr(action), queue=queue.name
         )
     options = frozenset(fields.get("option", ())) & queue.lifecycle.options_of(action)
     return action, read_selection(ctx, queue, fields), options
 
 
-def preview(
-    ctx: PageContext, queue: Queue, action: str, chosen: Selection, options: frozenset[str]
-) -> Preview:
+def preview(ctx: PageContext, queue: Queue, action: str, chosen: Selection, options: frozenset[str]) -> Preview:
     """What the action would do with each job, decided by the store as it will be for real."""
     jobs, commands = jobs_of(ctx, queue, chosen), ctx.commands
     if "where" in jobs and queue.now() < chosen.until == jobs["where"].created_before:
@@ -201,9 +192,7 @@ def reason_of(fields: Fields) -> str | None:
 def refused_jobs(bulk: BulkResult) -> tuple[Counter[str], tuple[str, ...]]:
     """Why jobs did not move, by stored keys (also if they were there), and which can be opened."""
     refused = [outcome for outcome in bulk.outcomes if outcome.result != "moved"]
-    reasons = Counter(
-        _reason_key(outcome.state, outcome.reason or outcome.result) for outcome in refused
-    )
+    reasons = Counter(_reason_key(outcome.state, outcome.reason or outcome.result) for outcome in refused)
     link = tuple(outcome.id for outcome in refused if outcome.result != "unknown")
     return reasons, link[:MAX_LINKED]
 

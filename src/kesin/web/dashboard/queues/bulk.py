@@ -84,16 +84,12 @@ class BulkRuns:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def start(
-        self, actor: Actor, queue: str, action: str, where: Filter, total: int, **terms: Any
-    ) -> BulkRun:
+    def start(self, actor: Actor, queue: str, action: str, where: Filter, total: int, **terms: Any) -> BulkRun:
         """Queue a run; raises RequestConflict when too many wait already."""
         run = BulkRun(self._ids.make(1)[0], queue, action, total, site=terms.get("site") or "")
         with self._lock:
             if len(self._waiting) >= MAX_WAITING:
-                raise RequestConflict(
-                    "%(n)s actions are already waiting: try again when one has ended", n=MAX_WAITING
-                )
+                raise RequestConflict("%(n)s actions are already waiting: try again when one has ended", n=MAX_WAITING)
             self._save(actor, run)
             self._waiting.append(QueuedRun(run, actor, where, terms))
             if self._thread is None:
@@ -197,9 +193,7 @@ def runs_of(ctx: PageContext) -> BulkRuns:
     return app_state(ctx.request.app, "bulk_runs", lambda: BulkRuns(ctx.service))
 
 
-def take_action(
-    ctx: PageContext, queue: str, sent: Fields
-) -> tuple[Queue, str, dict[str, Any] | None]:
+def take_action(ctx: PageContext, queue: str, sent: Fields) -> tuple[Queue, str, dict[str, Any] | None]:
     """Take the action that a form names; without a result it runs in the background.
 
     The result links to the first refused jobs; its state is that of the only job, if it moved.

@@ -69,9 +69,7 @@ def _fitting_periods(notes: Sequence[Sequence[int]], now: int) -> tuple[int, int
     """The length of a period, and how many hold all that ended within a day."""
     day_ago = now - DAY_S * SECOND_US
     moved = (
-        max(before[0], day_ago)
-        for before, after in pairwise(notes)
-        if after[0] > day_ago and before[1:] != after[1:]
+        max(before[0], day_ago) for before, after in pairwise(notes) if after[0] > day_ago and before[1:] != after[1:]
     )
     span_us = now - next(moved, day_ago)
     fits = (period for period in PERIODS_S if span_us <= period * SECOND_US * BUCKETS)

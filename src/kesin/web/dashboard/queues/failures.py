@@ -67,9 +67,7 @@ def failures_of(ctx: PageContext, queue: Queue, stats: QueueStats, site: str = "
     return ctx.service.failures.of(queue, stats, (site,) if site else visible)
 
 
-def failure_lines(
-    ctx: PageContext, queue: Queue, failures: Failures, site: str = ""
-) -> list[FailureLine]:
+def failure_lines(ctx: PageContext, queue: Queue, failures: Failures, site: str = "") -> list[FailureLine]:
     """A line for each group: first what needs a person, then the rest."""
     groups = sorted(failures.groups, key=lambda group: (not group.needs_you, group.retries))
     return [_line(ctx, queue, group, site) for group in groups]
@@ -83,9 +81,7 @@ def failure_codes(failures: Failures, chosen: str) -> list[tuple[str, int]]:
     return [(code, n) for code, n in codes.most_common() if code]
 
 
-def count_by_code(
-    ctx: PageContext, queue: Queue, stats: QueueStats, search: JobSearch, site: str
-) -> int | None:
+def count_by_code(ctx: PageContext, queue: Queue, stats: QueueStats, search: JobSearch, site: str) -> int | None:
     """How many jobs at rest have the codes or categories searched for; None if that is unknown."""
     where = replace(search.where, oldest_first=False)
     if search.ids is not None or not _is_plain(queue, where):
@@ -171,9 +167,7 @@ def _retry_action(ctx: PageContext, queue: Queue, group: FailureGroup) -> str:
     return ""
 
 
-def chosen_codes(
-    ctx: PageContext, queue: Queue, action: str, search: JobSearch
-) -> tuple[list[dict[str, Any]], int]:
+def chosen_codes(ctx: PageContext, queue: Queue, action: str, search: JobSearch) -> tuple[list[dict[str, Any]], int]:
     """The errors of the jobs that an action is about to move; among how many, if not all."""
     if search.ids is None and _is_plain(queue, search.where):
         groups = failures_of(ctx, queue, ctx.stats(queue)).groups

@@ -115,9 +115,7 @@ def _short_value(fields: Fields, name: str, max_chars: int) -> str:
     return value[:max_chars].strip() if value.isprintable() else ""
 
 
-def resolve_search(
-    ctx: PageContext, queue: str, page_filter: PageFilter, stats: QueueStats, now: int
-) -> JobSearch:
+def resolve_search(ctx: PageContext, queue: str, page_filter: PageFilter, stats: QueueStats, now: int) -> JobSearch:
     """Resolve the text: an id, a key, a searchable field, a title, or part of an error message."""
     where = in_trouble(ctx.service.queues[queue].lifecycle, page_filter.filter(now))
     if page_filter.ids:
@@ -127,13 +125,7 @@ def resolve_search(
 
 
 def read_page(
-    ctx: PageContext,
-    queue: str,
-    search: JobSearch,
-    *,
-    limit: int = PAGE,
-    cursor: str | None = None,
-    **look: Any,
+    ctx: PageContext, queue: str, search: JobSearch, *, limit: int = PAGE, cursor: str | None = None, **look: Any
 ) -> Page:
     """A page of the jobs that match and that the user may see."""
     if search.ids is not None:

@@ -114,11 +114,7 @@ def _shared(payloads: Sequence[Any]) -> Mapping[str, Any]:
     if len(payloads) < 2 or not all(isinstance(one, dict) for one in payloads):  # noqa: PLR2004
         return {}
     first, *others = payloads
-    return {
-        name: value
-        for name, value in first.items()
-        if all(name in one and one[name] == value for one in others)
-    }
+    return {name: value for name, value in first.items() if all(name in one and one[name] == value for one in others)}
 
 
 def _row(ctx: PageContext, job: Job, shared: Mapping[str, Any], *, as_json: bool) -> dict[str, Any]:

@@ -30,9 +30,7 @@ class JobSource(NamedTuple):
     total: int | None = None  # how many match, where the counters tell it
 
 
-def visible_jobs(
-    ctx: PageContext, queue: str, search: JobSearch, total: int | None = None, **look: Any
-) -> JobSource:
+def visible_jobs(ctx: PageContext, queue: str, search: JobSearch, total: int | None = None, **look: Any) -> JobSource:
     """The jobs of a queue that the user may read; ``look``: what of them, see `Commands.jobs`."""
     commands, actor, where = ctx.commands, ctx.actor, search.where
     return JobSource(
@@ -56,13 +54,7 @@ def all_jobs(ctx: PageContext, queue: Queue, where: Filter, total: int | None = 
             return queue.jobs(search.where, **part)
         return Page(search.chosen(queue.find(search.ids).values()), None)
 
-    return JobSource(
-        search,
-        page,
-        lambda ids: queue.find(ids).values(),
-        partial(count, limit=MAX_EXAMINED),
-        total,
-    )
+    return JobSource(search, page, lambda ids: queue.find(ids).values(), partial(count, limit=MAX_EXAMINED), total)
 
 
 class ShownRows(NamedTuple):
@@ -84,9 +76,7 @@ class ShownRows(NamedTuple):
         return self.cursor is None and not self.news.n
 
 
-def shown_rows(
-    ctx: PageContext, source: JobSource, sent: Mapping[str, str] = NONE, step: int = 0
-) -> ShownRows:
+def shown_rows(ctx: PageContext, source: JobSource, sent: Mapping[str, str] = NONE, step: int = 0) -> ShownRows:
     """The first rows, or those that are ``sent`` as shown, or those that follow a ``sent`` one."""
     step, most = min(step or filters.PAGE, filters.PAGE), filters.MAX_SHOWN
     shown = [value for value in sent.get("ids", "").split(",") if is_id(value)][:most]

@@ -32,10 +32,7 @@ from kesin.web.dashboard.state_groups import state_groups, states_in
 from kesin.web.dependencies import csv_response
 
 router = page_router()
-CHANGED: Final = {
-    "HX-Trigger": "kesin:forget",
-    "HX-Trigger-After-Swap": json.dumps({"renew": {"target": "#view"}}),
-}
+CHANGED: Final = {"HX-Trigger": "kesin:forget", "HX-Trigger-After-Swap": json.dumps({"renew": {"target": "#view"}})}
 MAX_SITES: Final = 200  # in the filter's list
 MAX_FAILURES_SHOWN: Final = 12  # error codes in the panel; the filter lists all
 MAX_FULLEST_SHOWN: Final = 3  # sites, with the slots that they use
@@ -219,9 +216,7 @@ def _page_values(ctx: PageContext, queue: Queue, sent: Mapping[str, str] = NONE)
         "whole": visible is None,
         "pauses": ctx.commands.pauses(ctx.actor, queue.name),
         "runs": runs_shown(ctx, queue),
-        "schedules": [
-            one for one in schedules if visible is None or one.schedule.tenant in visible
-        ],
+        "schedules": [one for one in schedules if visible is None or one.schedule.tenant in visible],
         "slots": slots_in_use(queue.lifecycle, all_stats),
         "rate": queue.lifecycle.claims[0].guard("rate"),
         "rate_left": list(rate_left(queue.lifecycle, queue.store, all_stats).items()),
@@ -268,11 +263,7 @@ def runs_shown(ctx: PageContext, queue: Queue) -> list[tuple[BulkRun, str, actio
 
 
 def _result(
-    ctx: PageContext,
-    queue: Queue,
-    action: str = "",
-    result: dict[str, Any] | None = None,
-    message: str = "",
+    ctx: PageContext, queue: Queue, action: str = "", result: dict[str, Any] | None = None, message: str = ""
 ) -> Response:
     """The result on top of the page, which refreshes itself below it."""
     if not ctx.in_part:

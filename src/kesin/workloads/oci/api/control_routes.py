@@ -33,13 +33,7 @@ from kesin.workloads.oci.google.circuit_breaker import seal_credentials
 from kesin.workloads.oci.google.connection_check import channels_of, check_site
 from kesin.workloads.oci.google.credentials import GoogleCredentials, vault_name
 from kesin.workloads.oci.lifecycle import QUEUE
-from kesin.workloads.oci.site import (
-    SiteContext,
-    SiteSettings,
-    require_site,
-    validate_settings,
-    visible_sites,
-)
+from kesin.workloads.oci.site import SiteContext, SiteSettings, require_site, validate_settings, visible_sites
 from kesin.workloads.oci.uploader import AdjustmentUploader, Uploader
 
 MAX_PAGE_ROWS: Final = 200
@@ -182,9 +176,7 @@ def add_action_routes(router: APIRouter, batch_router: APIRouter, context: Workl
         script.require_channel(site)
         listed = [(each.pop("status"), each) for each in body.model_dump()["actions"]]
         merge = partial(merge_actions, listed=listed, shortens=False)
-        return site.change_actions(
-            actor, "script", lambda own: merge(own.actions, usual=[own.conversion_name])
-        )
+        return site.change_actions(actor, "script", lambda own: merge(own.actions, usual=[own.conversion_name]))
 
 
 def add_site_routes(router: APIRouter, context: WorkloadContext) -> None:
@@ -196,9 +188,7 @@ def add_site_routes(router: APIRouter, context: WorkloadContext) -> None:
         return schemas.Ok()
 
     @router.put("/api/oci/sites/{site_id}/credentials")
-    def put_site_credentials(
-        actor: SignedInActor, site_id: PathId, body: Document
-    ) -> dict[str, list[str]]:
+    def put_site_credentials(actor: SignedInActor, site_id: PathId, body: Document) -> dict[str, list[str]]:
         """Seal and store the credentials in the request body; returns their field names."""
         site = require_site(context, actor, site_id, "admin", action="oci.credentials")
         seal_credentials(site, actor, body)
@@ -228,9 +218,7 @@ def add_site_routes(router: APIRouter, context: WorkloadContext) -> None:
         return schemas.Checked(ok=all(finding.ok for finding in findings), findings=lines)
 
 
-def _fix_rows(
-    site: SiteContext, actor: Actor, body: schemas.QueueActionBody
-) -> operations.ActionResult:
+def _fix_rows(site: SiteContext, actor: Actor, body: schemas.QueueActionBody) -> operations.ActionResult:
     if not body.ids:
         raise Invalid(f"{body.action} needs ids", code="bad_selection", details={"field": "ids"})
     if body.action == "CORRECT" and not body.conversion:
@@ -284,9 +272,7 @@ MINUTE_US = MINUTE_S * SECOND_US
 def add_cron_routes(router: APIRouter, context: WorkloadContext) -> None:
     accounts = context.commands.accounts
 
-    def cron_recover(
-        request: Request, min_age_minutes: Annotated[int, Query(ge=0, le=1_440)] = 0
-    ) -> schemas.Recovered:
+    def cron_recover(request: Request, min_age_minutes: Annotated[int, Query(ge=0, le=1_440)] = 0) -> schemas.Recovered:
         """Recover rows whose claim has expired."""
         actor = require_cron(request, "cron.oci", "oci")
         arguments = {"min_age_minutes": min_age_minutes}
@@ -309,9 +295,7 @@ def add_cron_routes(router: APIRouter, context: WorkloadContext) -> None:
         accounts.note(actor, "cron.attempt_cap", queue="oci", details={"moved": moved, **arguments})
         return schemas.Capped(affected=moved)
 
-    def cron_process(
-        request: Request, limit: Annotated[int, Query(ge=1, le=MAX_ROWS)] = 50
-    ) -> schemas.Processed:
+    def cron_process(request: Request, limit: Annotated[int, Query(ge=1, le=MAX_ROWS)] = 50) -> schemas.Processed:
         """Run the upload workers once; sites take turns, and adjustments follow conversions."""
         actor = require_cron(request, "cron.oci", "oci")
         channels, adjusting = channels_of(context.settings), context.commands.queues[QUEUE]

@@ -101,9 +101,7 @@ def _add_producer_routes(router: APIRouter, context: WorkloadContext) -> None:
         given = (actor, body, kind, site_id, ignored)
         return await dependencies.run_with_body(request, body, take_in, *given)
 
-    def take_in(
-        actor: Actor, body: bytes, content_type: str, site_id: str | None, ignored: frozenset[str]
-    ) -> Response:
+    def take_in(actor: Actor, body: bytes, content_type: str, site_id: str | None, ignored: frozenset[str]) -> Response:
         accounts = context.commands.accounts
         accounts.require(actor, "oci:ingest", "oci.ingest", queue="oci", site=site_id)
         named, rows = parse_body(body, content_type, ignored)
@@ -155,10 +153,7 @@ def _adjustment_cells(payload: dict[str, Any], sold: dict[str, Any]) -> list[Any
 def _add_script_routes(  # noqa: C901  # one function a route
     router: APIRouter, batches: APIRouter, context: WorkloadContext
 ) -> None:
-    @router.get(
-        "/api/oci/google-ads-export",
-        responses={200: {"model": list[schemas.Item] | schemas.PreviewBody}},
-    )
+    @router.get("/api/oci/google-ads-export", responses={200: {"model": list[schemas.Item] | schemas.PreviewBody}})
     def google_ads_export(
         actor: SignedInActor,
         site_id: SiteId = None,
@@ -214,10 +209,7 @@ def _add_script_routes(  # noqa: C901  # one function a route
         """Report Google's daily upload and conversion counts for a script's account."""
         site = require_site(context, actor, body.site_id, "oci:script", action="oci.reconciliation")
         script.require_channel(site)
-        uploads = [
-            (n.day.isoformat(), n.action, n.client, (n.successful, n.failed, n.pending))
-            for n in body.uploads
-        ]
+        uploads = [(n.day.isoformat(), n.action, n.client, (n.successful, n.failed, n.pending)) for n in body.uploads]
         attributed = [(n.day.isoformat(), n.action, n.conversions) for n in body.attributed]
         zone = reconciliation.parse_zone(body.zone)
         reconciliation.store_copy(site, zone, uploads, attributed)

@@ -3,14 +3,7 @@
 from datetime import date
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    WithJsonSchema,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
 from kesin.foundation.clock import iso
@@ -81,9 +74,7 @@ _ADJUSTMENT: Final[dict[str, Any]] = {  # rows are checked one by one: a bad one
 class AdjustmentsBody(OciSiteBody):
     """Sales that were returned or whose value changed."""
 
-    adjustments: Annotated[
-        list[Annotated[dict[str, Any], WithJsonSchema(_ADJUSTMENT)]], Field(max_length=MAX_IDS)
-    ]
+    adjustments: Annotated[list[Annotated[dict[str, Any], WithJsonSchema(_ADJUSTMENT)]], Field(max_length=MAX_IDS)]
 
 
 class Ingested(CamelCaseModel):
@@ -115,9 +106,7 @@ class Counts(CamelCaseModel):
 
     queued: int
     skipped: int
-    at_least: bool = Field(
-        default=False, description="more rows are waiting than fit in one export; omitted if false"
-    )
+    at_least: bool = Field(default=False, description="more rows are waiting than fit in one export; omitted if false")
 
 
 class PreviewBody(CamelCaseModel):

@@ -34,8 +34,7 @@ _NO_RERUN_HINT: Final = "fix the file and remove the finished rows, or they will
 
 FileArgument = Annotated[str, argument("FILE", "A CSV, NDJSON or JSON file; - for standard input.")]
 FormatOption = Annotated[
-    FileFormat | None,
-    option("csv|ndjson|json", "The format, if the file name does not show it.", "--format"),
+    FileFormat | None, option("csv|ndjson|json", "The format, if the file name does not show it.", "--format")
 ]
 _IGNORED: Final = "CSV columns to ignore, separated by commas; repeatable."
 IgnoreColumnsOption = Annotated[list[str] | None, option("NAMES", _IGNORED, "--ignore-columns")]
@@ -95,13 +94,9 @@ def enqueue_fix(
     *,
     site: SiteOption,
     file_format: FormatOption = None,
-    again: Annotated[
-        bool, flag("--again", "Send uploaded rows again even if nothing changed.")
-    ] = False,
+    again: Annotated[bool, flag("--again", "Send uploaded rows again even if nothing changed.")] = False,
     taken: Annotated[bool, flag("--taken", _TAKEN)] = False,
-    reason: Annotated[
-        str | None, option("TEXT", "The reason, stored in the history of each row.")
-    ] = None,
+    reason: Annotated[str | None, option("TEXT", "The reason, stored in the history of each row.")] = None,
     ignore_columns: IgnoreColumnsOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -224,10 +219,7 @@ def export_dead_letters(
     *,
     site: SiteOption,
     out: Annotated[
-        Path | None,
-        option(
-            "FILE", "The file to write; default standard output.", "--out", "-o", dir_okay=False
-        ),
+        Path | None, option("FILE", "The file to write; default standard output.", "--out", "-o", dir_okay=False)
     ] = None,
     lang: LanguageOption = "en",
     as_json: JsonOption = False,

@@ -176,9 +176,7 @@ def simulate_script(
     fail_share: Annotated[float, _share("The share of rows to report as failed.")] = 0.1,
     upload_error_share: Annotated[float, _share("The share of uploads that fail.")] = 0.0,
     seed: Annotated[int, option("N", "The same seed gives the same runs.")] = 1,
-    limit: Annotated[
-        int, option("N", "Rows per export.", min=1, max=MAX_EXPORT_ROWS)
-    ] = MAX_EXPORT_ROWS,
+    limit: Annotated[int, option("N", "Rows per export.", min=1, max=MAX_EXPORT_ROWS)] = MAX_EXPORT_ROWS,
     yes: Yes = False,
     yes_really: Annotated[bool, flag("--yes-really", "Allow a server on another machine.")] = False,
     as_json: JsonOption = False,

@@ -66,10 +66,7 @@ def doctor(site: SiteArgument, *, lang: LanguageOption = "en", as_json: JsonOpti
         shown = [(name.replace("_", " "), value) for name, value in settings.items()]
         print_table(("setting", "value"), shown)
         say(f"\n{terminal.format_counts(stats.totals) or 'no conversions yet'}\n")
-        warned = [
-            ("!", each["code"], each["message"], stats.advice(each["code"], lang).act)
-            for each in stats.warnings
-        ]
+        warned = [("!", each["code"], each["message"], stats.advice(each["code"], lang).act) for each in stats.warnings]
         signs = {True: "✓", False: "✗"}
         checked = [(signs[each.ok], each.name, each.detail, each.advice) for each in findings]
         print_table(("", "check", "found", "what to do"), [*warned, *checked])

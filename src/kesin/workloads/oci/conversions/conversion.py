@@ -318,8 +318,7 @@ def _parse_hash(row: Row, name: str) -> str:
 def _parse_consent(row: Row, defaults: RowDefaults) -> tuple[str, str]:
     """What the row says, or else the site; nothing is taken for granted that neither says."""
     user_data, personalization = (
-        said if (said := row.get(name)) in CONSENTS else _parse_text(row, name)
-        for name in CONSENT_FIELDS
+        said if (said := row.get(name)) in CONSENTS else _parse_text(row, name) for name in CONSENT_FIELDS
     )
     said = user_data or defaults.consent, personalization or defaults.consent
     if defaults.consent_required and not all(said) and said[0] != "denied":

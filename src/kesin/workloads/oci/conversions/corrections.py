@@ -62,9 +62,7 @@ class _FixBatch:
     taken: bool
     results: dict[int, IngestResult] = field(default_factory=dict)
     corrections: dict[str, Correction] = field(default_factory=dict)
-    revisions: dict[str, tuple[int, conversion.Conversion]] = field(
-        default_factory=dict
-    )  # by job replaced
+    revisions: dict[str, tuple[int, conversion.Conversion]] = field(default_factory=dict)  # by job replaced
 
     def run(self, rows: Mapping[int, conversion.ParsedRow]) -> dict[int, IngestResult]:
         latest_jobs = latest_revisions(self.site, [external_id_of(row) for row in rows.values()])
@@ -92,9 +90,7 @@ class _FixBatch:
         defaults = self.site.defaults
         given = checked_row(row, defaults)
         if job is None or not isinstance(job.payload, dict):
-            raise conversion.Unsendable(
-                "UNKNOWN_ROW", "externalId", "there is no such conversion here"
-            )
+            raise conversion.Unsendable("UNKNOWN_ROW", "externalId", "there is no such conversion here")
         if ingest.is_retracted(job):
             raise conversion.Unsendable("RETRACTED", "externalId", conversion.RETRACTED)
         self.results[index] = IngestResult(index, external_id_of(row), "duplicate", job.id)
@@ -123,9 +119,7 @@ class _FixBatch:
                 return
             adjustments.check_unadjusted(self.site, job)
             if new.revision >= conversion.MAX_REVISION:
-                raise conversion.Unsendable(
-                    "INVALID_REVISION", "revision", "it has been sent too many times"
-                )
+                raise conversion.Unsendable("INVALID_REVISION", "revision", "it has been sent too many times")
             next_revision = {**new.payload(), "revision": new.revision + 1}
             self.revisions[job.id] = (index, conversion.Conversion.parse(next_revision, defaults))
 

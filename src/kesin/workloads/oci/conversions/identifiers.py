@@ -165,7 +165,5 @@ def _national(digits: str, country: str) -> str | None:
 
 def hide_clicks(text: str, clicks: Collection[str]) -> str:
     """The text with these click ids masked: a message about several rows may quote one of them."""
-    hidden = _CLICK_IN_TEXT.sub(
-        lambda word: str(mask_private(word[0])) if word[0] in clicks else word[0], text
-    )
+    hidden = _CLICK_IN_TEXT.sub(lambda word: str(mask_private(word[0])) if word[0] in clicks else word[0], text)
     return text if hidden == text else hidden  # a Message stays one

@@ -110,9 +110,7 @@ def _ingest(site: SiteContext, rows: Sequence[ParsedRow], actor: Actor) -> list[
     later = {index: each for index, each in conversions.items() if each.revision > 1}
     # A refusal counts even if the row that brings it is rejected for something else.
     refused = [it for it in results.values() if it.external_id and _says(rows[it.index], "denied")]
-    results |= {
-        it.index: replace(it, message=Message(_STOPPED, problem=it.message)) for it in refused
-    }
+    results |= {it.index: replace(it, message=Message(_STOPPED, problem=it.message)) for it in refused}
     refusals = {(it.external_id or "").strip() for it in refused}
     hold_us = site.hold_us
     jobs = ((index, new_job(site, each, hold_us)) for index, each in first.items())
@@ -131,9 +129,7 @@ def _ingest(site: SiteContext, rows: Sequence[ParsedRow], actor: Actor) -> list[
     return [results[index] for index in range(len(rows))]
 
 
-def _parse_rows(
-    site: SiteContext, rows: Sequence[ParsedRow]
-) -> tuple[dict[int, Conversion], dict[int, IngestResult]]:
+def _parse_rows(site: SiteContext, rows: Sequence[ParsedRow]) -> tuple[dict[int, Conversion], dict[int, IngestResult]]:
     """The conversions, and the results of rows that are none."""
     conversions: dict[int, Conversion] = {}
     results: dict[int, IngestResult] = {}

@@ -34,18 +34,15 @@ _FORMAT_BY_TYPE: Final[dict[str, FileFormat]] = {
 }
 CONTENT_TYPES: Final = ("application/json", "application/x-ndjson", "text/csv")
 STDIN: Final = "-"
-_FORMAT_BY_SUFFIX: Final[dict[str, FileFormat]] = {
-    f".{name}": name for name in get_args(FileFormat)
-} | {".tsv": "csv", ".jsonl": "ndjson"}
+_FORMAT_BY_SUFFIX: Final[dict[str, FileFormat]] = {f".{name}": name for name in get_args(FileFormat)} | {
+    ".tsv": "csv",
+    ".jsonl": "ndjson",
+}
 _BLANK_CHARACTERS: Final = ',;\t"'
 # Above the header of Google's template; the zone is that of times without one.
 _PREAMBLE: Final = re.compile(r'(?i)"?(?:###|# |Parameters:(?:.*?\bTimeZone *= *([^;,"\s]+))?)')
 _HASH: Final = re.compile(r"\s*[0-9a-fA-F]{64}\s*")
-_KNOWN_BY: Final = (
-    *conversion.CLICK_KINDS,
-    *conversion.PLAIN_FIELDS,
-    *conversion.HASH_FIELDS,
-)  # a row without an id
+_KNOWN_BY: Final = (*conversion.CLICK_KINDS, *conversion.PLAIN_FIELDS, *conversion.HASH_FIELDS)  # a row without an id
 _END: Final = "\udfff"  # after the last line: no encoding has this character
 
 
@@ -221,9 +218,7 @@ def _ambiguous(code: str, field: str, text: str) -> conversion.Unsendable:
 class CsvFile:
     """A CSV of conversions: how it is written, and its rows; with ``defaults``, a person's file."""
 
-    def __init__(
-        self, raw: BinaryIO, ignored: frozenset[str], defaults: conversion.RowDefaults | None = None
-    ) -> None:
+    def __init__(self, raw: BinaryIO, ignored: frozenset[str], defaults: conversion.RowDefaults | None = None) -> None:
         self._ignored, self._defaults = ignored, defaults
         self.encoding, codec = columns.detect_encoding(raw)
         self._text = io.TextIOWrapper(raw, encoding=codec, newline="")
@@ -348,11 +343,7 @@ def _derive_id(row: dict[str, str], defaults: conversion.RowDefaults) -> str:
     if not any(who):
         who = [row.get(name, "").strip().lower() for name in _KNOWN_BY]
     with suppress(conversion.Unsendable):  # then the row is rejected
-        at = (
-            conversion.parse_time(row.get("conversionTime"), defaults.zone)
-            .astimezone(UTC)
-            .isoformat()
-        )
+        at = conversion.parse_time(row.get("conversionTime"), defaults.zone).astimezone(UTC).isoformat()
     name = row.get("conversionName", "").strip() or defaults.name
     return f"file-{sha256(chr(31).join((*who, name, at)).encode()).hexdigest()[:32]}"
 
@@ -364,10 +355,7 @@ def _normalise_header(header: str) -> str:
 # The field of a column, "" if it is ignored; other tools call it "Google Click ID".
 _COLUMNS: Final = {
     **dict.fromkeys(map(_normalise_header, EXPORTED_FIELDS), ""),
-    **{
-        _normalise_header(name): name
-        for name in (*conversion.CONVERSION_FIELDS, *conversion.PLAIN_FIELDS)
-    },
+    **{_normalise_header(name): name for name in (*conversion.CONVERSION_FIELDS, *conversion.PLAIN_FIELDS)},
     "googleclickid": "gclid",
     "phonenumber": "phone",
     "hashedphonenumber": "hashedPhone",

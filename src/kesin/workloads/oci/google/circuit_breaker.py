@@ -135,9 +135,7 @@ def close_breaker(site: SiteContext, actor: str = WORKER_ACTOR) -> Breaker:
     return _update_breaker(site, lambda _before, _now: Breaker(), actor)
 
 
-def _update_breaker(
-    site: SiteContext, step: Callable[[Breaker, int], Breaker], actor: str = WORKER_ACTOR
-) -> Breaker:
+def _update_breaker(site: SiteContext, step: Callable[[Breaker, int], Breaker], actor: str = WORKER_ACTOR) -> Breaker:
     now, unlocked = site.queue.now(), read_breaker(site)
     if step(unlocked, now) == unlocked:
         return unlocked

@@ -117,10 +117,7 @@ def _unambiguous_codes() -> dict[str, Meaning]:
 
 
 def _codes(meanings: Mapping[str, Meaning]) -> tuple[Code, ...]:
-    return tuple(
-        Code(name, *meaning, WORKER_CHANNELS if meaning.verdict else ())
-        for name, meaning in meanings.items()
-    )
+    return tuple(Code(name, *meaning, WORKER_CHANNELS if meaning.verdict else ()) for name, meaning in meanings.items())
 
 
 _MEANINGS: Final = _unambiguous_codes()

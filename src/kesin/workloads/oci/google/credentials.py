@@ -81,9 +81,7 @@ def vault_name(site_id: str) -> str:
 
 def _invalid(field: str, problem: str) -> Invalid:
     why, details = Message(problem), {"field": field}
-    return Invalid(
-        "%(field)s %(problem)s", code="bad_credentials", details=details, field=field, problem=why
-    )
+    return Invalid("%(field)s %(problem)s", code="bad_credentials", details=details, field=field, problem=why)
 
 
 RENEW_EARLY_S: Final = 60.0  # before a token expires

@@ -37,16 +37,7 @@ from kesin.workloads.oci.google.circuit_breaker import WORKER_ACTOR, open_creden
 from kesin.workloads.oci.google.classify import TROUBLES, GoogleError, look_up
 from kesin.workloads.oci.google.credentials import GoogleCredentials
 from kesin.workloads.oci.google.google_ads import classify_row
-from kesin.workloads.oci.google.http import (
-    BAD_REQUEST,
-    OK,
-    GoogleResponse,
-    count_of,
-    details_of,
-    dig,
-    objects,
-    text_at,
-)
+from kesin.workloads.oci.google.http import BAD_REQUEST, OK, GoogleResponse, count_of, details_of, dig, objects, text_at
 from kesin.workloads.oci.site import UPLOADS, SiteContext
 
 _IDENTIFIERS: Final = {"hashedEmail": "emailAddress", "hashedPhone": "phoneNumber"}
@@ -86,11 +77,7 @@ class DataManager(client.GoogleChannel):
         return RequestStatus("UNKNOWN", {"code": refused.code, "message": refused.message})
 
     def _ingest(
-        self,
-        credentials: GoogleCredentials,
-        rows: Sequence[UploadRow],
-        *,
-        validate_only: bool = False,
+        self, credentials: GoogleCredentials, rows: Sequence[UploadRow], *, validate_only: bool = False
     ) -> client.RequestReply | RequestFailure:
         conversions = [row.conversion for row in rows]
         ids = [conversion.action_id for conversion in conversions]
@@ -116,9 +103,7 @@ def _split_by_action(rows: Sequence[UploadRow]) -> list[client.Positions]:
     known = list(dict.fromkeys(ids))
     for start in range(0, len(known), MAX_DESTINATIONS):
         own = {*known[start : start + MAX_DESTINATIONS]}
-        parts += client.chunk_positions(
-            [at for at, action_id in enumerate(ids) if action_id in own]
-        )
+        parts += client.chunk_positions([at for at, action_id in enumerate(ids) if action_id in own])
     return parts
 
 

@@ -24,15 +24,7 @@ from kesin.workloads.oci.google.channel import (
 )
 from kesin.workloads.oci.google.classify import GoogleError, classify_errors, get_either, read_error
 from kesin.workloads.oci.google.credentials import GoogleCredentials
-from kesin.workloads.oci.google.http import (
-    BAD_REQUEST,
-    OK,
-    GoogleResponse,
-    count_of,
-    dig,
-    objects,
-    text_at,
-)
+from kesin.workloads.oci.google.http import BAD_REQUEST, OK, GoogleResponse, count_of, dig, objects, text_at
 
 Outcomes = list[RowAccepted | RowRefused]
 
@@ -117,9 +109,7 @@ def _kind(rows: Sequence[UploadRow]) -> tuple[str, str]:
     return ADJUSTMENTS if rows and rows[0].adjusted else CONVERSIONS
 
 
-def errors_by_row(
-    errors: Sequence[Any], count: int, field: str = CONVERSIONS[1]
-) -> dict[int, list[GoogleError]]:
+def errors_by_row(errors: Sequence[Any], count: int, field: str = CONVERSIONS[1]) -> dict[int, list[GoogleError]]:
     """Group the errors by row; raises UnreadableResponse for an error of no row."""
     grouped: dict[int, list[GoogleError]] = {}
     for error in errors:
@@ -191,11 +181,7 @@ class GoogleAds(client.GoogleChannel):
         return client.build_findings(self._upload(credentials, trial, validate_only=True))
 
     def _upload(
-        self,
-        credentials: GoogleCredentials,
-        rows: Sequence[UploadRow],
-        *,
-        validate_only: bool = False,
+        self, credentials: GoogleCredentials, rows: Sequence[UploadRow], *, validate_only: bool = False
     ) -> client.RequestReply | RequestFailure:
         method, field = _kind(rows)
         body = {
@@ -226,11 +212,7 @@ class GoogleAds(client.GoogleChannel):
         for _ in range(MAX_PAGES):
             response = self._post(credentials, "/googleAds:search", body)
             if isinstance(response, RequestFailure) or response.status != OK:
-                return (
-                    response
-                    if isinstance(response, RequestFailure)
-                    else client.failure_of(response)
-                )
+                return response if isinstance(response, RequestFailure) else client.failure_of(response)
             if not isinstance(response.body, dict):
                 return RequestFailure(_refused(table.UNREADABLE_RESPONSE, NO_OBJECT))
             rows += objects(response.body.get("results"))
@@ -295,9 +277,7 @@ def adjustment_of(row: UploadRow, action: str) -> dict[str, Any]:
     }
 
 
-def _read_refusal(
-    response: GoogleResponse, count: int, field: str
-) -> client.RequestReply | RequestFailure:
+def _read_refusal(response: GoogleResponse, count: int, field: str) -> client.RequestReply | RequestFailure:
     """Read a refused request; if an error names no row, it failed as a whole."""
     try:
         grouped = errors_by_row(failure_errors(dig(response.body, "error")), count, field)

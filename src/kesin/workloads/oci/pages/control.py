@@ -100,10 +100,7 @@ def frame(ctx: PageContext, site: SiteContext) -> dict[str, Any]:
 
 @router.get(PATH, response_class=HTMLResponse)
 def oci_control(
-    ctx: Context,
-    site_id: str,
-    part: Literal["", "summary", "sums", "rows", "more"] = "",
-    before: DayField = "",
+    ctx: Context, site_id: str, part: Literal["", "summary", "sums", "rows", "more"] = "", before: DayField = ""
 ) -> HTMLResponse:
     site, chosen = find_site(ctx, site_id, "read", "oci.control"), _chosen(ctx)
     if part == "sums":
@@ -225,14 +222,10 @@ def oci_act(ctx: Context, site_id: str, fields: FirstFields) -> HTMLResponse:
         arguments = operations.action_arguments(site, action, **options)
         preview = site.context.commands.preview(ctx.actor, "oci", action, where=where, site=site.id)
         if preview.matched > actions.MAX_FOREGROUND_JOBS:
-            runs_of(ctx).start(
-                ctx.actor, "oci", action, where, preview.matched, reason=reason, **arguments
-            )
+            runs_of(ctx).start(ctx.actor, "oci", action, where, preview.matched, reason=reason, **arguments)
             runs = runs_shown(ctx, site.queue)
             return ctx.page("oci/part_begun.html", headers=CHANGED, queue=site.queue, runs=runs)
-    done = operations.run_action(
-        site, ctx.actor, action, ids=ids, where=where, reason=reason, **options
-    )
+    done = operations.run_action(site, ctx.actor, action, ids=ids, where=where, reason=reason, **options)
     return ctx.page(
         "oci/part_acted.html",
         headers=CHANGED,
@@ -248,9 +241,7 @@ def reason_of(fields: Mapping[str, str]) -> str | None:
     return fields.get("reason", "").strip()[: actions.MAX_REASON_CHARS] or None
 
 
-def _selection(
-    site: SiteContext, fields: dict[str, str]
-) -> tuple[list[str] | None, Filter | None, ControlFilter, int]:
+def _selection(site: SiteContext, fields: dict[str, str]) -> tuple[list[str] | None, Filter | None, ControlFilter, int]:
     """The selected rows, or all that match and were created before the dialog was opened."""
     until = actions.read_until(site.queue, fields.get("until", ""))
     names = ("status", "code", "category")

@@ -31,24 +31,14 @@ from kesin.workloads.oci.google.data_manager import event
 from kesin.workloads.oci.google.google_ads import click_conversion
 from kesin.workloads.oci.lifecycle import DECISIONS, WAITING
 from kesin.workloads.oci.operations import ACTIONS
-from kesin.workloads.oci.pages.control import (
-    CHANGED,
-    PATH,
-    find_site,
-    frame,
-    only_row,
-    reason_of,
-    row_advice,
-)
+from kesin.workloads.oci.pages.control import CHANGED, PATH, find_site, frame, only_row, reason_of, row_advice
 from kesin.workloads.oci.pages.sites import control_path
 from kesin.workloads.oci.site import SiteContext
 
 router = page_router()
 MAX_EXCHANGES: Final = 20
 _OF_PERSONS: Final = {*HASH_FIELDS, *PLAIN_FIELDS}
-FIXABLE: Final = tuple(
-    name for name in (*CONVERSION_FIELDS, *PLAIN_FIELDS) if name not in {"externalId", "revision"}
-)
+FIXABLE: Final = tuple(name for name in (*CONVERSION_FIELDS, *PLAIN_FIELDS) if name not in {"externalId", "revision"})
 
 
 def job_panel(ctx: PageContext, history: JobDetails) -> Panel:

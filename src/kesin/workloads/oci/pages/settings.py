@@ -32,9 +32,7 @@ def oci_settings(ctx: Context, site_id: str, done: str = "") -> HTMLResponse:
     return _page(ctx, find_site(ctx, site_id, "operate", "oci.settings"), done=done)
 
 
-def _page(
-    ctx: PageContext, site: SiteContext, typed: dict[str, str] | None = None, **outcome: Any
-) -> HTMLResponse:
+def _page(ctx: PageContext, site: SiteContext, typed: dict[str, str] | None = None, **outcome: Any) -> HTMLResponse:
     context, breaker = site.context, read_breaker(site)
     values: dict[str, Any] = {name: getattr(site.record, name) for name in _SITE_FIELDS}
     values |= {name: value or "" for name, value in asdict(site.settings).items()}
@@ -75,9 +73,7 @@ def change_oci_settings(ctx: Context, site_id: str, fields: FirstFields) -> Resp
         texts = ("conversion_name", "consent_default", "phone_country", "locale", "customer_id")
         typed = {name: fields.get(name, "").strip() for name in (*texts, *NUMBERS)}
         changes: dict[str, Any] = {name: name in fields or None for name in FLAGS}
-        changes |= {
-            name: read_setting(name, text) if text else None for name, text in typed.items()
-        }
+        changes |= {name: read_setting(name, text) if text else None for name, text in typed.items()}
         with accounts.directory.transaction():
             accounts.set_site(ctx.actor, site.id, **{k: v or None for k, v in site_values.items()})
             accounts.set_site_settings(ctx.actor, site.id, site.queue.name, changes)

@@ -52,8 +52,7 @@ def links(ctx: PageContext) -> list[Link]:
     sites = ctx.sites(WORKLOAD)
     every = [Link(ctx.say("All sites"), SITES_PATH, "site")] if len(sites) > 1 else []
     return every + [
-        Link(ctx.say("OCI · %(site)s", site=site.name), control_path(site.id), "site")
-        for site in sites[:MAX_LINKS]
+        Link(ctx.say("OCI · %(site)s", site=site.name), control_path(site.id), "site") for site in sites[:MAX_LINKS]
     ]
 
 
@@ -125,9 +124,7 @@ _ORDERS: Final[dict[str, Callable[[dict[str, Any]], Any]]] = {
 
 
 @router.get(SITES_PATH, response_class=HTMLResponse)
-def oci_sites(
-    ctx: Context, q: Word = "", sort: Word = "needs", every: Literal["", "1"] = ""
-) -> HTMLResponse:
+def oci_sites(ctx: Context, q: Word = "", sort: Word = "needs", every: Literal["", "1"] = "") -> HTMLResponse:
     """The sites that the user may see: the first of them in this order, or all."""
     wanted = q.strip().casefold()
     queue = ctx.commands.queue(ctx.actor, WORKLOAD)  # refuses who may not read it
@@ -137,13 +134,7 @@ def oci_sites(
     rows = sorted(_rows(ctx, queue, found), key=key, reverse=turned)
     shown = MAX_SITES if every else FIRST_SITES
     return ctx.page(
-        "oci/sites.html",
-        rows=rows[:shown],
-        more=len(rows[shown:]),
-        every=every,
-        wanted=q,
-        order=order,
-        now=queue.now(),
+        "oci/sites.html", rows=rows[:shown], more=len(rows[shown:]), every=every, wanted=q, order=order, now=queue.now()
     )
 
 

@@ -41,8 +41,7 @@ def order_head(service: OrderService, actor: Actor, job: Job, language: Language
 
 def sends(description: str, *media_types: str) -> dict[str, Any]:
     content = {
-        name: {"schema": {"type": "string"} | ({"format": "binary"} if name in _BINARY else {})}
-        for name in media_types
+        name: {"schema": {"type": "string"} | ({"format": "binary"} if name in _BINARY else {})} for name in media_types
     }
     responses = {200: {"description": description, "content": content}}
     return {"response_class": Response, "responses": responses}

@@ -23,13 +23,7 @@ from kesin.workloads.optiplan.history import audit_events
 from kesin.workloads.optiplan.optimizer.output.pdf import print_plans
 from kesin.workloads.optiplan.orders import payload as payloads
 from kesin.workloads.optiplan.orders.order_list import ListDefaults
-from kesin.workloads.optiplan.orders.payload import (
-    EffortName,
-    FieldProblem,
-    OptiMode,
-    PartType,
-    Payload,
-)
+from kesin.workloads.optiplan.orders.payload import EffortName, FieldProblem, OptiMode, PartType, Payload
 from kesin.workloads.optiplan.orders.safe_xlsx import pack_zip
 from kesin.workloads.optiplan.orders.spreadsheet import CSV, XLSX
 from kesin.workloads.optiplan.rule_changes import FROM_NEXT_START, change_rules
@@ -62,10 +56,7 @@ class OrderRoute(APIRoute):
                 return await handler(request)
             except RequestValidationError as problem:
                 raise payloads.validation_problem(
-                    [
-                        FieldProblem(tuple(error["loc"][1:]), payloads.error_message(error))
-                        for error in problem.errors()
-                    ]
+                    [FieldProblem(tuple(error["loc"][1:]), payloads.error_message(error)) for error in problem.errors()]
                 ) from None
 
         return handle
@@ -88,9 +79,7 @@ def _add_order_routes(router: APIRouter, service: OrderService) -> None:
     creates = _creates(schemas.OneJob, "The existing job of the same order", "A new job")
 
     @router.post("/jobs", **creates, openapi_extra=schemas.ORDER_BODY)
-    async def create_order(
-        request: Request, actor: SignedInActor, body: RawBody, kind: MediaType
-    ) -> Response:
+    async def create_order(request: Request, actor: SignedInActor, body: RawBody, kind: MediaType) -> Response:
         """Create an order: 201 with a new job, or 200 with the existing job of the order."""
 
         def create() -> Response:
@@ -198,9 +187,7 @@ def _add_operator_routes(router: APIRouter, service: OrderService) -> None:
         return json_response(schemas.Moved.model_construct(success=True, job=body), status)
 
     @router.post("/jobs/{job_id}/approve", response_model=schemas.Moved)
-    def approve_order(
-        actor: SignedInActor, job_id: str, body: schemas.Approval | None = None
-    ) -> Response:
+    def approve_order(actor: SignedInActor, job_id: str, body: schemas.Approval | None = None) -> Response:
         """Approve a held order; with `confirm`, even if its XML is not ready."""
         confirmed = body is not None and body.confirm
         return moved(actor, service.approve(actor, job_id, confirmed=confirmed))
@@ -211,8 +198,7 @@ def _add_operator_routes(router: APIRouter, service: OrderService) -> None:
         return schemas.Retried(retry_count=service.retry(actor, job_id).retry_count)
 
     @router.post(
-        "/jobs/{job_id}/reissue",
-        **_creates(schemas.Moved, "The revision that already exists", "The new revision"),
+        "/jobs/{job_id}/reissue", **_creates(schemas.Moved, "The revision that already exists", "The new revision")
     )
     def reissue_order(actor: SignedInActor, job_id: str) -> Response:
         """Create a new revision of an order that failed or must be cut again."""
@@ -263,18 +249,14 @@ def _add_file_routes(router: APIRouter, service: OrderService) -> None:
     artifacts_of = partial(responses.order_artifacts, service)
 
     @router.get(
-        "/jobs/{job_id}/xml",
-        **responses.sends("The XML, or an archive of XML files", responses.XML, responses.ZIP),
+        "/jobs/{job_id}/xml", **responses.sends("The XML, or an archive of XML files", responses.XML, responses.ZIP)
     )
     def job_xml(actor: SignedInActor, job_id: str) -> Response:
         """The solution XML as sent to the saw; an archive if there are several files."""
         files = artifacts_of(actor, job_id).read_xml_files()
         return responses.files_response(files, f"{job_id}-xml.zip", responses.XML)
 
-    @router.get(
-        "/jobs/{job_id}/import-files",
-        **responses.sends("An archive with one XLSX per batch", responses.ZIP),
-    )
+    @router.get("/jobs/{job_id}/import-files", **responses.sends("An archive with one XLSX per batch", responses.ZIP))
     def job_import_files(actor: SignedInActor, job_id: str) -> Response:
         """The optimiser's import files: one XLSX per batch of one type, colour and thickness."""
         files = artifacts_of(actor, job_id).read_import_files()
@@ -289,24 +271,17 @@ def _add_file_routes(router: APIRouter, service: OrderService) -> None:
     ) -> Response:
         """The cutting plan with all boards, or with only one board."""
         files = artifacts_of(actor, job_id)
-        plans, head = (
-            files.read_plans(language),
-            responses.order_head(service, actor, files.job, language),
-        )
+        plans, head = (files.read_plans(language), responses.order_head(service, actor, files.job, language))
         drawing = artifacts.draw_plans(plans, board, language, head)
         return Response(drawing, headers=dict(responses.PRIVATE_HEADERS), media_type=responses.SVG)
 
     @router.get("/jobs/{job_id}/plan.pdf", **responses.sends("The plan as a PDF", responses.PDF))
-    def job_plan_pdf(
-        actor: SignedInActor, job_id: str, language: responses.InLanguage = "en"
-    ) -> Response:
+    def job_plan_pdf(actor: SignedInActor, job_id: str, language: responses.InLanguage = "en") -> Response:
         """The cutting plan for printing: a summary, the boards, and the cut list."""
         files = artifacts_of(actor, job_id)
         plans = files.read_plans(language)
         artifacts.check_board_count(plans)
-        data = print_plans(
-            plans, language, responses.order_head(service, actor, files.job, language)
-        )
+        data = print_plans(plans, language, responses.order_head(service, actor, files.job, language))
         return responses.file_response(data, f"{job_id}-plan.pdf", responses.PDF)
 
 
@@ -317,9 +292,7 @@ def _add_config_routes(router: APIRouter, service: OrderService) -> None:
         service.context.commands.queue(actor, QUEUE)
         return json_response(schemas.RulesTold(**_rules_body(service.workshop.rules())))
 
-    @router.put(
-        "/config/rules", response_model=schemas.RulesChanged, openapi_extra=schemas.RULES_BODY
-    )
+    @router.put("/config/rules", response_model=schemas.RulesChanged, openapi_extra=schemas.RULES_BODY)
     def put_rules(actor: SignedInActor, body: RawBody, kind: MediaType) -> Response:
         """Replace all rules.
 

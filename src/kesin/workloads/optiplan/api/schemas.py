@@ -26,16 +26,7 @@ from kesin.workloads.optiplan.service import OrderService
 from kesin.workloads.optiplan.workshop.rules import Rules
 
 State = Literal[
-    "NEW",
-    "PREPARED",
-    "OPTI_IMPORTED",
-    "OPTI_RUNNING",
-    "OPTI_DONE",
-    "XML_READY",
-    "DELIVERED",
-    "DONE",
-    "HOLD",
-    "FAILED",
+    "NEW", "PREPARED", "OPTI_IMPORTED", "OPTI_RUNNING", "OPTI_DONE", "XML_READY", "DELIVERED", "DONE", "HOLD", "FAILED"
 ]
 
 
@@ -88,9 +79,7 @@ class OrderJob(BaseModel):
     """An order and its state."""
 
     id: str
-    order_id: str | None = Field(
-        description="null if the job was not created through the API and contains no order"
-    )
+    order_id: str | None = Field(description="null if the job was not created through the API and contains no order")
     state: State
     error_code: str | None
     error_message: str | None
@@ -104,9 +93,7 @@ class OrderJob(BaseModel):
     payload: dict[str, Any] | None
     waiting_for: WaitingFor | None = Field(description="null if the order is claimed or has ended")
     ready_to_approve: bool = Field(description="whether the order's XML exists and is well-formed")
-    advice: dict[str, dict[str, str]] | None = Field(
-        description="what the error means and what to do, by language"
-    )
+    advice: dict[str, dict[str, str]] | None = Field(description="what the error means and what to do, by language")
 
 
 class OneJob(BaseModel):
@@ -207,9 +194,7 @@ class RulesChanged(RulesTold):
 
     success: bool = True
     changed: list[str]
-    from_next_start: list[str] = Field(
-        description="the changed rules that take effect when Kesin next starts"
-    )
+    from_next_start: list[str] = Field(description="the changed rules that take effect when Kesin next starts")
 
 
 class PathsTold(BaseModel):

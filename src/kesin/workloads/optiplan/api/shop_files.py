@@ -61,13 +61,8 @@ def add_shop_file_routes(router: APIRouter, service: OrderService) -> None:
 
 
 def _add_order_routes(router: APIRouter, service: OrderService, how_to_print: Any) -> None:
-    @router.get(
-        "/jobs/{job_id}/labels.pdf",
-        **responses.sends("The labels as a PDF", responses.PDF),
-    )
-    def job_labels(
-        actor: SignedInActor, job_id: str, start: Start = None, how: LabelPrint = how_to_print
-    ) -> Response:
+    @router.get("/jobs/{job_id}/labels.pdf", **responses.sends("The labels as a PDF", responses.PDF))
+    def job_labels(actor: SignedInActor, job_id: str, start: Start = None, how: LabelPrint = how_to_print) -> Response:
         """A label for each piece, in the order of the saw, beginning with label `start`.
 
         The rules say which `layout` if it is left out; `first` is the first free label of a sheet.
@@ -79,8 +74,7 @@ def _add_order_routes(router: APIRouter, service: OrderService, how_to_print: An
         return responses.file_response(data, f"{job_id}-labels.pdf", responses.PDF)
 
     @router.get(
-        "/jobs/{job_id}/ptx",
-        **responses.sends("The PTX, or an archive of PTX files", responses.PTX, responses.ZIP),
+        "/jobs/{job_id}/ptx", **responses.sends("The PTX, or an archive of PTX files", responses.PTX, responses.ZIP)
     )
     def job_ptx(actor: SignedInActor, job_id: str) -> Response:
         """The plan as pattern exchange files for saws, one per batch; at most 4 stages."""
@@ -109,9 +103,7 @@ def _add_rack_routes(router: APIRouter, service: OrderService, how_to_print: Any
     rack = RackService(service.context)
 
     @router.get("/rack/labels.pdf", **responses.sends("The labels as a PDF", responses.PDF))
-    def rack_labels(
-        actor: SignedInActor, offcut_ids: OffcutIds, how: LabelPrint = how_to_print
-    ) -> Response:
+    def rack_labels(actor: SignedInActor, offcut_ids: OffcutIds, how: LabelPrint = how_to_print) -> Response:
         """The labels of offcuts: `?id=…&id=…`."""
         labels = [_offcut_label(service, rack.get(actor, each), how) for each in offcut_ids]
         return responses.file_response(print_labels(labels, how), "offcuts.pdf", responses.PDF)
@@ -135,9 +127,7 @@ def _offcut_label(service: OrderService, offcut: Offcut, how: LabelPrint) -> Lab
     return Label(offcut.id, offcut.id, "", lines, size, ("",) * 4, has_grain=True)
 
 
-def read_labels(
-    service: OrderService, actor: Actor, job_id: str, language: Language
-) -> Iterable[PartLabel]:
+def read_labels(service: OrderService, actor: Actor, job_id: str, language: Language) -> Iterable[PartLabel]:
     """Yield the labels of an order as the actor may see it; raises OrderProblem."""
     artifacts = responses.order_artifacts(service, actor, job_id)
     head = responses.order_head(service, actor, artifacts.job, language)

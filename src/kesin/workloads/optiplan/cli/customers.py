@@ -6,14 +6,7 @@ from typing import Annotated
 import typer
 
 from kesin.foundation.problems import NotFound
-from kesin.foundation.terminal import (
-    answer,
-    argument,
-    format_examples,
-    print_table,
-    say_json,
-    visible,
-)
+from kesin.foundation.terminal import answer, argument, format_examples, print_table, say_json, visible
 from kesin.workloads.common.cli import JsonOption, local_operator, open_workload
 from kesin.workloads.optiplan.service import QUEUE, OrderService
 
@@ -36,10 +29,7 @@ def list_customers(*, as_json: JsonOption = False) -> None:
 
 @app.command("add", epilog=format_examples("kesin optiplan customers add 'Ayşe Usta' 05321234567"))
 def add_customer(
-    name: Annotated[str, argument("NAME", "The customer's name.")],
-    phone: Phone,
-    *,
-    as_json: JsonOption = False,
+    name: Annotated[str, argument("NAME", "The customer's name.")], phone: Phone, *, as_json: JsonOption = False
 ) -> None:
     """Add a customer, or rename the customer with this phone number."""
     with open_workload(QUEUE) as context:

@@ -9,16 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 from kesin.foundation.problems import Invalid
-from kesin.foundation.terminal import (
-    answer,
-    argument,
-    option,
-    print_table,
-    say,
-    say_json,
-    visible,
-    warn,
-)
+from kesin.foundation.terminal import answer, argument, option, print_table, say, say_json, visible, warn
 from kesin.workloads.common.advice import Language
 from kesin.workloads.common.cli import JsonOption, local_operator, open_workload, read_settings
 from kesin.workloads.optiplan.customers import normalise_phone
@@ -28,13 +19,7 @@ from kesin.workloads.optiplan.optimizer.output.plan_files import write_plans
 from kesin.workloads.optiplan.optimizer.output.statistics import compute_statistics
 from kesin.workloads.optiplan.optimizer.run import PlanningRun
 from kesin.workloads.optiplan.orders.order_list import BadOrderList, ListDefaults
-from kesin.workloads.optiplan.orders.payload import (
-    EffortName,
-    OptiMode,
-    Payload,
-    read_payload,
-    validation_problem,
-)
+from kesin.workloads.optiplan.orders.payload import EffortName, OptiMode, Payload, read_payload, validation_problem
 from kesin.workloads.optiplan.orders.safe_xlsx import UnreadableSpreadsheet
 from kesin.workloads.optiplan.orders.spreadsheet import read_sheets
 from kesin.workloads.optiplan.pipeline.prechecks import find_unmakeable, lacks_board
@@ -50,12 +35,7 @@ MAX_FILE_BYTES: Final = 10_000_000
 
 
 def read_order(
-    file: Path,
-    workshop: Workshop,
-    defaults: ListDefaults,
-    *,
-    order_id: str | None,
-    phone: str | None,
+    file: Path, workshop: Workshop, defaults: ListDefaults, *, order_id: str | None, phone: str | None
 ) -> Payload:
     """Read an order, with ``phone`` if given; raises Invalid with every bad row of a list."""
     data = read_file(file)
@@ -97,12 +77,7 @@ def _read_json_order(file: Path, data: bytes, order_id: str | None, phone: str |
 
 
 def plan_files(
-    workshop: Workshop,
-    files: Sequence[Path],
-    out: Path,
-    color: str | None,
-    language: Language,
-    **chosen: str | None,
+    workshop: Workshop, files: Sequence[Path], out: Path, color: str | None, language: Language, **chosen: str | None
 ) -> list[dict[str, Any]]:
     """Plan batches or orders, and write XML, SVG and PDF, but nothing of a bad file.
 
@@ -152,11 +127,7 @@ def _plan_record(batch: str, plan: CuttingPlan) -> dict[str, Any]:
 
 
 def _import_files(
-    file: Path,
-    folder: Path,
-    workshop: Workshop,
-    rules: Rules,
-    read: Callable[[Path], Payload],
+    file: Path, folder: Path, workshop: Workshop, rules: Rules, read: Callable[[Path], Payload]
 ) -> list[Path]:
     """Return an import file itself, or the import files written for an order."""
     with suppress(UnreadableSpreadsheet):
@@ -213,9 +184,7 @@ def optimize(
     out: Annotated[Path, option("DIR", "The folder for XML, SVG and PDF.")] = Path(),
     color: Color = None,
     lang: Lang = "en",
-    effort: Annotated[
-        EffortName | None, option("quick|normal|thorough", "How thorough the search is.")
-    ] = None,
+    effort: Annotated[EffortName | None, option("quick|normal|thorough", "How thorough the search is.")] = None,
     profile: Annotated[str | None, option("NAME", "The saw, one of saw_profiles.")] = None,
     as_json: JsonOption = False,
 ) -> None:

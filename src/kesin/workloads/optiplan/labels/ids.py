@@ -21,8 +21,7 @@ _MS_BITS, _MORE_BITS = 41, 9
 _SAME_MS: Final = 50  # jobs of one millisecond that are compared
 _ORDER_CODE: Final = re.compile(rf"[{_ALPHABET}]{{{_CODE_LENGTH}}}")
 _PIECE_ID: Final = re.compile(
-    rf"({_ORDER_CODE.pattern})" + r"[^0-9A-Z]+([1-9][0-9]{0,4})" * 2,
-    re.IGNORECASE | re.ASCII,
+    rf"({_ORDER_CODE.pattern})" + r"[^0-9A-Z]+([1-9][0-9]{0,4})" * 2, re.IGNORECASE | re.ASCII
 )
 _OFFCUT_ID: Final = re.compile(rf"R[{_ALPHABET}]{{8}}", re.IGNORECASE | re.ASCII)
 

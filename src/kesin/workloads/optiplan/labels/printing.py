@@ -99,11 +99,7 @@ def part_label(label: PartLabel, language: Language) -> Label:
     texts = TEXTS[language]
     part, (up, lo, sx, dx) = label.part, label.bands
     following = f" → {texts['banding']}" if any(label.bands) else ""
-    where = (
-        (texts["board"], label.board),
-        (texts["cut_number"], str(label.cut or "")),
-        (texts["drill"], label.drill),
-    )
+    where = ((texts["board"], label.board), (texts["cut_number"], str(label.cut or "")), (texts["drill"], label.drill))
     lines = (
         " · ".join(filter(None, (label.head.order, label.head.customer))),
         part.name,
@@ -175,10 +171,7 @@ class _Drawing:
         """Fill many rectangles as one path: far faster than each alone."""
         pdf = self._pdf
         k, top = pdf.k, pdf.h
-        path = " ".join(
-            f"{x * k:.2f} {(top - y - h) * k:.2f} {w * k:.2f} {h * k:.2f} re"
-            for x, y, w, h in rects
-        )
+        path = " ".join(f"{x * k:.2f} {(top - y - h) * k:.2f} {w * k:.2f} {h * k:.2f} re" for x, y, w, h in rects)
         pdf._out(f"0 g {path} f")  # noqa: SLF001 - no public way
 
     def _bars(self, y: float, height: float, label: Label) -> float:

@@ -109,9 +109,7 @@ class _Records:
         cells = (*texts, *sizes, *head_and_recut, *rules, _grain(demand))
         return int(self._record("MATERIALS", (id(demand), sizes), *cells)[0])
 
-    def _add_pattern(
-        self, demand: Demand, layout: Layout, first_part: int, *, has_head: bool
-    ) -> None:
+    def _add_pattern(self, demand: Demand, layout: Layout, first_part: int, *, has_head: bool) -> None:
         board, times = demand.boards[layout.board], layout.times
         first = layout.cuts[0].runs if layout.cuts else "rip"
         turned = (first == "cross") != has_head
@@ -134,10 +132,7 @@ class _Records:
         bought[6] += times
         pattern = len(self.numbered["PATTERNS"]) + 1
         self._record("PATTERNS", pattern, bought[0], turned + 2 * has_head, *pieces)
-        cuts = {
-            cut.panel: (order, cut.runs, cut.split(demand.saw))
-            for order, cut in enumerate(layout.cuts, start=1)
-        }
+        cuts = {cut.panel: (order, cut.runs, cut.split(demand.saw)) for order, cut in enumerate(layout.cuts, start=1)}
         strips = tuple(_strips(cuts, parts, board.usable, first))
         rows = list(_rows(strips, 0 if has_head else 1, 1))
         sawn = sorted(strip.order for _, strip, repeat, _ in rows if repeat)
@@ -168,11 +163,7 @@ class _Strip:
 
 
 def _strips(
-    cuts: _Cuts,
-    parts: Mapping[Rect, str],
-    panel: Rect,
-    runs: model.CutDirection,
-    freed: int = 0,
+    cuts: _Cuts, parts: Mapping[Rect, str], panel: Rect, runs: model.CutDirection, freed: int = 0
 ) -> Iterator[_Strip]:
     """Yield what a panel is cut into in one direction; cut ``freed`` frees the last."""
     order, across, pieces = cuts.get(panel, (0, runs, []))
@@ -185,9 +176,7 @@ def _strips(
     yield _Strip(size, parts.get(panel, "0"), inner, freed > 0, freed)
 
 
-def _rows(
-    strips: Sequence[_Strip], phase: int, panels: int
-) -> Iterator[tuple[int, _Strip, int, int]]:
+def _rows(strips: Sequence[_Strip], phase: int, panels: int) -> Iterator[tuple[int, _Strip, int, int]]:
     """Yield phase, strip, number of cuts, and pieces of one board, of each row; no last waste."""
     for _, equal in groupby(strips[:-1] if strips and strips[-1].is_waste else strips):
         group = list(equal)

@@ -48,9 +48,7 @@ def choose_boards(demand: Demand, effort: Effort, plan_boards: PlanBoards) -> Cu
     name = min(known, key=lambda name: (store.rank(known[name]), name))
     indices, fillings = [each[0] for each in known[name]], [each[1] for each in known[name]]
     largest = max(task.area for task in tasks)
-    pieces = sum(
-        count * max(task.area_of(kind) for task in tasks) for kind, count in enumerate(counts)
-    )
+    pieces = sum(count * max(task.area_of(kind) for task in tasks) for kind, count in enumerate(counts))
     layouts = build_layouts(demand, members, fillings, indices)
     return CuttingPlan(demand, layouts, name, max(1, -(-pieces // largest)))
 
@@ -67,9 +65,7 @@ class _Store:
     def bought(self) -> list[int]:
         """The boards that can be bought and cut."""
         return [
-            index
-            for index, board in enumerate(self.demand.boards)
-            if not board.offcut and self.tasks[index].starts
+            index for index, board in enumerate(self.demand.boards) if not board.offcut and self.tasks[index].starts
         ]
 
     def money(self, index: int) -> int:
@@ -83,11 +79,7 @@ class _Store:
     def rank(self, chosen: Chosen) -> tuple[int, ...]:
         """Return the sort key of a choice: money, rack area used, offcuts touched, largest rest."""
         boards, offcuts = self.demand.boards, [each for each in chosen if not self.money(each[0])]
-        rests = [
-            self.tasks[index].area - fill_area(filling)
-            for index, filling in chosen
-            if self.money(index)
-        ]
+        rests = [self.tasks[index].area - fill_area(filling) for index, filling in chosen if self.money(index)]
         rack_area = sum(boards[index].area for index, _ in offcuts)
         money = sum(self.money(index) for index, _ in chosen)
         return money, -rack_area, len(offcuts), -max(rests, default=0)
@@ -133,9 +125,7 @@ class _Store:
         added, rest = self._fill(counts, chosen, budget, limited=True)
         return [] if any(rest) else [self._cheapen([*chosen, *added], budget)]
 
-    def _fill(
-        self, counts: Counts, chosen: Chosen, budget: Budget, *, limited: bool
-    ) -> tuple[Chosen, Counts]:
+    def _fill(self, counts: Counts, chosen: Chosen, budget: Budget, *, limited: bool) -> tuple[Chosen, Counts]:
         """Add boards, each time the most worth for its money; returns them and what is left."""
         added: Chosen = []
         while any(counts):
@@ -157,9 +147,7 @@ class _Store:
     def _cheapen(self, chosen: Chosen, budget: Budget) -> Chosen:
         """Move the pieces of each board, the emptiest first, to the cheapest that holds them."""
         chosen = sorted(chosen, key=lambda each: fill_area(each[1]))
-        by_price = sorted(
-            range(len(self.tasks)), key=lambda index: (self.money(index), self.tasks[index].area)
-        )
+        by_price = sorted(range(len(self.tasks)), key=lambda index: (self.money(index), self.tasks[index].area))
         for place, (old, filling) in enumerate(chosen):
             kinds = Counter(kinds_of(filling))
             counts = tuple(kinds[kind] for kind in range(len(self.tasks[0].counts)))

@@ -20,11 +20,7 @@ def find_faults(plan: model.CuttingPlan) -> list[str]:
         board = demand.boards[layout.board]
         placements = [each for each in layout.placements if 0 <= each.part < len(demand.parts)]
         pieces = (fault for each in placements for fault in _check_piece(demand, board, each))
-        faults = (
-            *pieces,
-            *_check_spacing(demand, placements),
-            *_check_cuts(demand, board, layout),
-        )
+        faults = (*pieces, *_check_spacing(demand, placements), *_check_cuts(demand, board, layout))
         messages += [f"{where}: {fault}" for fault in faults]
     return messages
 
@@ -52,9 +48,7 @@ def _check_boards(plan: model.CuttingPlan) -> Iterator[str]:
             yield f"board: {planned[number]} of {what} planned, {board.quantity} in store"
 
 
-def _check_piece(
-    demand: model.Demand, board: model.Board, placement: model.Placement
-) -> Iterator[str]:
+def _check_piece(demand: model.Demand, board: model.Board, placement: model.Placement) -> Iterator[str]:
     part = demand.parts[placement.part]
     rect, trims = placement.rect, board.trims
     if placement.turned and part.grain not in model.TURNABLE_GRAINS:
@@ -124,9 +118,7 @@ def _check_cuts(demand: model.Demand, board: model.Board, layout: model.Layout) 
         yield from _check_strips(demand.saw, layout, filter(None, holding))
 
 
-def _check_first_stage(
-    saw: model.SawProfile, board: model.Board, layout: model.Layout, stages: int
-) -> Iterator[str]:
+def _check_first_stage(saw: model.SawProfile, board: model.Board, layout: model.Layout, stages: int) -> Iterator[str]:
     """Yield what the profile forbids; a first stage in the other direction is a head cut."""
     runs = layout.cuts[0].runs
     is_as_ruled = saw.first_cut in {"any", runs}
@@ -143,9 +135,7 @@ def _check_first_stage(
         yield f"saw: a first cut through {model.mm_text(wide)}, above largest_rip"
 
 
-def _check_strips(
-    saw: model.SawProfile, layout: model.Layout, strips: Iterable[model.Rect]
-) -> Iterator[str]:
+def _check_strips(saw: model.SawProfile, layout: model.Layout, strips: Iterable[model.Rect]) -> Iterator[str]:
     for strip in sorted(strips):
         size = strip.width if layout.cuts[0].runs == "rip" else strip.length
         if size < saw.smallest_strip:

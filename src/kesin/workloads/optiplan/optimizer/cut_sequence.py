@@ -10,10 +10,7 @@ from kesin.workloads.optiplan.optimizer.problem import STRIP, Drop, Fillings, St
 
 
 def build_layouts(
-    demand: model.Demand,
-    members: Sequence[Sequence[int]],
-    fillings: Fillings,
-    boards: Sequence[int] = (),
+    demand: model.Demand, members: Sequence[Sequence[int]], fillings: Fillings, boards: Sequence[int] = ()
 ) -> tuple[model.Layout, ...]:
     """Build boards with their cuts, equal ones once; ``members``: as `build_tasks` returns them.
 
@@ -30,16 +27,12 @@ def build_layouts(
         while remaining:
             times, parts = _assign_parts(stock, pieces, remaining)
             placements = [
-                model.Placement(part, rect, drop.turned)
-                for part, (drop, rect) in zip(parts, pieces, strict=True)
+                model.Placement(part, rect, drop.turned) for part, (drop, rect) in zip(parts, pieces, strict=True)
             ]
             placements.sort(key=lambda piece: (piece.rect.y, piece.rect.x))
             layout_counts[model.Layout(1, tuple(placements), offcuts, cuts, board)] += times
             remaining -= times
-    return tuple(
-        replace(layout, times=layout_counts[layout])
-        for layout in sorted(layout_counts, key=_layout_order)
-    )
+    return tuple(replace(layout, times=layout_counts[layout]) for layout in sorted(layout_counts, key=_layout_order))
 
 
 def _layout_order(layout: model.Layout) -> tuple[int, int, list[tuple[model.Rect, int]]]:
@@ -130,9 +123,7 @@ def _saw_board(
     return tuple(cuts), [(drop, rect) for _, drop, rect in pieces], tuple(sorted(offcuts))
 
 
-def _rips(
-    drops: Container[tuple[int, ...]], drop: Drop, panel: _Panel, starts: Mapping[bool, Start]
-) -> bool:
+def _rips(drops: Container[tuple[int, ...]], drop: Drop, panel: _Panel, starts: Mapping[bool, Start]) -> bool:
     """Whether the rip cut comes first; if both rests are empty, the larger offcut decides."""
     above, beside = drop.width - drop.across, drop.length - drop.along
     rests = (
@@ -148,8 +139,6 @@ def _rips(
 def _may_cut(panel: _Panel, drop: Drop, starts: Mapping[bool, Start], *, rips: bool) -> bool:
     """Whether the saw may first cut in this direction, then across."""
     stage = panel.stage + (panel.runs not in {None, "rip" if rips else "cross"})
-    if stage == 1 and (
-        rips not in starts or (drop.across if rips else drop.along) < starts[rips].strip
-    ):
+    if stage == 1 and (rips not in starts or (drop.across if rips else drop.along) < starts[rips].strip):
         return False
     return stage < min(start.stages for start in starts.values())

@@ -13,11 +13,7 @@ from kesin.workloads.optiplan.optimizer.cut_sequence import build_layouts
 from kesin.workloads.optiplan.optimizer.model import CuttingPlan, Demand, Layout, check_demand
 from kesin.workloads.optiplan.optimizer.problem import Budget, Effort, Fillings, PackingTask
 from kesin.workloads.optiplan.optimizer.strategies import free_rectangles
-from kesin.workloads.optiplan.optimizer.strategies.local_search import (
-    fill_one_by_one,
-    improve,
-    settle,
-)
+from kesin.workloads.optiplan.optimizer.strategies.local_search import fill_one_by_one, improve, settle
 
 __all__ = ["Effort", "optimise", "plan_boards"]
 
@@ -79,9 +75,7 @@ def optimise(demand: Demand, effort: Effort | None = None) -> CuttingPlan:
     budget = Budget(effort)
     task, members = problem.build_task(demand)
     search = _plan(task, budget)
-    candidates = [
-        (plan.strategy, build_layouts(demand, members, plan.fillings)) for plan in search.plans
-    ]
+    candidates = [(plan.strategy, build_layouts(demand, members, plan.fillings)) for plan in search.plans]
     strategy, layouts = min(candidates, key=lambda each: (_preference(demand, each[1]), each[0]))
     least = task.least_boards()
     results = tuple(sorted(search.results.items()))
@@ -151,9 +145,7 @@ def _sort_keys(task: PackingTask) -> Iterator[Rank]:
 def _try_one_by_one(search: _Search, budget: Budget, share: float, least: int) -> None:
     rng = Random(3)
     while budget.has_left(share) and search.fewest > least:
-        fillings = fill_one_by_one(
-            search.task, budget, rng, TRIES, max_boards=search.fewest, share=share
-        )
+        fillings = fill_one_by_one(search.task, budget, rng, TRIES, max_boards=search.fewest, share=share)
         if fillings is not None:
             search.keep("ONE_BY_ONE", fillings)
 

@@ -5,14 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, NamedTuple, Self
 
-from kesin.workloads.optiplan.optimizer.model import (
-    Board,
-    CutPart,
-    Demand,
-    Hundredths,
-    Unplannable,
-    size_text,
-)
+from kesin.workloads.optiplan.optimizer.model import Board, CutPart, Demand, Hundredths, Unplannable, size_text
 
 EffortName = Literal["quick", "normal", "thorough"]
 UNLIMITED: Final = 99  # stages
@@ -78,12 +71,7 @@ class PackingTask:
 
     def pieces(self) -> list[int]:
         """Return the kinds of all pieces that fit the board."""
-        return [
-            kind
-            for kind, count in enumerate(self.counts)
-            if self.orientations[kind]
-            for _ in range(count)
-        ]
+        return [kind for kind, count in enumerate(self.counts) if self.orientations[kind] for _ in range(count)]
 
     def least_boards(self) -> int:
         """Return a lower bound: by area, and by the pieces too large to share a board."""
@@ -106,9 +94,7 @@ def build_task(demand: Demand) -> tuple[PackingTask, tuple[tuple[int, ...], ...]
     return tasks[0], members
 
 
-def build_tasks(
-    demand: Demand, boards: Sequence[Board]
-) -> tuple[list[PackingTask], tuple[tuple[int, ...], ...]]:
+def build_tasks(demand: Demand, boards: Sequence[Board]) -> tuple[list[PackingTask], tuple[tuple[int, ...], ...]]:
     """Build a task for each board, and for each kind the list of parts, one entry per piece.
 
     All tasks have the same kinds; on a board too small for a kind it has no orientations.
@@ -124,9 +110,7 @@ def build_tasks(
         length = board.usable.length + saw.kerf_cross
         width = board.usable.width + saw.kerf_rip
         starts = find_starts(demand, board)
-        ways = tuple(
-            tuple(way for way in kind if _fits(way, length, width, starts)) for kind in kinds
-        )
+        ways = tuple(tuple(way for way in kind if _fits(way, length, width, starts)) for kind in kinds)
         tasks.append(_task(length, width, ways, tuple(map(len, parts)), starts))
     return tasks, parts
 
@@ -148,9 +132,7 @@ def _task(
     return PackingTask(length, width, orientations, counts, starts, *sides)
 
 
-def refuse_unfit(
-    demand: Demand, tasks: Sequence[PackingTask], members: Sequence[Sequence[int]]
-) -> None:
+def refuse_unfit(demand: Demand, tasks: Sequence[PackingTask], members: Sequence[Sequence[int]]) -> None:
     """Raise Unplannable, naming the part, if a kind fits none of the tasks' boards."""
     if not any(task.starts for task in tasks):
         limits = f"largest_cut and largest_rip of saw {demand.saw.name!r}"
@@ -175,9 +157,7 @@ def find_starts(demand: Demand, board: Board) -> tuple[Start, ...]:
         head = saw.head_cut and saw.first_cut not in {"any", runs}
         if saw.first_cut not in {"any", runs} and not head:
             continue
-        if (saw.largest_cut and cut > saw.largest_cut) or (
-            saw.largest_rip and rip > saw.largest_rip
-        ):
+        if (saw.largest_cut and cut > saw.largest_cut) or (saw.largest_rip and rip > saw.largest_rip):
             continue
         limit = saw.stage_limit if head or saw.first_cut == "any" else saw.max_stages
         strip = saw.smallest_strip + kerf if saw.smallest_strip else 0

@@ -51,9 +51,7 @@ class InBounds:
             raise MessageError("must be a whole number, got %(given)s", given=format_value(value))
         return int(number)
 
-    def __get_pydantic_core_schema__(
-        self, source: type, handler: GetCoreSchemaHandler
-    ) -> core_schema.CoreSchema:
+    def __get_pydantic_core_schema__(self, source: type, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         low, high = (json_number(Decimal(bound)) for bound in (self.low, self.high))
         validator = core_schema.no_info_before_validator_function
         if source is int:
@@ -61,9 +59,7 @@ class InBounds:
             return validator(self.check_whole, handler(source), json_schema_input_schema=whole)
         number = core_schema.float_schema(ge=low, le=high)
         as_json = core_schema.plain_serializer_function_ser_schema(json_number, when_used="json")
-        return validator(
-            self.check, handler(source), json_schema_input_schema=number, serialization=as_json
-        )
+        return validator(self.check, handler(source), json_schema_input_schema=number, serialization=as_json)
 
 
 def format_number(value: Decimal) -> str:

@@ -19,13 +19,7 @@ from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.orders import list_cells, spreadsheet
 from kesin.workloads.optiplan.orders import payload as payloads
 from kesin.workloads.optiplan.orders.numbers import format_number
-from kesin.workloads.optiplan.orders.payload import (
-    EffortName,
-    FieldProblem,
-    OptiMode,
-    PartType,
-    Payload,
-)
+from kesin.workloads.optiplan.orders.payload import EffortName, FieldProblem, OptiMode, PartType, Payload
 from kesin.workloads.optiplan.orders.safe_xlsx import UnreadableSpreadsheet
 
 COLUMNS: Final = "ABCDEFGHIJKL"
@@ -90,9 +84,7 @@ class BadOrderList(OrderProblem):
         )
 
 
-def read_order_file(
-    name: str, data: bytes, *, order_id: str, customer_phone: str, defaults: ListDefaults
-) -> Payload:
+def read_order_file(name: str, data: bytes, *, order_id: str, customer_phone: str, defaults: ListDefaults) -> Payload:
     """Read an XLSX or CSV, named after its customer; BadOrderList has every bad row."""
     rows, start = _find_list(data)
     reader = _ListReader(list_cells.read_heading(rows[:start]), defaults)
@@ -158,9 +150,7 @@ class _ListReader:
                 self.problems.append(RowProblem(number, "A", Message(_NO_BACK, **sizes)))
             self._read_part(number, cells, own or usual, color)
 
-    def _read_part(
-        self, number: int, cells: Sequence[Any], thickness_mm: Decimal | None, color: str | None
-    ) -> None:
+    def _read_part(self, number: int, cells: Sequence[Any], thickness_mm: Decimal | None, color: str | None) -> None:
         before = len(self.problems)
         size = list_cells.read_size_mm
         edge = partial(list_cells.read_edge, tick=self.defaults.band, bands=self.defaults.bands)

@@ -50,9 +50,7 @@ _MESSAGES: Final = {
 def check_one_line(text: str) -> str:
     """Validate that the text has no control characters and no line breaks."""
     if match := UNPRINTABLE.search(text):
-        raise MessageError(
-            "must be one line of text, without the character %(sign)s", sign=ascii(match.group())
-        )
+        raise MessageError("must be one line of text, without the character %(sign)s", sign=ascii(match.group()))
     return text
 
 
@@ -124,8 +122,7 @@ class Payload(StrictModel):
     saw_profile: Name | None = None
     use_rack: bool | None = None
     parts: Annotated[  # `validate_payload` counts them
-        tuple[OrderPart, ...],
-        Field(strict=False, json_schema_extra={"minItems": 1, "maxItems": MAX_PARTS}),
+        tuple[OrderPart, ...], Field(strict=False, json_schema_extra={"minItems": 1, "maxItems": MAX_PARTS})
     ]
 
 
@@ -189,9 +186,7 @@ def field_problems(problem: ValidationError) -> Iterator[FieldProblem]:
         if error["type"] == "too_short" and error["loc"] in parents:
             continue  # pydantic counts only the valid items
         path = tuple(
-            storable(format_value(step).strip("'") if len(step) > MAX_NAME else step)
-            if isinstance(step, str)
-            else step
+            storable(format_value(step).strip("'") if len(step) > MAX_NAME else step) if isinstance(step, str) else step
             for step in error["loc"]
         )
         yield FieldProblem(path, error_message(error))

@@ -66,9 +66,7 @@ def check_xlsx(data: bytes, bounds: XlsxBounds) -> dict[str, bytes]:
     """Return the XML parts of an XLSX that is within the bounds and safe; else raise."""
     most = bounds.max_bytes
     if len(data) > most:
-        raise UnreadableSpreadsheet(
-            "the file is %(n)s bytes; at most %(most)s are accepted", n=len(data), most=most
-        )
+        raise UnreadableSpreadsheet("the file is %(n)s bytes; at most %(most)s are accepted", n=len(data), most=most)
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             return _checked_parts(archive, bounds)

@@ -109,7 +109,4 @@ def _csv_rows(data: bytes) -> list[list[str]]:
 def _separator(text: str) -> str:
     """Choose the separator that splits more lines; a decimal comma alone splits too little."""
     lines = text.splitlines()[: BOUNDS.max_rows]  # a file with more is refused
-    return max(
-        _SEPARATORS,
-        key=lambda character: sum(line.count(character) >= _MIN_SEPARATORS for line in lines),
-    )
+    return max(_SEPARATORS, key=lambda character: sum(line.count(character) >= _MIN_SEPARATORS for line in lines))

@@ -70,9 +70,7 @@ def job_panel(ctx: PageContext, history: JobDetails) -> Panel:
     )
 
 
-def deliveries(
-    ctx: PageContext, job: Job, attempts: Sequence[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
+def deliveries(ctx: PageContext, job: Job, attempts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Each delivery attempt and its result, newest first; the order tells the last result."""
     results = {
         "open": ctx.say("waiting for the saw"),

@@ -166,9 +166,7 @@ def change_order_rows(ctx: Context, fields: WideForm) -> HTMLResponse:
         typed = typed.with_copy(row) if do == "copy" else typed.without_row(row)
     else:
         raise Invalid("specify the change: add, copy:N, remove:N or paste:N/COLUMN")
-    return ctx.page(
-        "optiplan/part_order_rows.html", form=typed, bands=_bands(orders), most=MAX_ROWS, path=PATH
-    )
+    return ctx.page("optiplan/part_order_rows.html", form=typed, bands=_bands(orders), most=MAX_ROWS, path=PATH)
 
 
 @router.post(f"{PATH}/new")

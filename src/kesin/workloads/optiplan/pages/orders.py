@@ -279,9 +279,7 @@ def order_dialog(ctx: Context, job_id: str, action: OrderAction) -> HTMLResponse
 
 
 @router.post(f"{PATH}/orders/{{job_id}}/{{action}}", response_class=HTMLResponse)
-def move_order(
-    ctx: Context, job_id: str, action: OrderAction | Literal["customer"], fields: FirstFields
-) -> Response:
+def move_order(ctx: Context, job_id: str, action: OrderAction | Literal["customer"], fields: FirstFields) -> Response:
     """Take the action and report the result; an approval without an XML must be confirmed."""
     orders = order_service(ctx)
     new = None

@@ -50,9 +50,7 @@ def view_plan(ctx: PageContext, orders: OrderService, job: Job) -> dict[str, Any
 
 def _figures(plans: Sequence[CuttingPlan]) -> dict[str, Any]:
     statistics = [compute_statistics(plan) for plan in plans]
-    counts = [
-        (plan.demand.boards[each], n) for plan in plans for each, n in plan.board_counts.items()
-    ]
+    counts = [(plan.demand.boards[each], n) for plan in plans for each, n in plan.board_counts.items()]
     priced = zip(plans, statistics, strict=True)
     part_m2 = sum(each.part_m2 for each in statistics)
     return {
@@ -84,8 +82,7 @@ def _patterns(plans: Sequence[CuttingPlan]) -> list[dict[str, Any]]:
             "boards": f"{board_numbers(plan, number)} / {plan.boards}",
             "times": layout.times,
             "name": plan.demand.name,
-            "yield_share": sum(each.rect.area for each in layout.placements)
-            / plan.demand.boards[layout.board].area,
+            "yield_share": sum(each.rect.area for each in layout.placements) / plan.demand.boards[layout.board].area,
         }
         for plan in plans
         for number, layout in enumerate(plan.layouts, start=1)

@@ -15,14 +15,7 @@ from kesin.web.dashboard.frame.routes import FirstFields
 from kesin.workloads.optiplan.errors import OrderProblem
 from kesin.workloads.optiplan.orders.payload import validate_model
 from kesin.workloads.optiplan.pages.orders import PATH, frame, readable_order_service
-from kesin.workloads.optiplan.stock.offcut import (
-    FINAL,
-    Offcut,
-    OffcutFilter,
-    OffcutGiven,
-    OffcutState,
-    Text,
-)
+from kesin.workloads.optiplan.stock.offcut import FINAL, Offcut, OffcutFilter, OffcutGiven, OffcutState, Text
 from kesin.workloads.optiplan.stock.service import OffcutAction, RackService
 
 router = page_router()
@@ -98,9 +91,7 @@ def add_offcut(ctx: Context, fields: FirstFields) -> Response:
 
 
 @router.post(f"{PAGE}/{{offcut_id}}/{{action}}")
-def change_offcut(
-    ctx: Context, offcut_id: str, action: OffcutAction, fields: FirstFields
-) -> Response:
+def change_offcut(ctx: Context, offcut_id: str, action: OffcutAction, fields: FirstFields) -> Response:
     """Change an offcut, and show it."""
     given = _typed(fields, "length_mm", "width_mm")
     given |= {name: text.strip() for name, text in fields.items() if name == "place"}

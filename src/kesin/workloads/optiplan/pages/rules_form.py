@@ -20,9 +20,7 @@ from kesin.workloads.optiplan.workshop.rules import NO_BAND
 Say = Callable[[str], str]
 Rules = Mapping[str, Any]  # as in rules.json
 # By path: the title, the unit and a hint; of an entry of a mapping, with its ``%(key)s``.
-TEXTS: Final[dict[str, list[str]]] = tomllib.loads(
-    files(__package__).joinpath("rule_texts.toml").read_text("utf-8")
-)
+TEXTS: Final[dict[str, list[str]]] = tomllib.loads(files(__package__).joinpath("rule_texts.toml").read_text("utf-8"))
 SHOWN: Final = tuple(path for path in TEXTS if "." not in path)
 # The columns of a table, by its path: one for a list; the key and the value for a mapping.
 TABLES: Final = {
@@ -39,9 +37,7 @@ FILLED: Final = frozenset({NUMBERED, "rates.bands"})  # each key has a value
 PROFILES, BOARDS = "saw_profiles", "boards"  # lists of groups
 CHOICES: Final[dict[str, Sequence[Any]]] = {
     "optiModeDefault": ("A", "B", "C"),
-    "saw_profiles.machine_files": (
-        *("xml", "ptx", "csv", "xml, ptx", "xml, csv", "ptx, csv", "xml, ptx, csv"),
-    ),
+    "saw_profiles.machine_files": (*("xml", "ptx", "csv", "xml, ptx", "xml, csv", "ptx, csv", "xml, ptx, csv"),),
 }
 DUPLICATE: Final = "is repeated"
 EMPTY: Final = "must not be empty"
@@ -84,9 +80,7 @@ class _FormSchema:
         return {**texts, "description": hint and self.say(hint)}
 
     def _group(self, path: str, schema: Schema) -> Schema:
-        shown = {
-            key: self.build(f"{path}.{key}", each) for key, each in schema["properties"].items()
-        }
+        shown = {key: self.build(f"{path}.{key}", each) for key, each in schema["properties"].items()}
         needed = [*schema.get("required", ()), *(key for key in shown if f"{path}.{key}" in TABLES)]
         group = {"type": "object", "required": needed, "properties": shown}
         return {**group, **self._text(path)}
@@ -100,9 +94,7 @@ class _FormSchema:
             "type": "object",
             "title": "",
             "required": [*columns] if path in FILLED or not value else [key],
-            "properties": {
-                name: {**each, **self._text(f"{path}.{name}")} for name, each in columns.items()
-            },
+            "properties": {name: {**each, **self._text(f"{path}.{name}")} for name, each in columns.items()},
         }
         limits: Schema = {name: schema[name] for name in ("minItems", "maxItems") if name in schema}
         return {"type": "array", "items": items, **self._text(path), **limits}
@@ -131,8 +123,7 @@ def form_value(rules: Rules) -> dict[str, Any]:
         _put(shown, path, _rows(path, _get(rules, path)))
     profiles, boards = rules.get(PROFILES), rules.get(BOARDS)
     shown[PROFILES] = [
-        {"name": name, **_without_none(profile)}
-        | {"machine_files": ", ".join(profile.get("machine_files", ()))}
+        {"name": name, **_without_none(profile)} | {"machine_files": ", ".join(profile.get("machine_files", ()))}
         for name, profile in (profiles.items() if isinstance(profiles, Mapping) else ())
     ]
     shown[BOARDS] = list(map(_without_none, boards if isinstance(boards, list) else ()))
@@ -161,10 +152,7 @@ def _rows(name: str, stored: Any) -> list[dict[str, Any]]:
     if not value_name:
         return [{key_name: item} for item in stored] if isinstance(stored, list) else []
     return [
-        {
-            key_name: parse_number(key) if name == NUMBERED else key,
-            **({} if item is None else {value_name[0]: item}),
-        }
+        {key_name: parse_number(key) if name == NUMBERED else key, **({} if item is None else {value_name[0]: item})}
         for key, item in (stored.items() if isinstance(stored, Mapping) else ())
         if key != NO_BAND or name != "edgeMapping"
     ]
@@ -199,9 +187,7 @@ def read_typed_rules(value: Any, before: Rules) -> TypedRules:
     for path in TABLES:
         _put(typed.values, path, _read_table(typed, path, _cells(_get(values, path))))
     typed.values[PROFILES] = _read_profiles(typed, _cells(values.get(PROFILES)))
-    typed.values[BOARDS] = [
-        dict.fromkeys(("quantity", "supplier")) | board for board in _cells(values.get(BOARDS))
-    ]
+    typed.values[BOARDS] = [dict.fromkeys(("quantity", "supplier")) | board for board in _cells(values.get(BOARDS))]
     typed.groups |= {f"{BOARDS}[{n}]": f"/{BOARDS}/{n}" for n in range(len(typed.values[BOARDS]))}
     return typed
 
@@ -223,16 +209,11 @@ def _read_profiles(typed: TypedRules, rows: list[dict[str, Any]]) -> dict[str, A
             row["machine_files"] = str(files).split(", ")
         profiles[name] = dict.fromkeys(("kerf_rip_mm", "kerf_cross_mm", "trims")) | row
         typed.groups[f"{PROFILES}.{name}"] = pointer
-        typed.cells |= {
-            f"{PROFILES}.{name}": pointer,
-            f"{PROFILES}.{name}.[key]": f"{pointer}/name",
-        }
+        typed.cells |= {f"{PROFILES}.{name}": pointer, f"{PROFILES}.{name}.[key]": f"{pointer}/name"}
     return profiles
 
 
-def _read_table(
-    typed: TypedRules, name: str, rows: list[dict[str, Any]]
-) -> list[Any] | dict[str, Any]:
+def _read_table(typed: TypedRules, name: str, rows: list[dict[str, Any]]) -> list[Any] | dict[str, Any]:
     """The rows as a list or a mapping; an invalid or duplicate key is an error at its cell."""
     key_name, *value_name = TABLES[name]
     table = "/" + name.replace(".", "/")
@@ -259,9 +240,7 @@ def _read_table(
     return mapping if value_name else [row.get(key_name) for row in rows]
 
 
-def list_changes(
-    say: Say, before: Rules, after: Rules
-) -> list[tuple[str, str | None, str | None, str]]:
+def list_changes(say: Say, before: Rules, after: Rules) -> list[tuple[str, str | None, str | None, str]]:
     """Every rule that differs, in the order of the form: label, before, after (or None), unit."""
     old, new = _flatten(before), _flatten(after)
     ranks = {path.removesuffix(".*"): rank for rank, path in enumerate(TEXTS)}

@@ -31,9 +31,7 @@ Phone = Annotated[str, Query(max_length=40)]
 
 
 @router.get(f"{PATH}/customers", response_class=HTMLResponse)
-def customers_page(
-    ctx: Context, phone: Phone = "", cursor: Phone = "", done: Phone = ""
-) -> HTMLResponse:
+def customers_page(ctx: Context, phone: Phone = "", cursor: Phone = "", done: Phone = "") -> HTMLResponse:
     orders, phone = readable_order_service(ctx), phone.strip()
     return _render_customers(ctx, orders, phone, cursor, done=done)
 
@@ -41,9 +39,7 @@ def customers_page(
 def _render_customers(
     ctx: PageContext, orders: OrderService, phone: str = "", cursor: str = "", **outcome: Any
 ) -> HTMLResponse:
-    customers, following = orders.customer_page(
-        ctx.actor, limit=PAGE_CUSTOMERS, cursor=cursor or None, search=phone
-    )
+    customers, following = orders.customer_page(ctx.actor, limit=PAGE_CUSTOMERS, cursor=cursor or None, search=phone)
     return ctx.page(
         "optiplan/customers.html",
         customers=customers,
@@ -154,9 +150,7 @@ def change_rules_page(ctx: Context, fields: WideForm) -> Response:
     try:
         after = _validate(typed)
         if "sure" in fields:
-            _, keys = rule_changes.change_rules(
-                orders, ctx.actor, typed.values, expected_digest=seen
-            )
+            _, keys = rule_changes.change_rules(orders, ctx.actor, typed.values, expected_digest=seen)
             return _redirect("rules", ",".join(keys) or "none")
         if seen:
             rule_changes.check_unchanged(before, seen)

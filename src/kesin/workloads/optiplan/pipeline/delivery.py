@@ -24,12 +24,7 @@ from kesin.foundation.files import UNFINISHED_SUFFIX
 from kesin.foundation.messages import Message
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.pipeline import shared_folder
-from kesin.workloads.optiplan.pipeline.progress import (
-    ALL_BATCHES,
-    OrderProgress,
-    ProgressStore,
-    batch_stem,
-)
+from kesin.workloads.optiplan.pipeline.progress import ALL_BATCHES, OrderProgress, ProgressStore, batch_stem
 from kesin.workloads.optiplan.pipeline.shared_folder import has_content, move_file, remove_file
 from kesin.workloads.optiplan.workshop.json_file import write_atomically
 from kesin.workloads.optiplan.workshop.paths import FAILED, INBOX, MACHINE_FOLDERS, PROCESSED
@@ -50,9 +45,7 @@ class DeliveryFile:
 
     def __post_init__(self) -> None:
         if not _FILE_NAME.fullmatch(self.name) or not _SHA256.fullmatch(self.sha256):
-            raise ValueError(
-                f"not a name and sha256 of a machine's file: {self.name!r}, {self.sha256!r}"
-            )
+            raise ValueError(f"not a name and sha256 of a machine's file: {self.name!r}, {self.sha256!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +109,7 @@ def read_ack(machine_folder: Path, delivery: Delivery) -> MachineAck:
     return MachineAck((), tuple(awaited))
 
 
-def find_sent(
-    machine_folder: Path, files: Iterable[DeliveryFile]
-) -> Literal["taken", "inbox", "nowhere"]:
+def find_sent(machine_folder: Path, files: Iterable[DeliveryFile]) -> Literal["taken", "inbox", "nowhere"]:
     """Say whether the machine has taken one of these files, or may still take one."""
     with shared_folder.translate_os_errors(machine_folder):
         found = [_MachineFile(machine_folder, file).find() for file in files]
@@ -128,9 +119,7 @@ def find_sent(
     return "inbox" if waiting else "nowhere"
 
 
-def withdraw(
-    machine_folder: Path, delivery: Delivery, *, all_or_nothing: bool = True
-) -> tuple[str, ...]:
+def withdraw(machine_folder: Path, delivery: Delivery, *, all_or_nothing: bool = True) -> tuple[str, ...]:
     """Withdraw the files, for a cancel or before a retry; raises FolderUnavailable.
 
     Returns the names that the machine has taken, not those it refused: the first rename of a file
@@ -244,9 +233,7 @@ def _raise_source_problem(source: Path, reason: str) -> NoReturn:
 OPEN, WITHDRAWN, REFUSED = "open", "withdrawn", "refused"  # states of an attempt
 
 
-def add_attempt(
-    machine_folder: Path, export_folder: Path, job_id: str, progress: OrderProgress
-) -> None:
+def add_attempt(machine_folder: Path, export_folder: Path, job_id: str, progress: OrderProgress) -> None:
     """Plan and record the next attempt; the caller saves it before any file is sent."""
     taken = _withdraw_last(machine_folder, progress)
     hashes = _checked_hashes(progress)
@@ -272,9 +259,7 @@ def add_attempt(
     progress.current = number - 1
 
 
-def withdraw_attempts(
-    machine_folder: Path, progress: OrderProgress, *, all_or_nothing: bool = True
-) -> bool:
+def withdraw_attempts(machine_folder: Path, progress: OrderProgress, *, all_or_nothing: bool = True) -> bool:
     """Withdraw the attempts; False if the machine has taken a file: then the others stay."""
     withdrawn_all = True
     for attempt in progress.deliveries:

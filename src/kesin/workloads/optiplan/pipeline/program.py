@@ -43,17 +43,10 @@ class ProgramLaunch:
 
 
 def build_launch(
-    mode: OptiMode,
-    paths: Paths,
-    files: Sequence[Path],
-    macro_command: str = "",
-    own_options: Sequence[str] = (),
+    mode: OptiMode, paths: Paths, files: Sequence[Path], macro_command: str = "", own_options: Sequence[str] = ()
 ) -> ProgramLaunch:
     """Build the command; ``macro_command`` is for mode B, ``own_options`` for our optimiser."""
-    if mode == "B":
-        command = _macro_command(paths, macro_command)
-    else:
-        command = _program_command(paths, own_options)
+    command = _macro_command(paths, macro_command) if mode == "B" else _program_command(paths, own_options)
     folder = paths.exe.parent if paths.exe else None
     return ProgramLaunch((*command, *map(str, files)), tuple(files), folder)
 
@@ -82,10 +75,7 @@ def _macro_command(paths: Paths, text: str) -> list[str]:
         code = OptiCode.OPTI_MODE_B_MACRO_MISSING
         raise OrderProblem(code, why, details, file=MACRO, where=where)
     if not command:
-        why = (
-            "mode B has no command that opens the macro: configure one, with %(macro)s"
-            " in place of the macro's path"
-        )
+        why = "mode B has no command that opens the macro: configure one, with %(macro)s in place of the macro's path"
         code, details = OptiCode.OPTI_RUNNER_FAILED, {"macro": str(macro)}
         raise OrderProblem(code, why, details, macro=MACRO_PLACEHOLDER)
     return [piece.replace(MACRO_PLACEHOLDER, str(macro)) for piece in command]

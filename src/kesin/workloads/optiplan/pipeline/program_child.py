@@ -69,11 +69,7 @@ def run(command: list[str], status_file: Path, timeout_s: float) -> None:
     deadline_s = time.monotonic() + timeout_s
     try:
         program = subprocess.Popen(  # noqa: S603 - no shell, and the command is configured
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            process_group=0,
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, process_group=0
         )
     except (OSError, ValueError) as problem:
         log.add(f"{command[0]} cannot be started: {problem}\n".encode())

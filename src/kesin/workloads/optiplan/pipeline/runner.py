@@ -98,9 +98,7 @@ class Runner:
         waiting.log_unblocked(job)
         return result
 
-    def _handle_problem(
-        self, ctx: _PassContext, problem: Unavailable | OrderProblem
-    ) -> HandlerResult:
+    def _handle_problem(self, ctx: _PassContext, problem: Unavailable | OrderProblem) -> HandlerResult:
         """Wait for what is unavailable, if the job can wait in its state; else hold or fail it."""
         if isinstance(problem, OrderProblem):
             code, blocked = problem.code, problem.code == OptiCode.CONFIG_UNAVAILABLE
@@ -361,9 +359,7 @@ class Runner:
             self._save_progress(ctx)
         return withdrawn_all
 
-    def _hold_or_fail(
-        self, code: OptiCode, message: str, details: Mapping[str, Any] | None = None
-    ) -> Act:
+    def _hold_or_fail(self, code: OptiCode, message: str, details: Mapping[str, Any] | None = None) -> Act:
         """Move to HOLD or FAILED, as the lifecycle declares for this code."""
         resolved = self._queue.lifecycle.errors.resolve(code, channel="runner", category=None)
         note = dict(details or {}) or None

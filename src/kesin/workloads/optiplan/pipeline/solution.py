@@ -54,14 +54,10 @@ def find_xml(
     return _match_batches(_list_candidates(export_folder, job_id, stems), last_states)
 
 
-def has_all_xml(
-    entries: Sequence[FolderEntry], job_id: str, stems: Sequence[str], xsd: Path | None = None
-) -> bool:
+def has_all_xml(entries: Sequence[FolderEntry], job_id: str, stems: Sequence[str], xsd: Path | None = None) -> bool:
     """Whether there is a valid XML for every batch. Raises OrderProblem or FolderUnavailable."""
     xml = _match_batches(_group_by_batch(entries, job_id, stems), _states(entries))
-    return xml.complete and all(
-        _is_valid(path, tuple(xml.file_states[path.name]), xsd) for path in xml.paths
-    )
+    return xml.complete and all(_is_valid(path, tuple(xml.file_states[path.name]), xsd) for path in xml.paths)
 
 
 @lru_cache(maxsize=_MAX_XMLS)
@@ -98,9 +94,7 @@ def _match_batches(candidates: _Candidates, last_states: Mapping[str, Sequence[i
     return FoundXml(files, complete=len(files) == len(stems), file_states=states)
 
 
-def set_aside(
-    export_folder: Path, job_id: str, stems: Sequence[str], reason: Literal["old", "failed"]
-) -> list[Path]:
+def set_aside(export_folder: Path, job_id: str, stems: Sequence[str], reason: Literal["old", "failed"]) -> list[Path]:
     """Move this job's XMLs into a subfolder: ``old`` before a new run, ``failed`` to inspect.
 
     The machine's files beside them are deleted: they would not match the next plan.
@@ -122,9 +116,7 @@ def set_aside(
     return moved
 
 
-def _list_candidates(
-    folder: Path, job_id: str, stems: Sequence[str], limit: int | None = _MAX_XMLS
-) -> _Candidates:
+def _list_candidates(folder: Path, job_id: str, stems: Sequence[str], limit: int | None = _MAX_XMLS) -> _Candidates:
     with shared_folder.translate_os_errors(folder):
         return _group_by_batch(shared_folder.list_plain_files(folder), job_id, stems, limit)
 

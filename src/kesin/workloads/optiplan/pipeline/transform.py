@@ -98,8 +98,6 @@ class _PartReader:
             raise self._problem(OptiCode.EDGE_MAPPING_UNKNOWN, why, details, edge=edge, band=band)
         return self.rules.edge_mapping[name]
 
-    def _problem(
-        self, code: OptiCode, message: str, details: dict[str, Any], **values: object
-    ) -> OrderProblem:
+    def _problem(self, code: OptiCode, message: str, details: dict[str, Any], **values: object) -> OrderProblem:
         place = {"part_id": self.part.id, "part_index": self.index}
         return OrderProblem(code, message, place | details, part=self.part.id, **values)

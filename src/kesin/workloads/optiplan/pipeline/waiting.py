@@ -35,10 +35,7 @@ _NORMAL: Final[dict[str, tuple[Awaited, Message]]] = {
     "HOLD": ("operator", Message("an operator to approve it")),
 }
 _XML: Final[tuple[Awaited, Message]] = ("xml", Message("its XML in the export folder"))
-_BLOCKED: Final[dict[str, Awaited]] = {
-    OptiCode.CONFIG_UNAVAILABLE: "settings",
-    OptiCode.OPTI_RUNNER_FAILED: "program",
-}
+_BLOCKED: Final[dict[str, Awaited]] = {OptiCode.CONFIG_UNAVAILABLE: "settings", OptiCode.OPTI_RUNNER_FAILED: "program"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,7 @@ _MAX_COLOR_LENGTH: Final = 40
 _JOB_ID: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
 _NOT_PLAIN: Final = re.compile(r"[^A-Za-z0-9]+")
 _LETTERS: Final = str.maketrans(
-    dict(zip("ıøØłŁđĐ", "ioOlLdD", strict=True))
-    | {"ß": "ss", "æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE"}
+    dict(zip("ıøØłŁđĐ", "ioOlLdD", strict=True)) | {"ß": "ss", "æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE"}
 )
 
 

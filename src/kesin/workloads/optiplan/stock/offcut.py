@@ -9,13 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from kesin.store.search import is_found
 from kesin.workloads.optiplan.orders.numbers import InBounds, format_number
-from kesin.workloads.optiplan.orders.payload import (
-    Name,
-    PlateSideMm,
-    StrictModel,
-    TextLine,
-    ThicknessMm,
-)
+from kesin.workloads.optiplan.orders.payload import Name, PlateSideMm, StrictModel, TextLine, ThicknessMm
 
 OffcutState = Literal["FREE", "RESERVED", "IN_DOUBT", "USED", "SCRAPPED"]
 FINAL: Final = frozenset({"USED", "SCRAPPED"})

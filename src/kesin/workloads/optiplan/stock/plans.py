@@ -21,9 +21,7 @@ _SIDES: Final = ("length", "width")
 _GENERATOR: Final = "Kesin"  # of the XML of the built-in optimiser
 
 
-def offer_offcuts(
-    folder: Path, order: Payload, rules: Rules, stems: Sequence[str], free: Sequence[Offcut]
-) -> None:
+def offer_offcuts(folder: Path, order: Payload, rules: Rules, stems: Sequence[str], free: Sequence[Offcut]) -> None:
     """Write the offcuts that the optimiser may use into the settings of each batch."""
     for stem, parts in _parts_by_stem(order, stems).items():
         file = folder / f"{stem}.json"

@@ -122,9 +122,7 @@ class Rack:
         with self.directory.transaction():
             earlier = self.lock_order(job_id)
             offcuts = [
-                each
-                for each in self.lock_all(batches)
-                if each.state == "FREE" or each.is_reserved_for(job_id, attempt)
+                each for each in self.lock_all(batches) if each.state == "FREE" or each.is_reserved_for(job_id, attempt)
             ]
             if gone := sorted(batches.keys() - {each.id for each in offcuts}):
                 raise OffcutsGone(gone)

@@ -17,10 +17,7 @@ from kesin.workloads.optiplan.stock.settling import FREED, Settling
 from kesin.workloads.optiplan.workshop.config import Workshop
 
 OffcutAction = Literal["resize", "place", "scrap", "lost", "cut", "uncut"]
-_NEEDS: Final[Mapping[str, type[StrictModel]]] = {
-    "resize": offcuts.OffcutSize,
-    "place": offcuts.OffcutPlace,
-}
+_NEEDS: Final[Mapping[str, type[StrictModel]]] = {"resize": offcuts.OffcutSize, "place": offcuts.OffcutPlace}
 
 
 class RackService:
@@ -31,9 +28,7 @@ class RackService:
         self._settling = Settling(Workshop(context.settings), context.queue)
         self._rack = self._settling.rack
 
-    def page(
-        self, actor: Actor, where: OffcutFilter, limit: int
-    ) -> tuple[list[Offcut], str | None]:
+    def page(self, actor: Actor, where: OffcutFilter, limit: int) -> tuple[list[Offcut], str | None]:
         """Return a page of offcuts, and the next cursor."""
         self._require_read(actor)
         return self._rack.page(where, limit)
@@ -55,9 +50,7 @@ class RackService:
             self._note(actor, "add", offcut)
         return offcut
 
-    def act(
-        self, actor: Actor, offcut_id: str, action: OffcutAction, given: Mapping[str, Any]
-    ) -> Offcut:
+    def act(self, actor: Actor, offcut_id: str, action: OffcutAction, given: Mapping[str, Any]) -> Offcut:
         """Take an action; ``given`` has the size or place that it needs, and nothing else."""
         self._commands.queue(actor, QUEUE, "operate", "rack")
         values = dict(validate_model(_NEEDS.get(action, StrictModel), dict(given)))
@@ -83,9 +76,7 @@ class RackService:
             self._commands.queue(actor, QUEUE, "read", "read")
 
 
-def _changes(
-    action: OffcutAction, values: Mapping[str, Any], stored: Offcut, state: OffcutState
-) -> Mapping[str, Any]:
+def _changes(action: OffcutAction, values: Mapping[str, Any], stored: Offcut, state: OffcutState) -> Mapping[str, Any]:
     """Return what an action changes in an offcut that reads as in this state."""
     result = {"scrap": "SCRAPPED", "lost": "SCRAPPED", "cut": "USED", "uncut": "FREE"}.get(action)
     if state == result:

@@ -15,9 +15,7 @@ from kesin.workloads.optiplan.workshop import json_file
 BUILT_IN: Final = "built-in"
 MACHINE_FOLDERS = INBOX, PROCESSED, FAILED = "inbox", "processed", "failed"
 
-_PathText = Annotated[
-    str, Field(max_length=1_000), AfterValidator(check_one_line), AfterValidator(check_not_blank)
-]
+_PathText = Annotated[str, Field(max_length=1_000), AfterValidator(check_one_line), AfterValidator(check_not_blank)]
 
 
 class _PathsFile(StrictModel):
@@ -70,8 +68,7 @@ def read_paths(body: Any, base: Path) -> Paths:
 def paths_json(paths: Paths) -> dict[str, str]:
     """Return the absolute paths with the keys of the file."""
     return {
-        field.alias or name: str(getattr(paths, name) or BUILT_IN)
-        for name, field in _PathsFile.model_fields.items()
+        field.alias or name: str(getattr(paths, name) or BUILT_IN) for name, field in _PathsFile.model_fields.items()
     }
 
 

@@ -8,23 +8,9 @@ from pydantic import Field, model_validator
 
 from kesin.foundation.messages import MessageError
 from kesin.workloads.optiplan.orders.numbers import format_number, round_to_hundredths
-from kesin.workloads.optiplan.orders.payload import (
-    EffortName,
-    Name,
-    Payload,
-    PlateSideMm,
-    StrictModel,
-    ThicknessMm,
-)
+from kesin.workloads.optiplan.orders.payload import EffortName, Name, Payload, PlateSideMm, StrictModel, ThicknessMm
 from kesin.workloads.optiplan.workshop.rules import Rules
-from kesin.workloads.optiplan.workshop.saw_rules import (
-    BoardRules,
-    KerfMm,
-    Price,
-    RateRules,
-    SawSettings,
-    SmallMm,
-)
+from kesin.workloads.optiplan.workshop.saw_rules import BoardRules, KerfMm, Price, RateRules, SawSettings, SmallMm
 
 
 class RackOffcut(StrictModel):
@@ -94,9 +80,7 @@ class PlanSettings(StrictModel):
         return settings.model_copy(update={**plate, "boards": ()})
 
     @classmethod
-    def for_batch(
-        cls, rules: Rules, order: Payload, thickness_mm: Decimal, trim_mm: Decimal
-    ) -> Self:
+    def for_batch(cls, rules: Rules, order: Payload, thickness_mm: Decimal, trim_mm: Decimal) -> Self:
         """Return the settings of a batch of an order; the rack's offcuts are added later."""
         settings = cls.of_order(rules, order)
         boards = tuple(each for each in settings.boards if each.thickness_mm == thickness_mm)

@@ -11,14 +11,7 @@ from pydantic import AfterValidator, Field, model_validator
 from kesin.foundation.messages import Message, MessageError
 from kesin.workloads.optiplan.orders import numbers, payload
 from kesin.workloads.optiplan.orders.numbers import InBounds
-from kesin.workloads.optiplan.orders.payload import (
-    EffortName,
-    Name,
-    OptiMode,
-    Payload,
-    PlateSize,
-    StrictModel,
-)
+from kesin.workloads.optiplan.orders.payload import EffortName, Name, OptiMode, Payload, PlateSize, StrictModel
 from kesin.workloads.optiplan.workshop import json_file
 from kesin.workloads.optiplan.workshop.saw_rules import (
     SHIPPED_PROFILES,
@@ -80,32 +73,28 @@ class Rules(StrictModel):
     """All rules. Look up trims and grains with the methods, which normalise the keys."""
 
     cm_to_mm_multiplier: Annotated[Decimal, InBounds("1", "100")]
-    trim_by_thickness: Annotated[
-        dict[str, _Mm], Field(max_length=1_000), AfterValidator(_thickness_keys)
-    ] = Field(alias="trimByThickness")
+    trim_by_thickness: Annotated[dict[str, _Mm], Field(max_length=1_000), AfterValidator(_thickness_keys)] = Field(
+        alias="trimByThickness"
+    )
     backing_thicknesses: Annotated[tuple[_Mm, ...], Field(max_length=100, strict=False)] = Field(
         alias="backingThicknesses"
     )
-    edge_mapping: Annotated[
-        dict[Name, _Mm | None], Field(max_length=1_000), AfterValidator(_check_no_band)
-    ] = Field(alias="edgeMapping")
-    grain_mapping: dict[Literal["0", "1", "2", "3"], Annotated[int, InBounds("0", "3")]] = Field(
-        alias="grainMapping"
+    edge_mapping: Annotated[dict[Name, _Mm | None], Field(max_length=1_000), AfterValidator(_check_no_band)] = Field(
+        alias="edgeMapping"
     )
+    grain_mapping: dict[Literal["0", "1", "2", "3"], Annotated[int, InBounds("0", "3")]] = Field(alias="grainMapping")
     merge_policy: MergePolicy = Field(alias="mergePolicy")
     default_plate_size: PlateSize | None = Field(None, alias="defaultPlateSize")
     retry_count_max: Annotated[int, InBounds("0", str(MAX_RETRIES))]
-    retry_backoff_minutes: Annotated[
-        tuple[_Minutes, ...], Field(min_length=1, max_length=100, strict=False)
-    ]
+    retry_backoff_minutes: Annotated[tuple[_Minutes, ...], Field(min_length=1, max_length=100, strict=False)]
     opti_mode_default: OptiMode | None = Field(None, alias="optiModeDefault")
     timeouts: Timeouts
     ack_mode: Literal["file_move"] = Field(alias="ackMode")
     kerf_mm: Annotated[Decimal, InBounds("0", "20")] = Decimal(4)
     materials: Annotated[tuple[Name, ...], Field(max_length=1_000, strict=False)] = ()  # none: any
     language: Literal["en", "tr"] = "en"  # of the drawings beside the XML
-    saw_profiles: Annotated[dict[Name, SawProfileRules], Field(min_length=1, max_length=20)] = (
-        Field(default_factory=SHIPPED_PROFILES.copy)
+    saw_profiles: Annotated[dict[Name, SawProfileRules], Field(min_length=1, max_length=20)] = Field(
+        default_factory=SHIPPED_PROFILES.copy
     )
     saw_profile: Name = "beam saw"  # of orders that name none
     effort: EffortName = "normal"

@@ -12,13 +12,7 @@ from pydantic import Field, model_validator
 from kesin.foundation.messages import MessageError
 from kesin.workloads.optiplan.orders.list_cells import read_heading
 from kesin.workloads.optiplan.orders.numbers import InBounds, format_number, format_value
-from kesin.workloads.optiplan.orders.payload import (
-    EffortName,
-    Name,
-    PlateSideMm,
-    StrictModel,
-    ThicknessMm,
-)
+from kesin.workloads.optiplan.orders.payload import EffortName, Name, PlateSideMm, StrictModel, ThicknessMm
 
 MachineFile = Literal["xml", "ptx", "csv"]
 LabelLayout = Literal["100x50", "80x50", "a4-3x8"]
@@ -57,9 +51,7 @@ class SawProfileRules(StrictModel):
     largest_rip_mm: _LimitMm = Decimal(0)
     head_cut: bool = False
     book_height_mm: SmallMm = Decimal(0)
-    machine_files: Annotated[
-        tuple[MachineFile, ...], Field(min_length=1, max_length=3, strict=False)
-    ] = ("xml",)
+    machine_files: Annotated[tuple[MachineFile, ...], Field(min_length=1, max_length=3, strict=False)] = ("xml",)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -72,8 +64,7 @@ class SawProfileRules(StrictModel):
         least = max(self.smallest_strip_mm, self.smallest_piece_mm)
         if least > min(self.largest_cut_mm or least, self.largest_rip_mm or least):
             raise MessageError(
-                "largest_cut_mm or largest_rip_mm is below smallest_strip_mm or"
-                " smallest_piece_mm: nothing could be cut"
+                "largest_cut_mm or largest_rip_mm is below smallest_strip_mm or smallest_piece_mm: nothing could be cut"
             )
         return self
 
@@ -165,10 +156,7 @@ class LabelRules(StrictModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        right, bottom = (
-            self.margin_left_mm + 3 * self.pitch_x_mm,
-            self.margin_top_mm + 8 * self.pitch_y_mm,
-        )
+        right, bottom = (self.margin_left_mm + 3 * self.pitch_x_mm, self.margin_top_mm + 8 * self.pitch_y_mm)
         if right > A4_MM[0] or bottom > A4_MM[1]:
             why = "the labels reach %(right)s × %(bottom)s mm, beyond a sheet of 210 × 297 mm"
             raise MessageError(why, right=format_number(right), bottom=format_number(bottom))
@@ -182,7 +170,5 @@ SHIPPED_PROFILES: Final[dict[str, SawProfileRules]] = {
         largest_rip_mm=Decimal(4_300),
         book_height_mm=Decimal(75),
     ),
-    "sliding saw": SawProfileRules(
-        max_stages=4, largest_cut_mm=Decimal(3_200), largest_rip_mm=Decimal(3_200)
-    ),
+    "sliding saw": SawProfileRules(max_stages=4, largest_cut_mm=Decimal(3_200), largest_rip_mm=Decimal(3_200)),
 }

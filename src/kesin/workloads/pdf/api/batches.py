@@ -22,13 +22,7 @@ from kesin.workloads.pdf.api.common import find_owned, note_download, require_ac
 from kesin.workloads.pdf.batches import rows, store
 from kesin.workloads.pdf.batches.store import BatchOrder, BatchStatus, PdfBatch, PdfBatchStore
 from kesin.workloads.pdf.jobs import submit
-from kesin.workloads.pdf.schemas import (
-    BatchBody,
-    BatchRequest,
-    BatchResponse,
-    CsvQuery,
-    PdfJobRequest,
-)
+from kesin.workloads.pdf.schemas import BatchBody, BatchRequest, BatchResponse, CsvQuery, PdfJobRequest
 from kesin.workloads.pdf.services import PdfServiceLoader, PdfServices
 
 _SAME_FIELDS: Final = (  # of a batch and of its body
@@ -80,9 +74,7 @@ def batch_router(loader: PdfServiceLoader) -> APIRouter:
         with submit.problems_raised():
             batch, new = services.batches.submit(order, owner=actor.name, subscribe=subscribe)
         batch_id, created_at = batch.batch_id, iso(batch.created_at) or ""
-        accepted = BatchResponse(
-            batch_id=batch_id, status=batch.status, rows=batch.rows, created_at=created_at
-        )
+        accepted = BatchResponse(batch_id=batch_id, status=batch.status, rows=batch.rows, created_at=created_at)
         return json_response(accepted, 202 if new else 200, location=f"/pdf/batches/{batch_id}")
 
     @router.delete("/pdf/batches/{batch_id}", response_model=BatchBody)
@@ -133,9 +125,7 @@ def batch_router(loader: PdfServiceLoader) -> APIRouter:
     return router
 
 
-def parse_order(
-    tools: PdfServices, body: bytes, content_type: str, query: CsvQuery, owner: str
-) -> BatchOrder:
+def parse_order(tools: PdfServices, body: bytes, content_type: str, query: CsvQuery, owner: str) -> BatchOrder:
     """Parse a request, a CSV's with the query; raises Problem with the rows that are invalid."""
     media_type = content_type.partition(";")[0].strip().lower()
     csv_problems: Sequence[rows.BatchRowProblem] = ()
@@ -156,9 +146,7 @@ def parse_order(
         raise RequestValidationError(located) from None
 
 
-def _parse_csv(
-    tools: PdfServices, body: bytes, query: CsvQuery
-) -> tuple[BatchRequest, Sequence[rows.BatchRowProblem]]:
+def _parse_csv(tools: PdfServices, body: bytes, query: CsvQuery) -> tuple[BatchRequest, Sequence[rows.BatchRowProblem]]:
     if not query.template_name:
         raise Invalid("name the template: ?template_name=…", code="no_template")
     schema = submit.check_template(tools, query.template_name).schema
@@ -170,10 +158,7 @@ def _parse_csv(
 
 
 def _build_order(
-    tools: PdfServices,
-    request: BatchRequest,
-    csv_problems: Sequence[rows.BatchRowProblem],
-    owner: str,
+    tools: PdfServices, request: BatchRequest, csv_problems: Sequence[rows.BatchRowProblem], owner: str
 ) -> BatchOrder:
     name, options = request.template_name, request.options
     sample = submit.check_template(tools, name).sample

@@ -24,12 +24,7 @@ def document_route(max_kib: int) -> type[DirectRoute]:
 
 
 def require_access(
-    context: WorkloadContext,
-    actor: Actor,
-    action: str,
-    *,
-    target: str | None = None,
-    scope: Scope = "pdf",
+    context: WorkloadContext, actor: Actor, action: str, *, target: str | None = None, scope: Scope = "pdf"
 ) -> None:
     """Raise Forbidden, and write it to the audit log, unless the actor may use the workload."""
     context.commands.accounts.require(actor, scope, f"pdf.{action}", queue="pdf", target=target)

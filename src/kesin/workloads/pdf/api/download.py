@@ -20,13 +20,7 @@ from kesin.web.auth import PUBLIC_ROUTE, GuardedRouter, address_of
 from kesin.web.dependencies import UNCACHED, SignedInActor, json_response, problem_response
 from kesin.web.schemas import Strict
 from kesin.workloads.pdf import links
-from kesin.workloads.pdf.api.common import (
-    FILE_SENT,
-    find_owned_job,
-    format_time,
-    note_download,
-    require_access,
-)
+from kesin.workloads.pdf.api.common import FILE_SENT, find_owned_job, format_time, note_download, require_access
 from kesin.workloads.pdf.errors import Gone, PdfErrorCode
 from kesin.workloads.pdf.jobs.store import UNFINISHED, PdfJob, PdfJobStatus
 from kesin.workloads.pdf.services import PdfServiceLoader
@@ -88,10 +82,7 @@ def file_expired() -> Gone:
 
 
 def download_response(
-    artifacts: PdfArtifactStore,
-    download: Download | Problem,
-    request: Request | None = None,
-    **headers: str,
+    artifacts: PdfArtifactStore, download: Download | Problem, request: Request | None = None, **headers: str
 ) -> Response:
     if isinstance(download, Problem):
         return problem_response(download, **headers)
@@ -191,9 +182,7 @@ def _parse_range(header: str, size: int) -> tuple[int, int] | None:
     return start, min(last + 1, size)
 
 
-def file_name(
-    wanted: object, template: str, created_at: str, item_id: str, suffix: str = ".pdf"
-) -> str:
+def file_name(wanted: object, template: str, created_at: str, item_id: str, suffix: str = ".pdf") -> str:
     """Return the name under which a client saves the file: the requested one, or one of its own."""
     name = str(wanted or "").strip(" .")
     if not name:  # the end of an id is random, its beginning the time
@@ -212,9 +201,7 @@ _FOLLOWED: Final[dict[int | str, dict[str, Any]]] = {
 class LinkRequest(Strict, frozen=True):
     """A request for a link to a PDF."""
 
-    expires_in: int = Field(
-        links.DEFAULT_LINK_S, ge=1, le=links.MAX_LINK_S, description="seconds, at most a week"
-    )
+    expires_in: int = Field(links.DEFAULT_LINK_S, ge=1, le=links.MAX_LINK_S, description="seconds, at most a week")
     max_downloads: int | None = Field(
         None, ge=1, le=1_000_000, description="how many times the link works; unlimited if omitted"
     )
@@ -259,9 +246,7 @@ def links_router(loader: PdfServiceLoader) -> APIRouter:
 
     @router.head(links.PATH, **public, name="look_at_pdf_link")
     @router.get(links.PATH, **public)
-    def follow_pdf_link(
-        request: Request, job_id: str, query: Annotated[links.LinkQuery, Query()]
-    ) -> Response:
+    def follow_pdf_link(request: Request, job_id: str, query: Annotated[links.LinkQuery, Query()]) -> Response:
         """The PDF, without signing in; if the link has a download limit, always the whole file."""
         services, only_head = loader.services, request.method == "HEAD"
         found = services.jobs.get_job(job_id) if is_id(job_id) else None

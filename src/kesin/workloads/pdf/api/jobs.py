@@ -27,12 +27,7 @@ from kesin.workloads.pdf.api.common import find_owned_job, format_time, require_
 from kesin.workloads.pdf.api.download import download_response, download_responses, job_download
 from kesin.workloads.pdf.jobs import store, submit
 from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStatus, PdfJobStore, Submitted
-from kesin.workloads.pdf.schemas import (
-    PdfJobRequest,
-    PdfJobResponse,
-    PdfJobStatusResponse,
-    UploadBody,
-)
+from kesin.workloads.pdf.schemas import PdfJobRequest, PdfJobResponse, PdfJobStatusResponse, UploadBody
 from kesin.workloads.pdf.services import PdfServiceLoader, picture_limits
 
 MAX_PAGE_JOBS: Final = 200
@@ -67,9 +62,7 @@ def jobs_router(loader: PdfServiceLoader) -> APIRouter:
     router = GuardedRouter(prefix="/pdf", tags=["pdf"], route_class=route_class)
     long_poll = LongPoll(context.commands.queues["pdf"], context.stopping)
 
-    @router.post(
-        "/jobs", status_code=202, response_model=PdfJobResponse, responses=_CREATE_RESPONSES
-    )
+    @router.post("/jobs", status_code=202, response_model=PdfJobResponse, responses=_CREATE_RESPONSES)
     async def create_pdf_job(
         request: Request,
         actor: SignedInActor,
@@ -93,9 +86,7 @@ def jobs_router(loader: PdfServiceLoader) -> APIRouter:
 
     @router.delete("/jobs/{job_id}", response_model=PdfJobStatusResponse)
     def cancel_pdf_job(
-        actor: SignedInActor,
-        job_id: str,
-        reason: Annotated[Text | None, Query(min_length=1, max_length=500)] = None,
+        actor: SignedInActor, job_id: str, reason: Annotated[Text | None, Query(min_length=1, max_length=500)] = None
     ) -> Response:
         """Cancel a waiting job; repeating the request changes nothing."""
         require_access(context, actor, "cancel", target=job_id)
@@ -155,10 +146,7 @@ def uploads_router(loader: PdfServiceLoader) -> APIRouter:
 
     @router.post("/pdf/uploads", status_code=201, response_model=UploadBody, openapi_extra=_BODY)
     async def upload_file(
-        request: Request,
-        actor: SignedInActor,
-        media_type: MediaType,
-        data: Annotated[bytes, Depends(read_file)],
+        request: Request, actor: SignedInActor, media_type: MediaType, data: Annotated[bytes, Depends(read_file)]
     ) -> Response:
         """Upload a file; until it expires, requests can refer to it by the returned id.
 

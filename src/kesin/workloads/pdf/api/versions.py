@@ -12,13 +12,7 @@ from kesin.web.auth import GuardedRouter
 from kesin.web.dependencies import RawBody, SignedInActor, json_response, run_with_body
 from kesin.workloads.pdf.api.common import document_route, require_access
 from kesin.workloads.pdf.jobs import submit
-from kesin.workloads.pdf.schemas import (
-    PreviewRequest,
-    TemplateBody,
-    TemplateLine,
-    TemplateVersion,
-    TemplateVersionList,
-)
+from kesin.workloads.pdf.schemas import PreviewRequest, TemplateBody, TemplateLine, TemplateVersion, TemplateVersionList
 from kesin.workloads.pdf.services import PdfServiceLoader
 from kesin.workloads.pdf.steps.model import MAX_NAME_LENGTH
 
@@ -99,9 +93,7 @@ def templates_router(loader: PdfServiceLoader) -> APIRouter:
         response_class=Response,
         responses={200: {"content": {"text/html": {"schema": {"type": "string"}}}}},
     )
-    def preview_template(
-        actor: SignedInActor, name: TemplateOrVersion, body: PreviewRequest
-    ) -> Response:
+    def preview_template(actor: SignedInActor, name: TemplateOrVersion, body: PreviewRequest) -> Response:
         """The document that would be printed, as HTML without scripts or external resources."""
         require_access(loader.context, actor, "preview")
         services = loader.services
@@ -122,9 +114,7 @@ def _template_line(loader: PdfServiceLoader, name: str) -> TemplateLine:
 
 
 @contextmanager
-def changing(
-    loader: PdfServiceLoader, actor: Actor, action: str, name: str
-) -> Iterator["TemplateChange"]:
+def changing(loader: PdfServiceLoader, actor: Actor, action: str, name: str) -> Iterator["TemplateChange"]:
     """Let an admin change a template; raises Problem for whatever goes wrong."""
     accounts, queue = loader.context.commands.accounts, "pdf"
     accounts.require(actor, "admin", f"pdf.{action}", queue=queue, target=name)

@@ -98,9 +98,7 @@ class Feeder:
             if row_job.own and row_job.job_id:
                 enqueue_pdf_job(row_job.job_id, store=self._jobs.queue.store)
 
-    def enqueue_again(
-        self, claim: Job, lost: RowJob, request: RenderRequest, *, missing: bool = False
-    ) -> RowJob:
+    def enqueue_again(self, claim: Job, lost: RowJob, request: RenderRequest, *, missing: bool = False) -> RowJob:
         """Enqueue a row that lost its PDF (``missing``: only the file); raises BatchInterrupted."""
         queue, key, owner = self._jobs.queue, request.key, request.owner
         with self._holding_claim(claim):
@@ -178,9 +176,7 @@ def row_result(row_job: RowJob, job: Job | None, code: str | None = None) -> Bat
     if code is None and job is not None:
         pdf_job = parse_job(job)
         if job.state == "succeeded":
-            facts = {
-                fact: (pdf_job.result or {}).get(fact) for fact in ("pages", "bytes", "sha256")
-            }
+            facts = {fact: (pdf_job.result or {}).get(fact) for fact in ("pages", "bytes", "sha256")}
             return result(pdf_job.artifact_key, **facts)
         if pdf_job.error_code is not None:
             return result(error_code=pdf_job.error_code.value, error_message=pdf_job.public_message)

@@ -63,9 +63,7 @@ def check_rows(
     problems.sort(key=lambda problem: problem.row)
     first, listed = problems[0], [problem._asdict() for problem in problems[:MAX_ROW_PROBLEMS]]
     details = {"problems": listed, "more": len(problems) > MAX_ROW_PROBLEMS}
-    raise Invalid(
-        f"row {first.row}: {first.path} {first.message}", code="bad_rows", details=details
-    )
+    raise Invalid(f"row {first.row}: {first.path} {first.message}", code="bad_rows", details=details)
 
 
 def read_csv(body: bytes, schema: Schema, ignored: frozenset[str] = frozenset()) -> CsvTable:
@@ -102,8 +100,7 @@ def _parse_table(
     for number, cells in enumerate(non_empty, 1):
         if number > MAX_ROWS:
             raise Invalid(
-                f"a batch can have at most {MAX_ROWS} rows: send the rest in another batch",
-                code="too_many_rows",
+                f"a batch can have at most {MAX_ROWS} rows: send the rest in another batch", code="too_many_rows"
             )
         variables: Variables = {}
         for at, cell in enumerate(cells):
@@ -171,17 +168,13 @@ def _parse_number(text: str, *, decimal_comma: bool) -> int | float | None:
     return number if is_exact else None
 
 
-def row_file_names(
-    rows: Sequence[Variables], row_names: Sequence[str] | None, name_field: str | None
-) -> list[str]:
+def row_file_names(rows: Sequence[Variables], row_names: Sequence[str] | None, name_field: str | None) -> list[str]:
     """Return the file name of each row, '' for a row without one; raises Invalid."""
     if row_names is not None and name_field is not None:
         raise Invalid("give row_names or name_field, not both", code="two_names")
     if row_names is not None:
         if len(row_names) != len(rows):
-            raise Invalid(
-                f"there are {len(rows)} rows and {len(row_names)} row_names", code="bad_row_names"
-            )
+            raise Invalid(f"there are {len(rows)} rows and {len(row_names)} row_names", code="bad_row_names")
         return [safe_name(name) for name in row_names]
     if name_field is None:
         return [""] * len(rows)

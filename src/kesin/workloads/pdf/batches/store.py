@@ -240,9 +240,7 @@ class PdfBatchStore:
             current.error_code == feeder.CANCELLED or (current.cancel_asked and not current.is_over)
         )
 
-    def store_file(
-        self, batch: PdfBatch, name: str, extension: str, data: bytes, media_type: str
-    ) -> str:
+    def store_file(self, batch: PdfBatch, name: str, extension: str, data: bytes, media_type: str) -> str:
         """Store a file of a batch under a new key; raises StorageDown."""
         folder = batch.input_key.rpartition("/")[0]
         now = self.queue.now()

@@ -141,9 +141,7 @@ def _size_of(files: Iterable[Path]) -> int:
     return sum(file.stat().st_size for file in files)
 
 
-def open_assembly(
-    output: str, folder: Path, max_bytes: int = MAX_OUTPUT_BYTES
-) -> ZipAssembly | MergedPdfAssembly:
+def open_assembly(output: str, folder: Path, max_bytes: int = MAX_OUTPUT_BYTES) -> ZipAssembly | MergedPdfAssembly:
     return (MergedPdfAssembly if output == "merged" else ZipAssembly)(folder, max_bytes)
 
 
@@ -209,9 +207,7 @@ class BatchWorker(Worker):
         threads: int = WORKER_THREADS,
     ) -> None:
         end = self._end_batches
-        super().__init__(
-            batches.queue, self.run_batch, threads=threads, batch=1, in_transaction=end
-        )
+        super().__init__(batches.queue, self.run_batch, threads=threads, batch=1, in_transaction=end)
         self.batches = batches
         self._queue_limit = math.ceil(max_queued * RESUME_SHARE)  # jobs; then no row is enqueued
         self._wait = wait or self.pause

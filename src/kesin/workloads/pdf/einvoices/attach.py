@@ -135,8 +135,7 @@ TABLES: Final = tomllib.loads(Path(__file__).with_name("factur_x.toml").read_tex
 # The shipped invoice, whatever template of its name is in use.
 _SCHEMA: Final = VariableSchema(json.loads((SHIPPED / "invoice/schema.json").read_text("utf-8")))
 _XML: Final = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True).from_string(
-    Path(__file__).with_name("factur_x.xml").read_text("utf-8"),
-    {"decimal": lambda number: f"{parse_amount(number):f}"},
+    Path(__file__).with_name("factur_x.xml").read_text("utf-8"), {"decimal": lambda number: f"{parse_amount(number):f}"}
 )
 _UNIT_CODES: Final = {word: code for code, words in TABLES["units"].items() for word in words}
 _LINE: Final = re.compile(r"IncludedSupplyChainTradeLineItem\[(\d+)\]")

@@ -14,15 +14,9 @@ _ANY_ID: Final = f"{PDF_ID_PATTERN}|{FILE_ID_PATTERN}"
 Relationship = Literal["Source", "Data", "Alternative", "Supplement", "Unspecified"]
 Level = Literal["minimum", "basicwl", "basic", "en16931", "extended"]
 _SAFE: Final = r'\x00-\x1f\x7f/\\:*?"<>|'
-AttachedName = Annotated[
-    Text, StringConstraints(max_length=140, pattern=rf"^[^.{_SAFE}][^{_SAFE}]*$")
-]
-MediaType = Annotated[
-    str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.+-]{0,63}/[a-z0-9][a-z0-9.+-]{0,63}$")
-]
-Base64 = Annotated[
-    str, StringConstraints(pattern=r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$")
-]
+AttachedName = Annotated[Text, StringConstraints(max_length=140, pattern=rf"^[^.{_SAFE}][^{_SAFE}]*$")]
+MediaType = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.+-]{0,63}/[a-z0-9][a-z0-9.+-]{0,63}$")]
+Base64 = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$")]
 
 
 class AttachmentRequest(Strict):

@@ -19,8 +19,7 @@ from kesin.workloads.pdf.limits import MAX_CONFORMING_OBJECTS
 
 _PATH: Final = frozenset({"m", "l", "c", "v", "y", "h", "re", "W", "W*"})
 _PAINT: Final = frozenset(
-    {"S", "s", "f", "F", "f*", "B", "B*", "b", "b*", "sh", "Do", "INLINE IMAGE"}
-    | {"Tj", "TJ", "'", '"'}
+    {"S", "s", "f", "F", "f*", "B", "B*", "b", "b*", "sh", "Do", "INLINE IMAGE"} | {"Tj", "TJ", "'", '"'}
 )
 _BEGIN: Final = ContentStreamInstruction([Name.Artifact], Operator("BMC"))
 _END: Final = ContentStreamInstruction([], Operator("EMC"))
@@ -35,9 +34,7 @@ _UNKNOWN_TO_CHECKER: Final = frozenset(
 )
 
 
-def conform(
-    pdf: pikepdf.Pdf, conformance: Collection[str], about: Mapping[str, str], factur_x: str = ""
-) -> None:
+def conform(pdf: pikepdf.Pdf, conformance: Collection[str], about: Mapping[str, str], factur_x: str = "") -> None:
     """Make Chromium's PDF conform, in place; ``about`` is its information. Raises RenderFailed.
 
     ``factur_x`` is the level of an invoice that it carries.
@@ -104,9 +101,7 @@ def _mark_decoration(pdf: pikepdf.Pdf) -> bool:
         if number not in tagged:
             named = form.get("/Resources", Dictionary()).get("/XObject", Dictionary())
             inner = [each for each in named.values() if each.get("/Subtype") == "/Form"]
-            tagged[number] = max(map(is_tagged, inner), default=False) or (
-                b"/MCID" in form.read_bytes()
-            )
+            tagged[number] = max(map(is_tagged, inner), default=False) or (b"/MCID" in form.read_bytes())
             if tagged[number]:
                 form.write(mark(form, named))
         return tagged[number]
@@ -241,9 +236,7 @@ def _check_tables_and_lists(root: Any) -> None:
     for tag in [each for top in _read_tags(root) for each in top.walk()]:
         allowed = _KIDS.get(tag.kind)
         for kid in tag.kids:
-            if (allowed and kid.kind not in allowed) or (
-                tag.kind not in _PARENTS.get(kid.kind, {tag.kind})
-            ):
+            if (allowed and kid.kind not in allowed) or (tag.kind not in _PARENTS.get(kid.kind, {tag.kind})):
                 raise _inaccessible("7.2", "a table or list contains misplaced elements")
         if tag.kind == "Table" and not _is_regular(tag):
             raise _inaccessible("7.2-42", "the rows of a table differ in their number of columns")

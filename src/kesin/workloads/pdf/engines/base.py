@@ -36,9 +36,7 @@ SIZES_MM: Final[dict[Format, tuple[float, float]]] = {
 Conformance = Literal["pdf/a-3a", "pdf/a-3b", "pdf/ua-1"]
 LEVELS: Final[dict[str, str]] = {"pdf/a-3a": "A", "pdf/a-3b": "B"}
 UNMARKED_ARCHIVES: Final = "WeasyPrint cannot make a PDF/A with a stamp, metadata or attachments"
-ARCHIVES_ONLY: Final = (
-    "WeasyPrint makes only PDF/A-3a or PDF/A-3b; other standards, or more than one, need Chromium"
-)
+ARCHIVES_ONLY: Final = "WeasyPrint makes only PDF/A-3a or PDF/A-3b; other standards, or more than one, need Chromium"
 TAGGED: Final = frozenset({"pdf/a-3a", "pdf/ua-1"})  # these need the structure of the document
 
 PRODUCER: Final = "Kesin"  # of every PDF

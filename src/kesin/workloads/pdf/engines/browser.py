@@ -40,15 +40,12 @@ _FLAGS: Final = (
     "--no-first-run",
     "--font-render-hinting=none",  # paper has no pixels: a headless shell would shift letters
 )
-_ROOT_HINT: Final = (
-    "it refuses to run its sandbox as root; run as another user, or set KESIN_PDF_SANDBOX to auto"
-)
+_ROOT_HINT: Final = "it refuses to run its sandbox as root; run as another user, or set KESIN_PDF_SANDBOX to auto"
 _HINTS: Final = {  # by a part of what the browser or its driver says
     "No usable sandbox|new namespace": "its sandbox cannot be created here; install the package"
     " chromium-sandbox, or let it create namespaces (in a unit of systemd: RestrictNamespaces=user"
     " pid net)",
-    "Socket path too long": "the name of the temporary folder is too long for its socket; set"
-    " TMPDIR to a shorter one",
+    "Socket path too long": "the name of the temporary folder is too long for its socket; set TMPDIR to a shorter one",
     "reading from the driver": "Playwright, which drives it, does not run here; `python -m"
     " playwright --version` says why (the package libatomic1 may be missing)",
 }

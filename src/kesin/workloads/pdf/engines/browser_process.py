@@ -64,9 +64,7 @@ def cpu_seconds(pids: Iterable[int]) -> float:
     return sum(used) / os.sysconf("SC_CLK_TCK")
 
 
-def delete_stale_profiles(
-    folder: Path | None = None, *, now_us: Callable[[], int] = wall_clock_us
-) -> list[Path]:
+def delete_stale_profiles(folder: Path | None = None, *, now_us: Callable[[], int] = wall_clock_us) -> list[Path]:
     """Delete old profiles of our user that no live browser uses; return them."""
     folder = folder or Path(tempfile.gettempdir())
     deleted = []

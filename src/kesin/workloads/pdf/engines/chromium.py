@@ -107,9 +107,7 @@ class ChromiumEngine(WarmEngine):
                     raise RenderFailed(code, why, details=details, problem=problem) from None
         raise AssertionError("unreachable")  # pragma: no cover
 
-    def _normalise_and_renew(
-        self, printed: _PrintedDocument, html: str, paper: Paper
-    ) -> NormalisedPdf:
+    def _normalise_and_renew(self, printed: _PrintedDocument, html: str, paper: Paper) -> NormalisedPdf:
         """Normalise the PDF while the browser is renewed for the next document."""
         pages = 0
         try:

@@ -37,8 +37,7 @@ _SHOWN_URLS: Final = 20
 # What may precede a doctype without the parser leaving its initial state: white space, comments
 # with all their odd endings, processing instructions. Anything else comes after it.
 _BEGINNING: Final = re.compile(
-    r"\ufeff?(?:[ \t\n\f\r]++|<!--(?:-?>|.*?--!?>)|<\?[^>]*>)*+(?:<!doctype[^>]*>)?",
-    re.IGNORECASE | re.DOTALL,
+    r"\ufeff?(?:[ \t\n\f\r]++|<!--(?:-?>|.*?--!?>)|<\?[^>]*>)*+(?:<!doctype[^>]*>)?", re.IGNORECASE | re.DOTALL
 )
 
 

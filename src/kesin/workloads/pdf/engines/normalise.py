@@ -32,9 +32,7 @@ _PLAIN: Final = Paper()
 NormalisedPdf = tuple[bytes, int, tuple[str, ...]]
 
 
-def normalise_pdf(
-    data: bytes, about: Mapping[str, str], html: str = "", paper: Paper = _PLAIN
-) -> NormalisedPdf:
+def normalise_pdf(data: bytes, about: Mapping[str, str], html: str = "", paper: Paper = _PLAIN) -> NormalisedPdf:
     """Return a document's PDF with its title and <meta> elements (``about``); checks the limits."""
     check_pdf(data)
     texts = {key: about.get(name, "").strip() for key, name in _TEXTS.items()}
@@ -92,9 +90,7 @@ def _format_date(text: str) -> str:
 UNNAMED: Final = "\N{REPLACEMENT CHARACTER}"  # for one that the document's text does not show
 MAX_READ_BYTES: Final = 128 * 1024 * 1024  # of decompressed streams
 _NO_TEXT: Final = ("/Width", "/Length1", "/FunctionType")  # pictures, fonts, shadings
-_TOKEN: Final = re.compile(
-    rb"/F(\d+) [\d.]+ Tf|/ActualText <FEFF([0-9A-F]+)>|<([0-9A-F]+)>|\bEMC\b"
-)
+_TOKEN: Final = re.compile(rb"/F(\d+) [\d.]+ Tf|/ActualText <FEFF([0-9A-F]+)>|<([0-9A-F]+)>|\bEMC\b")
 _BOX: Final = re.compile(rb"<(?:[0-9A-F]{4})*?0000(?:[0-9A-F]{4})*>")  # most contents have none
 _RANGE: Final = re.compile(rb"<([0-9A-F]+)> <([0-9A-F]+)>(?: <([0-9A-F]+)>)?")
 _MARKUP: Final = re.compile(r"<!--.*?-->|<title\b.*?</title>|<[^>]*>", re.DOTALL | re.IGNORECASE)

@@ -7,12 +7,7 @@ import resource
 import sys
 from typing import Any, BinaryIO, Final
 
-from kesin.workloads.pdf.channel import (
-    ChildChannel,
-    failure_head,
-    parent_channel,
-    serve_tasks,
-)
+from kesin.workloads.pdf.channel import ChildChannel, failure_head, parent_channel, serve_tasks
 from kesin.workloads.pdf.engines.base import MAX_NAMED, PRODUCER, Paper, selected_pages
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 from kesin.workloads.pdf.limits import MAX_HTML_BYTES, check_pages

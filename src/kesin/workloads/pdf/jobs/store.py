@@ -25,13 +25,7 @@ from kesin.store.metadata import TRANSIENT, MetadataStore, metadata_for
 from kesin.store.records import Outcome
 from kesin.store.search import field_of
 from kesin.workloads.pdf.config import FailSafePolicy
-from kesin.workloads.pdf.errors import (
-    ADVICE,
-    PdfErrorCode,
-    RenderFailed,
-    TemplateError,
-    public_code,
-)
+from kesin.workloads.pdf.errors import ADVICE, PdfErrorCode, RenderFailed, TemplateError, public_code
 from kesin.workloads.pdf.security import MAX_DEPTH
 from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore
 
@@ -234,9 +228,7 @@ class PdfJobStore:
         ahead = self.queue.store.count_ahead(self.queue.name, job.job_id, limit=MAX_COUNTED_AHEAD)
         return None if ahead is None else ahead + 1
 
-    def compute_job_key(
-        self, template_name: str, payload: Mapping[str, Any], owner: str = DEFAULT_OWNER
-    ) -> str:
+    def compute_job_key(self, template_name: str, payload: Mapping[str, Any], owner: str = DEFAULT_OWNER) -> str:
         return RenderRequest(template_name, payload, owner).key
 
     def update_status(self, job_id: str, status: PdfJobStatus, **details: Any) -> PdfJob:
@@ -405,11 +397,7 @@ class RenderStats:
 
 
 def count_results(
-    facts: MetadataStore,
-    now: int,
-    action: str,
-    changes: Sequence[Change],
-    outcomes: Sequence[Outcome],
+    facts: MetadataStore, now: int, action: str, changes: Sequence[Change], outcomes: Sequence[Outcome]
 ) -> None:
     """Count the changes that moved a job. Call it in the transaction that moves the jobs."""
     ids = {outcome.id for outcome in outcomes if outcome.result == "moved"}

@@ -182,11 +182,7 @@ def problems_raised() -> Iterator[None]:
 
 
 def find_problems(
-    services: PdfServices,
-    owner: str,
-    name: str,
-    variables: Mapping[str, Any],
-    usable: set[str] | None = None,
+    services: PdfServices, owner: str, name: str, variables: Mapping[str, Any], usable: set[str] | None = None
 ) -> list[VariableProblem]:
     """Return what the template cannot use of the variables of an owner; raises Problem.
 
@@ -205,11 +201,7 @@ def find_problems(
 
 
 def check_variables(
-    services: PdfServices,
-    owner: str,
-    name: str,
-    variables: Mapping[str, Any],
-    at: str = "variables",
+    services: PdfServices, owner: str, name: str, variables: Mapping[str, Any], at: str = "variables"
 ) -> None:
     """Raise Invalid with the path of every variable that the template cannot use."""
     problems = find_problems(services, owner, name, variables)
@@ -276,9 +268,7 @@ def document_headers(*, framed: bool = False) -> dict[str, str]:
     return headers | {"Content-Disposition": "inline", "Cache-Control": "no-store"}
 
 
-def preview_response(
-    services: PdfServices, owner: str, name: str, variables: Mapping[str, Any]
-) -> Response:
+def preview_response(services: PdfServices, owner: str, name: str, variables: Mapping[str, Any]) -> Response:
     document = _fill_in(services, owner, name, variables)
     return HTMLResponse(document, headers=document_headers(framed=True))
 
@@ -326,9 +316,7 @@ def submit_request(services: PdfServices, request: RenderRequest, limits: Settin
     raise render_unavailable()
 
 
-def find_job(
-    services: PdfServices, request: RenderRequest, *, ask_storage: bool = True
-) -> Submitted | None:
+def find_job(services: PdfServices, request: RenderRequest, *, ask_storage: bool = True) -> Submitted | None:
     """Return the job that serves a request already, unless its file is lost; raises Problem."""
     if (url := request.metadata.get("webhook_url")) is not None:
         services.hooks.require_allowed(url)
@@ -387,9 +375,7 @@ def _follow_up(services: PdfServices, request: RenderRequest, job_id: str) -> No
         apply_changes(services.jobs.queue, "dismiss", changes, role="producer", actor=actor)
 
 
-def cancel_job(
-    context: WorkloadContext, jobs: PdfJobStore, actor: Actor, job: PdfJob, reason: str | None
-) -> PdfJob:
+def cancel_job(context: WorkloadContext, jobs: PdfJobStore, actor: Actor, job: PdfJob, reason: str | None) -> PdfJob:
     """Cancel a waiting job, as its producer or an operator; raises RequestConflict for others."""
     owns = job.owner == actor.name
     role: Role = "producer" if owns else "operator"

@@ -86,9 +86,7 @@ class PdfRenderWorker:
     def process_job(self, job_id: str) -> None:
         """Claim, render and record this job, if it waits; raises UnknownJob for an unknown id."""
         queue, record = self.job_store.queue, self.job_store.record
-        worker = Worker(
-            queue, batch_handler=self.handle_jobs, in_transaction=record, name="process_job"
-        )
+        worker = Worker(queue, batch_handler=self.handle_jobs, in_transaction=record, name="process_job")
         worker.leases.start()
         try:
             ended = worker.work_on([job_id])
@@ -183,9 +181,7 @@ class PdfRenderWorker:
             raise missing_glyphs_failure(rendered.missing_glyphs)
         return replace(rendered, warnings=(*rendered.warnings, *changed))
 
-    def _finish(
-        self, job: PdfJob, rendered: RenderedPdf, steps: JobSteps, files: Sequence[Attachment]
-    ) -> RenderedPdf:
+    def _finish(self, job: PdfJob, rendered: RenderedPdf, steps: JobSteps, files: Sequence[Attachment]) -> RenderedPdf:
         """Perform the steps of a printed PDF, and embed files."""
         how = dict(steps.others)
         if "encrypt" in how:

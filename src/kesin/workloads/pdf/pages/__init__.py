@@ -8,14 +8,7 @@ from kesin.engine.workload import WorkloadContext
 from kesin.foundation.messages import decode_note, recorded_message, recorded_traceback
 from kesin.foundation.terminal import pluralize
 from kesin.lifecycle.model import Job
-from kesin.web.dashboard.frame.page import (
-    JobAction,
-    Link,
-    PageContext,
-    Panel,
-    WorkerHeartbeat,
-    WorkloadPages,
-)
+from kesin.web.dashboard.frame.page import JobAction, Link, PageContext, Panel, WorkerHeartbeat, WorkloadPages
 from kesin.web.dashboard.jobs.page import lifecycle_actions
 from kesin.web.health import HealthCheck
 from kesin.workloads.pdf.api.jobs import requested_contents

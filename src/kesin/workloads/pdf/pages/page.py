@@ -51,9 +51,7 @@ router = page_router()
 PATH: Final = "/dashboard/pdf"
 STEP: Final = 20  # PDFs that are read at a time, below the form
 # The browser's PDF viewer is a plug-in with inline styles; nothing else is allowed.
-VIEWER_CSP: Final = (
-    "default-src 'none'; object-src 'self'; style-src 'unsafe-inline'; frame-ancestors 'self'"
-)
+VIEWER_CSP: Final = "default-src 'none'; object-src 'self'; style-src 'unsafe-inline'; frame-ancestors 'self'"
 
 Name = Annotated[str, Query(max_length=200)]
 
@@ -95,9 +93,7 @@ def pdf_page(
     return ctx.page("pdf/page.html", headers={"content-security-policy": FRAMING_CSP}, **values)
 
 
-def _broken_templates(
-    workbench: PdfServiceLoader, problems: Mapping[str, RenderFailed]
-) -> dict[str, RenderFailed]:
+def _broken_templates(workbench: PdfServiceLoader, problems: Mapping[str, RenderFailed]) -> dict[str, RenderFailed]:
     allowed = workbench.services.config.template_allowlist
     return {name: problem for name, problem in problems.items() if name in allowed}
 
@@ -187,9 +183,7 @@ def preview_pdf(ctx: Context, fields: WideForm) -> HTMLResponse:
     return ctx.page("pdf/part_preview.html", path=PATH, stale=stale, oob=True)
 
 
-def _problem_list(
-    ctx: PageContext, problems: list[ValueProblem], *, rejected: bool = False
-) -> HTMLResponse:
+def _problem_list(ctx: PageContext, problems: list[ValueProblem], *, rejected: bool = False) -> HTMLResponse:
     """The problems; the page marks their fields, and goes to the first if they were submitted."""
     return ctx.page(
         "pdf/part_problems.html",
@@ -289,10 +283,7 @@ def make_pdf_again(ctx: Context, job_id: str) -> HTMLResponse:
 
 
 def _job_list(
-    ctx: PageContext,
-    workbench: PdfServiceLoader,
-    sent: Mapping[str, str] = listing.NONE,
-    made: Submitted | None = None,
+    ctx: PageContext, workbench: PdfServiceLoader, sent: Mapping[str, str] = listing.NONE, made: Submitted | None = None
 ) -> dict[str, Any]:
     jobs = workbench.services.jobs
     queue, stats = jobs.queue, jobs.queue.stats()
@@ -312,9 +303,7 @@ def _job_list(
     return {
         "listing": listing.shown_rows(ctx, source, sent, STEP),
         "row_of": row_of,
-        "query": partial(
-            listing.query_of, {"everybody": "1" * everybody, "text": text, "order": order}
-        ),
+        "query": partial(listing.query_of, {"everybody": "1" * everybody, "text": text, "order": order}),
         "everybody": everybody,
         "of_all": stats.total,
         "text": text,

@@ -68,9 +68,7 @@ def show_version(ctx: Context, name: TemplateName, version: Version) -> Response
         return ctx.page("pdf/preview_error.html", headers=headers, problem=problem, version=version)
 
 
-def _versions_page(
-    ctx: PageContext, name: str = "", version: str = "", problem: Problem | None = None
-) -> HTMLResponse:
+def _versions_page(ctx: PageContext, name: str = "", version: str = "", problem: Problem | None = None) -> HTMLResponse:
     loader = page.require_workbench(ctx, "list")
     with changing(loader, ctx.actor, "read_versions", name) as change:
         lists, usable = loader.templates.versions.lists(), change.library.names

@@ -125,9 +125,7 @@ def _bookmarks(parts: list[pikepdf.Pdf], titles: list[str]) -> Iterator[tuple[st
 
 def _encryption(head: dict[str, Any]) -> pikepdf.Encryption:
     allow = head["encrypt"].get("allow")  # None: everything
-    flags = {
-        flag: allow is None or kind in allow for kind, each in _PERMISSIONS.items() for flag in each
-    }
+    flags = {flag: allow is None or kind in allow for kind, each in _PERMISSIONS.items() for flag in each}
     permissions = pikepdf.Permissions(**flags, modify_other=allow is None, accessibility=True)
     user, owner = head["passwords"].get("user", ""), head["passwords"]["owner"]
     return pikepdf.Encryption(owner=owner, user=user, R=6, allow=permissions)

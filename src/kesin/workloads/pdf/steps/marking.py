@@ -45,10 +45,7 @@ def embed_files(pdf: Pdf, about: Mapping[str, str], attachments: Iterable[Attach
 
 
 def mark(
-    pdf: pikepdf.Pdf,
-    information: dict[str, str],
-    steps: Mapping[str, Any],
-    files: Collection[Attachment] = (),
+    pdf: pikepdf.Pdf, information: dict[str, str], steps: Mapping[str, Any], files: Collection[Attachment] = ()
 ) -> str:
     """Perform the steps ``stamp`` and ``metadata``, if there are any, and embed files.
 

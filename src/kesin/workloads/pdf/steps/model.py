@@ -23,9 +23,7 @@ def _check_stamp(text: str) -> str:
 
 
 TemplateName = Annotated[Text, StringConstraints(min_length=1, max_length=MAX_NAME_LENGTH)]
-StampText = Annotated[
-    Text, StringConstraints(max_length=60, pattern=r"\S"), AfterValidator(_check_stamp)
-]
+StampText = Annotated[Text, StringConstraints(max_length=60, pattern=r"\S"), AfterValidator(_check_stamp)]
 Property = Annotated[Text, StringConstraints(min_length=1, max_length=500)]
 Password = Annotated[SecretStr, Field(min_length=1, max_length=127)]  # as readers cut it
 Permission = Literal["print", "copy", "annotate", "forms", "assemble"]

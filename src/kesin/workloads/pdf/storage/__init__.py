@@ -41,8 +41,7 @@ def _open_folder(path: str) -> StorageBackend:
 def _open_bucket(parts: SplitResult) -> StorageBackend:
     if "@" in parts.netloc:
         raise StorageMisconfigured(
-            "credentials do not belong in the address of a storage: "
-            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            "credentials do not belong in the address of a storage: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         )
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}", parts.netloc):
         raise StorageMisconfigured(f"expected s3://bucket/prefix, got the bucket {parts.netloc!r}")

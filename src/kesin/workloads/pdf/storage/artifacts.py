@@ -126,9 +126,7 @@ class PdfArtifactStore:
             log.warning("storage_down", why=str(problem))
             return False
 
-    def delete_orphans(
-        self, find_used: Callable[[Sequence[str]], set[str]], older_than_s: float
-    ) -> int:
+    def delete_orphans(self, find_used: Callable[[Sequence[str]], set[str]], older_than_s: float) -> int:
         """Delete PDFs that no job uses, left by a crash; return how many. 0 s: fresh ones too."""
         if older_than_s < 0:
             raise ValueError(f"older_than_s must not be negative, got {older_than_s}")

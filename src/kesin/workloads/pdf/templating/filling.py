@@ -41,9 +41,7 @@ class FillHelper(ForkAware):
         keep_for_ever((self._child, self._idle))
         self._lock, self._child, self._idle = threading.Lock(), None, []
 
-    def run(
-        self, name: str, library: int, task: dict[str, Any], body: bytes, limits: ChildLimits
-    ) -> bytes:
+    def run(self, name: str, library: int, task: dict[str, Any], body: bytes, limits: ChildLimits) -> bytes:
         """Run a task; raises RenderFailed, TEMPLATE_TOO_COSTLY if it used up its limits."""
         request = {"name": name, "limits": limits._asdict(), **task}
         kept = self._take_kept(library)
@@ -55,9 +53,7 @@ class FillHelper(ForkAware):
         except (EOFError, OSError):  # the child died before its reply
             raise too_costly(name, limits) from None
 
-    def _exchange(
-        self, channel: ChildChannel, request: dict[str, Any], body: bytes, limits: ChildLimits
-    ) -> bytes:
+    def _exchange(self, channel: ChildChannel, request: dict[str, Any], body: bytes, limits: ChildLimits) -> bytes:
         with contextlib.ExitStack() as stack:
             stack.callback(channel.close)
             deadline = self._clock.monotonic() + limits.wall_s

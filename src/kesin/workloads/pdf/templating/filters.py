@@ -86,9 +86,7 @@ def number(value: object, places: int | None = None, *, lang: str = DEFAULT_LANG
     return sign + grouped + (style.point + fraction if fraction else "")
 
 
-def money(
-    value: object, currency: str = "TRY", *, sign: bool = True, lang: str = DEFAULT_LANGUAGE
-) -> str:
+def money(value: object, currency: str = "TRY", *, sign: bool = True, lang: str = DEFAULT_LANGUAGE) -> str:
     """Format an amount: 1.234,56 ₺, or 1.234,56; a currency without a sign is shown by its code."""
     if not re.fullmatch(r"[A-Z]{3}", currency):
         raise Unprintable("expected a currency as three letters, such as TRY")
@@ -298,10 +296,7 @@ def invoice_sums(lines: Sequence[Object], stated: object = None) -> Values:
         invoice_lines.append(Values(item=item, gross=gross, discount=discount, net=net))
         rate = parse_amount(item["vat_percent"]).normalize()
         bases[rate] = bases.get(rate, Decimal(0)) + net
-    vat = [
-        Values(rate=rate, base=base, tax=round_half_up(base * rate / 100))
-        for rate, base in sorted(bases.items())
-    ]
+    vat = [Values(rate=rate, base=base, tax=round_half_up(base * rate / 100)) for rate, base in sorted(bases.items())]
     net = sum((line.net for line in invoice_lines), Decimal(0))
     tax = sum((vat_total.tax for vat_total in vat), Decimal(0))
     if stated is not None and round_half_up(stated) != net + tax:
@@ -351,8 +346,7 @@ def _draw_board(item: Object) -> Values:
     length, width = float(item["length_mm"]), float(item["width_mm"])
     unit = max(length / 174, width / 150)  # so that it fits a drawing of 174 × 150 mm
     parts, offcuts = (
-        [_draw_piece(entry, length, width, unit) for entry in item.get(kind, ())]
-        for kind in ("parts", "offcuts")
+        [_draw_piece(entry, length, width, unit) for entry in item.get(kind, ())] for kind in ("parts", "offcuts")
     )
     return Values(
         item=item,
@@ -421,10 +415,7 @@ def _share(part: Decimal, whole: Decimal) -> Decimal:
 def tally(counts: Mapping[str, int], order: Sequence[str]) -> Values:
     listed = [(name, int(counts.get(name, 0))) for name in order]
     total = sum(count for _, count in listed)
-    shares = [
-        Values(name=name, many=count, percent=_share(Decimal(count), Decimal(total)))
-        for name, count in listed
-    ]
+    shares = [Values(name=name, many=count, percent=_share(Decimal(count), Decimal(total))) for name, count in listed]
     return Values(total=total, shares=shares)
 
 

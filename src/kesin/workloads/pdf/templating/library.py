@@ -228,8 +228,7 @@ class TemplateLibrary:
     def find_problems(self, name: str, variables: Mapping[str, Any]) -> list[VariableProblem]:
         """Return the problems of the variables, by JSON path; empty if they are valid."""
         return self.get(name).variables.find_problems(variables) or [
-            VariableProblem(path, "pixels", message)
-            for path, message in self.pictures.find_problems(variables)
+            VariableProblem(path, "pixels", message) for path, message in self.pictures.find_problems(variables)
         ]
 
     def render_html(self, name: str, variables: Mapping[str, Any]) -> str:

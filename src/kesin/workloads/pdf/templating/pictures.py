@@ -155,9 +155,7 @@ def _css_character(escape: re.Match[str]) -> str:
     return chr(number) if 0 < number <= sys.maxunicode else "\ufffd"
 
 
-def find_texts(
-    matches: Callable[[str], object], value: Any, path: str = ""
-) -> Iterator[tuple[str, str]]:
+def find_texts(matches: Callable[[str], object], value: Any, path: str = "") -> Iterator[tuple[str, str]]:
     """Yield every text of these variables that matches, with its JSON Pointer."""
     for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
         is_text = isinstance(item, str)

@@ -69,9 +69,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     intercepted_binops = frozenset({"*", "**"})
 
-    def __init__(
-        self, sources: Mapping[str, str], compiled: dict[str, bytes] | None = None
-    ) -> None:
+    def __init__(self, sources: Mapping[str, str], compiled: dict[str, bytes] | None = None) -> None:
         super().__init__(
             loader=FunctionLoader(self._load_source),
             undefined=StrictUndefined,
@@ -186,12 +184,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
 
 def template_failure(
-    name: str,
-    message: str,
-    *,
-    line: int | None = None,
-    source: str = "",
-    code: str = PdfErrorCode.TEMPLATE_ERROR,
+    name: str, message: str, *, line: int | None = None, source: str = "", code: str = PdfErrorCode.TEMPLATE_ERROR
 ) -> RenderFailed:
     """Build the error of a template, with its name, its line and the text around the line."""
     where, details = Message(name), dict[str, Any](template=name)

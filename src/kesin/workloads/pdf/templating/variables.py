@@ -92,8 +92,7 @@ def _compile(validator: Any, schema: Any, definitions: dict[str, _Check]) -> _Ch
         if key == "properties":
             parts = {name: _compile(validator, part, definitions) for name, part in rule.items()}
             return lambda value: (
-                not isinstance(value, dict)
-                or all(parts[name](each) for name, each in value.items() if name in parts)
+                not isinstance(value, dict) or all(parts[name](each) for name, each in value.items() if name in parts)
             )
         if key == "additionalProperties" and rule is False and "patternProperties" not in schema:
             known = {*schema.get("properties", ())}

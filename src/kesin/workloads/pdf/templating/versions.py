@@ -24,14 +24,7 @@ from kesin.store.errors import StoreUnreachable
 from kesin.store.metadata import metadata_for
 from kesin.workloads.pdf.schemas import TemplateVersion, TemplateVersionList
 from kesin.workloads.pdf.storage.base import KeyTaken, StorageBackend, StorageError
-from kesin.workloads.pdf.templating.library import (
-    MAX_FILE_BYTES,
-    MAX_FILES,
-    MAX_PINNED,
-    Files,
-    TemplateLibrary,
-    digest,
-)
+from kesin.workloads.pdf.templating.library import MAX_FILE_BYTES, MAX_FILES, MAX_PINNED, Files, TemplateLibrary, digest
 from kesin.workloads.pdf.templating.sandbox import template_failure
 
 ZIP_TYPE: Final = "application/zip"
@@ -168,9 +161,7 @@ class TemplateVersions:
             change.audit(details={"version": version})
 
     @contextmanager
-    def _changed(
-        self, name: str, version: str
-    ) -> Iterator[tuple[TemplateVersionList, StorageBackend]]:
+    def _changed(self, name: str, version: str) -> Iterator[tuple[TemplateVersionList, StorageBackend]]:
         """Lock the row of a template, and store it as it is at the end."""
         storage = self._storage()
         storage.exists(_key(name, version))  # if it is down, this fails before the lock is taken

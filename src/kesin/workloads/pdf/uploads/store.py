@@ -71,9 +71,7 @@ class PdfUploads:
                     return data
         raise RenderFailed(UPLOAD_GONE, "the upload %(id)s is gone: upload it again", id=upload_id)
 
-    def insert_pictures(
-        self, owner: str, variables: Mapping[str, Any], usable: set[str] | None = None
-    ) -> Any:
+    def insert_pictures(self, owner: str, variables: Mapping[str, Any], usable: set[str] | None = None) -> Any:
         """Return the variables with the pictures; raises RenderFailed and StorageError.
 
         For a new request, ``usable`` holds uploads that it may name; others are checked and added.

@@ -120,9 +120,7 @@ def deliver(
     return later(message=Message(why, status=status, n=pause_s), run_in_s=pause_s)
 
 
-def build_message(
-    subscription: Subscription, status: str, subject: Job | None, at: int, links: PdfLinks
-) -> bytes:
+def build_message(subscription: Subscription, status: str, subject: Job | None, at: int, links: PdfLinks) -> bytes:
     """Build the message, the same at every attempt; a deleted subject has only its status."""
     ended_at = subject.finished_at if subject and subject.finished_at is not None else at
     build_data = _job_data if subscription.kind == "job" else _batch_data
@@ -130,11 +128,7 @@ def build_message(
     if subscription.link_s and subject and status == "succeeded":
         url, ends_s = links.create(parse_job(subject), subscription.link_s, since_s=at / SECOND_US)
         data["link"] = {"url": url, "expires_at": iso(ends_s * SECOND_US)}
-    content = {
-        "type": f"pdf.{subscription.kind}.{status}",
-        "timestamp": iso(ended_at),
-        "data": data,
-    }
+    content = {"type": f"pdf.{subscription.kind}.{status}", "timestamp": iso(ended_at), "data": data}
     return canonical_json(content).encode()
 
 
@@ -206,9 +200,7 @@ class Webhooks:
     def allows(self, url: str) -> bool:
         return bool(self._master) and validate_url(url, self._patterns)
 
-    def subscribe(
-        self, kind: Kind, subject_id: str, owner: str, url: str, link_s: int | None = None
-    ) -> Outcome:
+    def subscribe(self, kind: Kind, subject_id: str, owner: str, url: str, link_s: int | None = None) -> Outcome:
         """Enqueue a subscription, in the transaction of its subject; a duplicate is ignored."""
         key = f"{kind}:{subject_id}:{hashlib.sha256(url.encode()).hexdigest()}"
         payload = Subscription(kind, subject_id, url, link_s)._asdict()
@@ -267,8 +259,7 @@ class WebhookSender(Worker):
     def _mark_ready(self, waiting: Sequence[Job]) -> int:
         subscriptions = {delivery.id: parse_subscription(delivery) for delivery in waiting}
         states = {
-            kind: queue.states(_subjects_of(kind, subscriptions.values()))
-            for kind, queue in self._subjects.items()
+            kind: queue.states(_subjects_of(kind, subscriptions.values())) for kind, queue in self._subjects.items()
         }
         changes = []
         for delivery_id, subscription in subscriptions.items():

@@ -8,14 +8,7 @@ from typing import Final, NamedTuple
 from kesin.workloads.common.advice import Language
 from kesin.workloads.optiplan.optimizer import model
 from kesin.workloads.optiplan.optimizer.output import shapes
-from kesin.workloads.optiplan.optimizer.output.shapes import (
-    FAINT,
-    INK,
-    NO_HEAD,
-    QUIET,
-    TEXTS,
-    PaperHead,
-)
+from kesin.workloads.optiplan.optimizer.output.shapes import FAINT, INK, NO_HEAD, QUIET, TEXTS, PaperHead
 from kesin.workloads.optiplan.optimizer.output.statistics import board_numbers, trim_steps
 
 LEFT, TOP = 74.0, 130.0  # of a board on its page
@@ -61,9 +54,7 @@ PRINTED: Final = Sheet(800.0, 726.0, 560.0, 40.0, 280.0, None, 1150.0)  # with t
 class _BoardPage:
     """A page being drawn; it records where text is, so that nothing is drawn over it."""
 
-    def __init__(
-        self, plan: model.CuttingPlan, layout: model.Layout, texts: dict[str, str], sheet: Sheet
-    ) -> None:
+    def __init__(self, plan: model.CuttingPlan, layout: model.Layout, texts: dict[str, str], sheet: Sheet) -> None:
         self.plan, self.layout, self.texts, self.sheet = plan, layout, texts, sheet
         self.demand, self.board = plan.demand, plan.demand.boards[layout.board]
         self.scale = sheet.scale(self.board)
@@ -88,11 +79,7 @@ class _BoardPage:
 
 
 def draw_layout(
-    plan: model.CuttingPlan,
-    number: int,
-    language: Language = "en",
-    head: PaperHead = NO_HEAD,
-    sheet: Sheet = SCREEN,
+    plan: model.CuttingPlan, number: int, language: Language = "en", head: PaperHead = NO_HEAD, sheet: Sheet = SCREEN
 ) -> list[shapes.Shape]:
     """Return the shapes of one layout; ``number`` counts from 1."""
     page = _BoardPage(plan, plan.layouts[number - 1], TEXTS[language], sheet)
@@ -124,9 +111,7 @@ def _draw_heading(page: _BoardPage, number: int, head: PaperHead) -> None:
             shapes.Text(x + 10, 56, text, 24, "#ffffff", bold=True),
         )
     trim = "/".join(map(model.mm_text, sorted(set(astuple(board.trims)))))
-    kerf = "/".join(
-        map(model.mm_text, sorted({page.demand.saw.kerf_rip, page.demand.saw.kerf_cross}))
-    )
+    kerf = "/".join(map(model.mm_text, sorted({page.demand.saw.kerf_rip, page.demand.saw.kerf_cross})))
     saw = f"{texts['trim']} {trim} · {texts['kerf']} {kerf}"
     size = f"{model.size_text(board.length, board.width)} mm"
     source = f"{texts['offcut']} {board.offcut}" if board.offcut else board.code
@@ -197,13 +182,7 @@ def _draw_piece(page: _BoardPage, placement: model.Placement, bands: dict[str, B
 
 
 def _draw_label(
-    page: _BoardPage,
-    box: Area,
-    lines: list[str],
-    colour: str,
-    *,
-    plate: str = "",
-    smallest: float = MIN_TYPE,
+    page: _BoardPage, box: Area, lines: list[str], colour: str, *, plate: str = "", smallest: float = MIN_TYPE
 ) -> bool:
     """Write lines into a box, also upright, as large as fits; returns whether they fit."""
     x, y, width, height = box
@@ -256,9 +235,7 @@ def _draw_cut_numbers(page: _BoardPage) -> None:
             along = radius + 2 + share * (reach - 2 * radius - 4)
             at_x, at_y = (x + along, line_y) if rips else (line_x, y + height - along)
             if is_first and share == 0.0:
-                at_x, at_y = (
-                    (LEFT - radius - 4, line_y) if rips else (line_x, page.floor + radius + 4)
-                )
+                at_x, at_y = (LEFT - radius - 4, line_y) if rips else (line_x, page.floor + radius + 4)
             around = (at_x - radius, at_y - radius, 2 * radius, 2 * radius)
             if page.is_free(*around) and (reach >= 2 * radius or share == 0.0):
                 page.reserved.append(around)

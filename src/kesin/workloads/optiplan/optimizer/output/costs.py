@@ -26,7 +26,6 @@ def plan_costs(plan: CuttingPlan, statistics: PlanStatistics) -> PlanCosts:
         boards=sum(count * board.price for board, count in used if not board.offcut),
         sawing=round(statistics.cut_metres * rates.cut_metre),
         bands=tuple(
-            (name, round(length * of_bands.get(name, rates.band_metre)))
-            for name, length in statistics.band_metres
+            (name, round(length * of_bands.get(name, rates.band_metre))) for name, length in statistics.band_metres
         ),
     )

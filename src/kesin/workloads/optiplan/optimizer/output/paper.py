@@ -110,15 +110,11 @@ class _PageFlow:
         self.y += self.step
 
 
-def _summary_pages(
-    plans: Sequence[CuttingPlan], texts: dict[str, str], head: PaperHead
-) -> list[Page]:
+def _summary_pages(plans: Sequence[CuttingPlan], texts: dict[str, str], head: PaperHead) -> list[Page]:
     pages = _PageFlow(texts["plan"], head)
     pages.ensure_room()
     statistics = map(compute_statistics, plans)
-    planned = [
-        (plan, each, plan_costs(plan, each)) for plan, each in zip(plans, statistics, strict=True)
-    ]
+    planned = [(plan, each, plan_costs(plan, each)) for plan, each in zip(plans, statistics, strict=True)]
     _add_figures(pages, planned, texts)
     _add_boards(pages, planned, texts)
     _add_work(pages, planned, texts)
@@ -188,10 +184,7 @@ def _add_boards(pages: _PageFlow, planned: list[Planned], texts: dict[str, str])
         name = _plan_name(plan)
         for index, count in sorted(plan.board_counts.items()):
             source = plan.demand.boards[index]
-            size, cost = (
-                size_text(source.length, source.width),
-                _money(plan, count * source.price, texts),
-            )
+            size, cost = (size_text(source.length, source.width), _money(plan, count * source.price, texts))
             text = " · ".join(filter(None, (name, source.code, source.supplier)))
             if source.offcut:
                 used.append([f"{source.offcut} · {name}", size, "1"])
@@ -234,9 +227,7 @@ class _CutRow(NamedTuple):
     frees: str
 
 
-def _pattern_pages(
-    plan: CuttingPlan, number: int, language: Language, head: PaperHead
-) -> list[Page]:
+def _pattern_pages(plan: CuttingPlan, number: int, language: Language, head: PaperHead) -> list[Page]:
     """Return the page of a pattern: its board, its parts and its cuts in the words of a shop."""
     texts, layout = TEXTS[language], plan.layouts[number - 1]
     drawn = board.draw_layout(plan, number, language, head, PRINTED)

@@ -10,14 +10,7 @@ from kesin.workloads.common.advice import Language
 from kesin.workloads.optiplan.optimizer.model import CuttingPlan
 from kesin.workloads.optiplan.optimizer.output import shapes
 from kesin.workloads.optiplan.optimizer.output.paper import draw_paper
-from kesin.workloads.optiplan.optimizer.output.shapes import (
-    NO_HEAD,
-    PAGE_HEIGHT,
-    PAGE_LENGTH,
-    QUIET,
-    TEXTS,
-    PaperHead,
-)
+from kesin.workloads.optiplan.optimizer.output.shapes import NO_HEAD, PAGE_HEIGHT, PAGE_LENGTH, QUIET, TEXTS, PaperHead
 
 if TYPE_CHECKING:
     from fpdf import FPDF
@@ -28,9 +21,7 @@ UNIT_POINTS: Final = 72 / 25.4 / shapes.UNITS_PER_MM
 CREATED_AT: Final = datetime(2000, 1, 1, tzinfo=UTC)  # fixed: the same plan gives the same bytes
 
 
-def print_plans(
-    plans: Sequence[CuttingPlan], language: Language = "en", head: PaperHead = NO_HEAD
-) -> bytes:
+def print_plans(plans: Sequence[CuttingPlan], language: Language = "en", head: PaperHead = NO_HEAD) -> bytes:
     title = f"{TEXTS[language]['plan']} {head.order or plans[0].demand.name}"
     pdf = new_pdf(title, language, UNIT_POINTS, "A4")
     pages = draw_paper(plans, language, head)
@@ -43,9 +34,7 @@ def print_plans(
     return bytes(pdf.output())
 
 
-def new_pdf(
-    title: str, language: Language, unit: str | float, size: str | tuple[float, float]
-) -> "FPDF":
+def new_pdf(title: str, language: Language, unit: str | float, size: str | tuple[float, float]) -> "FPDF":
     """Return an empty document with our fonts."""
     from fpdf import FPDF
 

@@ -8,24 +8,14 @@ from kesin.workloads.common.advice import Language
 from kesin.workloads.optiplan.optimizer.model import CuttingPlan
 from kesin.workloads.optiplan.optimizer.output import shapes
 from kesin.workloads.optiplan.optimizer.output.board import draw_layout
-from kesin.workloads.optiplan.optimizer.output.shapes import (
-    NO_HEAD,
-    PAGE_HEIGHT,
-    PAGE_LENGTH,
-    TEXTS,
-    PaperHead,
-)
+from kesin.workloads.optiplan.optimizer.output.shapes import NO_HEAD, PAGE_HEIGHT, PAGE_LENGTH, TEXTS, PaperHead
 from kesin.workloads.optiplan.optimizer.output.xml import replace_unwritable
 
 FONT: Final = "'DejaVu Sans', Verdana, 'Segoe UI', system-ui, sans-serif"
 
 
 def draw_svg(
-    plans: Sequence[CuttingPlan],
-    language: Language = "en",
-    *,
-    only: int | None = None,
-    head: PaperHead = NO_HEAD,
+    plans: Sequence[CuttingPlan], language: Language = "en", *, only: int | None = None, head: PaperHead = NO_HEAD
 ) -> str:
     """Return all boards one below the other, or ``only`` one, counted across all plans."""
     boards = [(plan, number) for plan in plans for number in range(1, len(plan.layouts) + 1)]
@@ -71,10 +61,7 @@ def _shape_element(shape: shapes.Shape) -> str:
 
 
 def _element(name: str, **attributes: str | float) -> str:
-    texts = (
-        f' {key}="{value if isinstance(value, str) else f"{value:.1f}"}"'
-        for key, value in attributes.items()
-    )
+    texts = (f' {key}="{value if isinstance(value, str) else f"{value:.1f}"}"' for key, value in attributes.items())
     return f"<{name}{''.join(texts)}/>"
 
 

@@ -20,9 +20,7 @@ from kesin.workloads.optiplan.optimizer.problem import (
 )
 
 FitRule = Literal["short", "long", "area"]  # the remainder that the best place minimises
-SplitRule = Literal[
-    "short_rest", "large_rest", "rip", "cross", "even_rests", "long_rest", "short_side", "long_side"
-]
+SplitRule = Literal["short_rest", "large_rest", "rip", "cross", "even_rests", "long_rest", "short_side", "long_side"]
 FIT_RULES: Final[tuple[FitRule, ...]] = get_args(FitRule)
 SPLIT_RULES: Final[tuple[SplitRule, ...]] = get_args(SplitRule)
 FILL_LOOKS, PIECE_LOOKS = 100, 10  # the fixed costs of a call and of a piece, in looks
@@ -81,10 +79,7 @@ def fill_boards(  # noqa: C901, PLR0912, PLR0915 - calls would take most of its 
                 above = rectangle[1] - across
                 if above < 0 or (rectangle[8] and not _takes(rectangle, beside, above)):
                     continue
-                if by_area:
-                    rest = rectangle[0] * rectangle[1]
-                else:
-                    rest = beside if (beside < above) == by_short else above
+                rest = rectangle[0] * rectangle[1] if by_area else beside if (beside < above) == by_short else above
                 if first_board:
                     rest += rectangle[2] * BOARD_PENALTY
                 if rest < least:
@@ -132,30 +127,18 @@ def fill_boards(  # noqa: C901, PLR0912, PLR0915 - calls would take most of its 
         beside, above = length - along, width - across
         last, restricted = stages <= 1, stages == 0 or strip > 0
         if rip_first:
-            if (
-                length >= smallest <= above >= strip
-                if stages
-                else least_across.get(length, INFINITE) <= above
-            ):
+            if length >= smallest <= above >= strip if stages else least_across.get(length, INFINITE) <= above:
                 new = (length, above, board, x, y + across, stages, RIP, strip, restricted)
                 rectangles.append(new)
             for _ in range(count - 1):  # in a row
                 x += along
                 filling.append((x, y, beside, across, kind, along, across, turned, CROSS))
                 beside -= along
-            if (
-                least_along.get(across, INFINITE) <= beside
-                if last
-                else beside >= smallest <= across
-            ):
+            if least_along.get(across, INFINITE) <= beside if last else beside >= smallest <= across:
                 new = (beside, across, board, x + along, y, stages - 1, CROSS, 0, last)
                 rectangles.append(new)
         else:
-            if (
-                width >= smallest <= beside >= strip
-                if stages
-                else least_along.get(width, INFINITE) <= beside
-            ):
+            if width >= smallest <= beside >= strip if stages else least_along.get(width, INFINITE) <= beside:
                 new = (beside, width, board, x + along, y, stages, CROSS, strip, restricted)
                 rectangles.append(new)
             for _ in range(count - 1):  # in a stack

@@ -31,9 +31,7 @@ TRIES: Final = 8  # of a board, when a few are filled one by one
 INSERTIONS, ONE_BY_ONE, OF_THE_EMPTIEST = 0.25, 0.4, 0.9
 MUTATIONS: Final = 0.2
 HALF: Final = 0.5
-RULES: Final = tuple(
-    starmap(PackingRules, product(FIT_RULES, SPLIT_RULES, (False, True), (1, 1, 1, 2, 3, 9)))
-)
+RULES: Final = tuple(starmap(PackingRules, product(FIT_RULES, SPLIT_RULES, (False, True), (1, 1, 1, 2, 3, 9))))
 # What the sides of a piece are ordered by: its area, its long side, its short side, their sum.
 MEASURES: Final[tuple[Callable[[tuple[int, int]], int], ...]] = (math.prod, max, min, sum)
 
@@ -62,13 +60,7 @@ def fill_board(task: PackingTask, budget: Budget, rng: Random, tries: int) -> Fi
 
 
 def fill_one_by_one(
-    task: PackingTask,
-    budget: Budget,
-    rng: Random,
-    tries: int,
-    *,
-    max_boards: int | None = None,
-    share: float = 1.0,
+    task: PackingTask, budget: Budget, rng: Random, tries: int, *, max_boards: int | None = None, share: float = 1.0
 ) -> Fillings | None:
     """Fill board after board, each as often as there are pieces for it; None if they are too few.
 
@@ -92,9 +84,7 @@ def fill_one_by_one(
     return fillings
 
 
-def improve(
-    task: PackingTask, start: Fillings, budget: Budget, share: float, least: int, *, seed: int
-) -> Fillings:
+def improve(task: PackingTask, start: Fillings, budget: Budget, share: float, least: int, *, seed: int) -> Fillings:
     """Return better fillings, or the same: fewer boards, or boards that are full or empty."""
     rng = Random(seed)
     boards = [_Board(fill_area(each), each, _draw_rules(task, rng)) for each in start]
@@ -114,9 +104,7 @@ def improve(
     return [board.filling for board in boards]
 
 
-def settle(
-    task: PackingTask, start: Fillings, budget: Budget, share: float, *, seed: int
-) -> Fillings:
+def settle(task: PackingTask, start: Fillings, budget: Budget, share: float, *, seed: int) -> Fillings:
     """Fill the emptiest board anew, so that its largest rest grows."""
     rng = Random(seed)
     fillings = sorted(start, key=fill_area)
@@ -130,9 +118,7 @@ def settle(
     return fillings
 
 
-def _insert(
-    task: PackingTask, donor: _Board, taker: _Board, budget: Budget, rng: Random
-) -> list[_Board] | None:
+def _insert(task: PackingTask, donor: _Board, taker: _Board, budget: Budget, rng: Random) -> list[_Board] | None:
     """Offer a board some pieces of another; None if it does not become as full as it was."""
     given, order, rules = kinds_of(donor.filling), kinds_of(taker.filling), taker.rules
     if rng.random() < MUTATIONS:
@@ -161,9 +147,7 @@ def _insert(
     return None if others is None else [*others, _Board(area, full[0], rules)]
 
 
-def _repack(
-    task: PackingTask, old: Sequence[_Board], budget: Budget, rng: Random
-) -> list[_Board] | None:
+def _repack(task: PackingTask, old: Sequence[_Board], budget: Budget, rng: Random) -> list[_Board] | None:
     """Repack the pieces of some boards on no more boards than before; None if they do not fit."""
     pieces = sorted(kind for board in old for kind in kinds_of(board.filling))
     if rng.random() >= ONE_BY_ONE:
