@@ -60,6 +60,8 @@ BY_HAND = {
         for method in ("GET", "HEAD")
         for path in ("jobs/{job_id}", "batches/{batch_id}")
     ),
+    "POST /pdf/jobs/{job_id}/links",  # likewise
+    "GET /rack/labels.pdf",
 }
 
 # A template that takes any variables.

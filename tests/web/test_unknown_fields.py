@@ -22,6 +22,8 @@ FREE = {
     "conversion",  # and where rows are corrected
     "trimByThickness",
     "edgeMapping",
+    "saw_profiles",
+    "bands",
 }
 SALE = {
     "externalId": "sale-1",

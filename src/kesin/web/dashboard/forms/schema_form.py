@@ -41,6 +41,7 @@ class FormNode:
     hint: str = ""
     value: str = ""
     choices: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)  # of choices
     max_length: int | None = None  # in characters
     minimum: float | None = None  # of a number
     maximum: float | None = None
@@ -85,6 +86,7 @@ class SchemaForm:
         attributes["value"] = "" if misfit else _format_value(value)
         if kind == "enum":
             attributes["choices"] = tuple(_format_value(choice) for choice in schema["enum"])
+            attributes["labels"] = schema.get("labels", {})
         elif kind == "boolean":
             attributes["choices"] = ("true", "false")
         elif kind in {"text", "area"}:

@@ -19,7 +19,7 @@ from kesin.workloads.optiplan.workshop.rules import NO_BAND
 
 Say = Callable[[str], str]
 Rules = Mapping[str, Any]  # as in rules.json
-# By path: the title, the unit and a hint; of an entry of a mapping, with its ``%(key)s``.
+# By path: the title, the unit, a hint and what choices are called; of a mapping, with ``%(key)s``.
 TEXTS: Final[dict[str, list[str]]] = tomllib.loads(files(__package__).joinpath("rule_texts.toml").read_text("utf-8"))
 SHOWN: Final = tuple(path for path in TEXTS if "." not in path)
 # The columns of a table, by its path: one for a list; the key and the value for a mapping.
@@ -71,7 +71,8 @@ class _FormSchema:
         if "properties" in schema:
             return self._group(path, schema)
         chosen = {"enum": list(self.choices[path])} if path in self.choices else schema
-        return {**chosen, **self._text(path)}
+        labels = dict(zip(chosen.get("enum", ()), map(self.say, TEXTS.get(path, ())[3:]), strict=False))
+        return {**chosen, **self._text(path), "labels": labels}
 
     def _text(self, path: str) -> Schema:
         group, _, key = path.rpartition(".")

@@ -25,7 +25,7 @@ class OrderProgress:
     """The recorded progress of a job; plain JSON, and the field names are stored."""
 
     files: list[str] = field(default_factory=list)  # names in the import folder, one per batch
-    runs: int = 0  # programs started for this job so far
+    runs: int = 0  # plans so far: programs started, and runs by hand
     replans: int = 0  # because offcuts of the plan were gone, since the job entered OPTI_RUNNING
     program: dict[str, Any] | None = None  # since the job entered OPTI_RUNNING: run, host
     seen: dict[str, list[int]] = field(default_factory=dict)  # XML states at the last poll
