@@ -28,7 +28,7 @@ from kesin.workloads.common.api_client import ApiResponse, Send
 from kesin.workloads.oci.cli.script_simulator import Crash, ScriptSimulator
 from kesin.workloads.oci.conversions.ingest import ingest
 from kesin.workloads.oci.lifecycle import oci_lifecycle
-from kesin.workloads.oci.script import AckReport, ack, ack_failed, export
+from kesin.workloads.oci.script import Report, ack, ack_failed, export
 from kesin.workloads.oci.site import HEARTBEAT, WORKLOAD, SiteContext
 
 SITE: Final = "bosphorus-plumbing"
@@ -108,9 +108,8 @@ def _doors(site: SiteContext) -> Send:
     return send
 
 
-def _heard(report: AckReport) -> ApiResponse:
-    refused = [{"id": one, "reason": why} for one, why in report.refused]
-    return ApiResponse(200, {}, {"ok": True, "updated": report.updated, "refused": refused})
+def _heard(report: Report) -> ApiResponse:
+    return ApiResponse(200, {}, {"ok": True, "updated": report["updated"], "refused": report["refused"]})
 
 
 def _wait(house: WorkloadContext, clock: ManualClock, seconds: int) -> None:
