@@ -27,7 +27,7 @@ def merged(parts: list[bytes], **how: Any) -> bytes:
 def pixels(pdf: bytes) -> list[Any]:
     document = pypdfium2.PdfDocument(pdf)
     try:
-        return [page.render(scale=1).to_numpy().tobytes() for page in document]
+        return [page.render(scale=1).to_pil().tobytes() for page in document]
     finally:
         document.close()
 
