@@ -184,7 +184,7 @@ class Runner:
         return "OPTI_DONE"
 
     def _reserve_offcuts(self, ctx: _PassContext, xml: Sequence[Path]) -> bool:
-        """Reserve the plan's offcuts and save the progress; False: some are gone, so plan anew."""
+        """Reserve the plan's offcuts and save the progress; False: some are gone, so plan again."""
         progress = ctx.progress
         used = used_offcuts(xml, progress.stems)
         try:
@@ -195,7 +195,7 @@ class Runner:
         except OffcutsGone as problem:
             if not self._plans_itself(ctx) or progress.replans == MAX_REPLANS:
                 raise
-            log.info("order_planned_anew", job=ctx.job.id, why=problem.message)
+            log.info("order_planned_again", job=ctx.job.id, why=problem.message)
             progress.replans, progress.xml = progress.replans + 1, []
             return False
         return True

@@ -1,4 +1,4 @@
-"""Ruin and recreate: take a few boards apart, the emptiest first, and fill them anew."""
+"""Ruin and recreate: take a few boards apart, the emptiest first, and fill them again."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -105,7 +105,7 @@ def improve(task: PackingTask, start: Fillings, budget: Budget, share: float, le
 
 
 def settle(task: PackingTask, start: Fillings, budget: Budget, share: float, *, seed: int) -> Fillings:
-    """Fill the emptiest board anew, so that its largest rest grows."""
+    """Fill the emptiest board again, so that its largest rest grows."""
     rng = Random(seed)
     fillings = sorted(start, key=fill_area)
     pieces = sorted(kinds_of(fillings[0]))
