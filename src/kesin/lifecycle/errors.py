@@ -1,6 +1,6 @@
 """The error taxonomy: a code has a category; that and the channel give a verdict and an action."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -126,3 +126,19 @@ class Taxonomy:
 def same_everywhere(channels: tuple[str, ...], verdicts: dict[Category, Verdict]) -> tuple[Rule, ...]:
     """The verdict table of a workload whose channels all have the same verdicts."""
     return tuple(Rule(channel, category, verdict) for channel in channels for category, verdict in verdicts.items())
+
+
+def one_channel(
+    channel: str,
+    *codes: Code,
+    verdicts: Mapping[Category, Verdict] | None = None,
+    unknown: Category = Category.TRANSIENT,
+    **moves: str,
+) -> Taxonomy:
+    """The taxonomy of a workload with one channel, where a category without a verdict fails.
+
+    ``moves`` name the action of each verdict, as in ``fail="fail", complete="succeed"``.
+    """
+    rules = same_everywhere((channel,), {**dict.fromkeys(Category, Verdict.FAIL), **(verdicts or {})})
+    actions = tuple((Verdict(verdict), action) for verdict, action in moves.items())
+    return Taxonomy((channel,), rules, actions, codes, unknown)

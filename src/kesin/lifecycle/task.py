@@ -5,13 +5,14 @@ from typing import Any, Literal
 from kesin.lifecycle import moves
 from kesin.lifecycle.budget import Backoff, doubling
 from kesin.lifecycle.declare import Lifecycle, Move, State
-from kesin.lifecycle.errors import Category, Code, Taxonomy, Verdict, same_everywhere
+from kesin.lifecycle.errors import Category, Code, Verdict, one_channel
 from kesin.lifecycle.vocabulary import DeclarationError, Fixed, budget_left, due, holds_claim, option, unclaimed
 from kesin.lifecycle.vocabulary import rate as limit_of
 
 LATER = "later"  # the option of a retry at a time that the handler says
 RETRY = (holds_claim, budget_left)
 CANCELLED = Fixed("CANCELLED", Category.PERMANENT, "cancelled before it ran")
+CODES = ("MAX_ATTEMPTS", "CANCELLED", "DISMISSED")
 CANCELLED_RUNNING = Fixed("CANCELLED", Category.PERMANENT, "cancelled while it ran")
 
 
@@ -98,25 +99,13 @@ def task_lifecycle(
             ),
             moves.prune(("done", "failed"), days=keep_days),
         ),
-        errors=Taxonomy(
-            channels=("worker",),
-            rules=same_everywhere(
-                ("worker",),
-                {
-                    Category.VALIDATION: Verdict.FAIL,
-                    Category.AUTH: Verdict.FAIL,
-                    Category.TRANSIENT: Verdict.RETRY,
-                    Category.RATE_LIMIT: Verdict.RETRY,
-                    Category.PERMANENT: Verdict.FAIL,
-                },
-            ),
-            moves=((Verdict.FAIL, "fail"), (Verdict.RETRY, "retry"), (Verdict.COMPLETE, "complete")),
-            codes=(
-                Code("MAX_ATTEMPTS", Category.PERMANENT),
-                Code("CANCELLED", Category.PERMANENT),
-                Code("DISMISSED", Category.PERMANENT),
-                *((Code("PARENT_FAILED", Category.PERMANENT),) if parents else ()),
-            ),
+        errors=one_channel(
+            "worker",
+            *(Code(name, Category.PERMANENT) for name in (*CODES, *(("PARENT_FAILED",) if parents else ()))),
+            verdicts=dict.fromkeys((Category.TRANSIENT, Category.RATE_LIMIT), Verdict.RETRY),
+            fail="fail",
+            retry="retry",
+            complete="complete",
         ),
     )
 

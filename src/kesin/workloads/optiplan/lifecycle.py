@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from kesin.lifecycle import moves
 from kesin.lifecycle.budget import MINUTE_S, Backoff
 from kesin.lifecycle.declare import Lifecycle, Move, State
-from kesin.lifecycle.errors import Category, Code, Taxonomy, Verdict, same_everywhere
+from kesin.lifecycle.errors import Category, Code, Taxonomy, Verdict, one_channel
 from kesin.lifecycle.vocabulary import (
     STAY,
     After,
@@ -259,23 +259,19 @@ def _operator_moves(limits: OptiplanLimits) -> tuple[Move, ...]:
 
 def optiplan_errors() -> Taxonomy:
     """Declare the codes: some hold the order, all others fail it until an operator retries."""
-    verdicts = {**dict.fromkeys(Category, Verdict.FAIL), Category.VALIDATION: Verdict.HOLD}
     transient = (
         *(*BLOCKED_CODES, "E_MAX_ATTEMPTS", "E_OPTI_MODE_A_RUNNER_MISSING"),
         *("E_OPTI_MODE_B_MACRO_MISSING", "E_OPTI_XML_TIMEOUT", "E_OSI_ACK_FAILED"),
         "E_OSI_ACK_TIMEOUT",
     )
-    return Taxonomy(
-        channels=("runner",),
-        rules=same_everywhere(("runner",), verdicts),
-        moves=((Verdict.FAIL, "fail"), (Verdict.HOLD, "hold"), (Verdict.COMPLETE, "done")),
-        codes=(
-            *(Code(name, Category.VALIDATION) for name in HOLD_CODES),
-            Code(TRIGGER_REQUIRED, Category.VALIDATION, Verdict.HOLD, move="hold_for_operator"),
-            Code("E_XML_INVALID", Category.PERMANENT),
-            Code("E_CANCELLED", Category.PERMANENT),
-            Code("E_REISSUED", Category.PERMANENT),
-            *(Code(name, Category.TRANSIENT) for name in transient),
-        ),
-        unknown=Category.TRANSIENT,
+    return one_channel(
+        "runner",
+        *(Code(name, Category.VALIDATION) for name in HOLD_CODES),
+        Code(TRIGGER_REQUIRED, Category.VALIDATION, Verdict.HOLD, move="hold_for_operator"),
+        *(Code(name, Category.PERMANENT) for name in ("E_XML_INVALID", "E_CANCELLED", "E_REISSUED")),
+        *(Code(name, Category.TRANSIENT) for name in transient),
+        verdicts={Category.VALIDATION: Verdict.HOLD},
+        fail="fail",
+        hold="hold",
+        complete="done",
     )

@@ -7,7 +7,7 @@ when that ends, and retried for a day.
 from kesin.lifecycle import moves
 from kesin.lifecycle.budget import DAY_S, HOUR_S, Backoff
 from kesin.lifecycle.declare import Lifecycle, Move, State
-from kesin.lifecycle.errors import Category, Code, Taxonomy, Verdict, same_everywhere
+from kesin.lifecycle.errors import Category, Code, Taxonomy, Verdict, one_channel
 from kesin.lifecycle.vocabulary import STAY, Fixed, budget_left, code_in, flag_not_set, lease_over, retries_left
 from kesin.workloads.pdf.errors import MAX_RETRIES
 
@@ -17,15 +17,16 @@ RETRYABLE = ("BROWSER_LAUNCH_FAILED", "NAVIGATION_TIMEOUT", "WORKER_LOST", "ARTI
 RETRY_DELAYS = Backoff((0, 5), counts="retries")
 TTL_HOURS = 24
 KEEP_DAYS = 7  # of what is over
-_CODES = {
-    Category.TRANSIENT: (*RETRYABLE, INTERRUPTED.code),
-    Category.VALIDATION: (
-        *("TEMPLATE_ERROR", "MISSING_GLYPHS", "NOT_CONFORMING"),
-        *("TEMPLATE_TOO_COSTLY", "PICTURES_TOO_LARGE", "DOCUMENT_TOO_COSTLY"),
-        *("UPLOAD_GONE", "HTML_REFUSED"),
-    ),
-    Category.PERMANENT: ("UNSUPPORTED_PLATFORM", "UNKNOWN", "DOCUMENT_TOO_SLOW", "PASSWORD_GONE"),
-}
+_INVALID = (
+    *("TEMPLATE_ERROR", "MISSING_GLYPHS", "NOT_CONFORMING", "TEMPLATE_TOO_COSTLY"),
+    *("PICTURES_TOO_LARGE", "DOCUMENT_TOO_COSTLY", "UPLOAD_GONE", "HTML_REFUSED"),
+)
+_FINAL = ("UNSUPPORTED_PLATFORM", "UNKNOWN", "DOCUMENT_TOO_SLOW", "PASSWORD_GONE")
+_CODES = (
+    *(Code(name, Category.TRANSIENT) for name in (*RETRYABLE, INTERRUPTED.code)),
+    *(Code(name, Category.VALIDATION) for name in _INVALID),
+    *(Code(name, Category.PERMANENT) for name in _FINAL),
+)
 
 
 def pdf_lifecycle(*, max_retries: int = MAX_RETRIES, lease_seconds: int = 60, ttl_hours: int = TTL_HOURS) -> Lifecycle:
@@ -89,13 +90,7 @@ def pdf_lifecycle(*, max_retries: int = MAX_RETRIES, lease_seconds: int = 60, tt
             moves.prune("expired", days=KEEP_DAYS),
         ),
         # Every verdict is *fail*; *requeue* decides whether to retry.
-        errors=Taxonomy(
-            channels=("worker",),
-            rules=same_everywhere(("worker",), dict.fromkeys(Category, Verdict.FAIL)),
-            moves=((Verdict.FAIL, "fail"), (Verdict.COMPLETE, "succeed")),
-            codes=tuple(Code(name, category) for category in _CODES for name in _CODES[category]),
-            unknown=Category.PERMANENT,
-        ),
+        errors=one_channel("worker", *_CODES, unknown=Category.PERMANENT, fail="fail", complete="succeed"),
     )
 
 
@@ -115,14 +110,8 @@ def configured_ttl_hours() -> int:
 
 def retried_errors(complete: str, *codes: Code) -> Taxonomy:
     """Build the taxonomy of a queue beside the jobs: what may pass is retried, the rest fails."""
-    verdicts = dict.fromkeys(Category, Verdict.RETRY)
-    verdicts |= dict.fromkeys((Category.VALIDATION, Category.PERMANENT), Verdict.FAIL)
-    return Taxonomy(
-        channels=("worker",),
-        rules=same_everywhere(("worker",), verdicts),
-        moves=((Verdict.FAIL, "fail"), (Verdict.RETRY, "retry"), (Verdict.COMPLETE, complete)),
-        codes=codes,
-    )
+    verdicts = dict.fromkeys((Category.AUTH, Category.TRANSIENT, Category.RATE_LIMIT), Verdict.RETRY)
+    return one_channel("worker", *codes, verdicts=verdicts, fail="fail", retry="retry", complete=complete)
 
 
 BATCH_ATTEMPTS = 5
