@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kesin.lifecycle.declare import Lifecycle, Move, State
 from kesin.lifecycle.drawing.layout import DiagramLayout, DrawnEdge, lay_out
 from kesin.lifecycle.drawing.shape import FAMILIES, edges, family, plan_drawing
-from kesin.lifecycle.drawing.svg import DARK, LIGHT, STYLE
+from kesin.lifecycle.drawing.svg import STYLE
 from kesin.lifecycle.drawing.table import markdown, mermaid, move_rows, page, svg
 from kesin.lifecycle.errors import Category, Taxonomy, Verdict, same_everywhere
 from kesin.lifecycle.moves import claim, complete, enqueue, fail, prioritize
@@ -28,6 +28,7 @@ ALL = [oci_lifecycle(), pdf_lifecycle(), optiplan_lifecycle(), task_lifecycle()]
 OCI, PDF, OPTIPLAN, TASK = ALL
 RANKED = replace(TASK, moves=(*TASK.moves, prioritize("ready")))
 SVG = "{http://www.w3.org/2000/svg}"
+LIGHT, DARK = (dict(re.findall(r"--life-([a-z-]+):(#\w+)", theme)) for theme in STYLE.splitlines()[:2])
 DRIFT = "docs/lifecycles/{file} differs from the declaration: run `kesin lifecycle show {name} --write docs/lifecycles`"
 
 each = pytest.mark.parametrize("lifecycle", ALL, ids=lambda lifecycle: lifecycle.name)
@@ -204,6 +205,12 @@ def test_a_family_stands_out_from_paper_and_from_its_own_fill(theme):
 
 def test_both_themes_have_the_same_tokens():
     assert LIGHT.keys() == DARK.keys()
+
+
+def test_a_colour_falls_back_to_the_light_theme():
+    fallbacks = re.findall(r"(?:fill|stroke):(#\w+);(?:fill|stroke):var\(--life-([a-z-]+)\)", STYLE)
+    assert {name: colour for colour, name in fallbacks} == LIGHT
+    assert all(LIGHT[name] == colour for colour, name in fallbacks)
 
 
 def test_families_are_read_from_marks_and_verdicts():

@@ -1,42 +1,20 @@
 """A lifecycle as an SVG without external resources; a page may set its colours, ``--life-…``."""
 
 from collections.abc import Collection, Iterator
+from pathlib import Path
 from typing import Final
 from xml.sax.saxutils import escape, quoteattr
 
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.drawing import text_metrics as metrics
 from kesin.lifecycle.drawing.layout import MARGIN, DiagramLayout, DrawnEdge, Point, StateBox, lay_out
-from kesin.lifecycle.drawing.shape import FAMILIES, KINDS, Edge, Family, Kind, Translate, edges
+from kesin.lifecycle.drawing.shape import KINDS, Edge, Family, Kind, Translate, edges
 from kesin.lifecycle.drawing.text_metrics import LINE_HEIGHT, SAMPLE_WIDTH, SMALL_SIZE, EdgeLabel
 from kesin.lifecycle.vocabulary import GONE
 
 Pairs = set[tuple[str, str]]  # edges, each by the states it joins
-# Of the light theme and of the dark one.
-COLOURS: Final = {
-    "paper": ("#ffffff", "#14171c"),
-    "ink": ("#1f2328", "#e6e8eb"),
-    "muted": ("#57606a", "#a0a9b4"),
-    "line": ("#6b7580", "#8a94a0"),
-    "faint": ("#d5dae0", "#343b44"),
-    "accent": ("#0a5bd3", "#6cb0ff"),
-    "waiting": ("#566b7f", "#94abc1"),
-    "waiting-fill": ("#eef2f6", "#1c242d"),
-    "working": ("#1b62c4", "#74b0fb"),
-    "working-fill": ("#e8f1fd", "#152741"),
-    "retrying": ("#8f5f00", "#e0a73a"),
-    "retrying-fill": ("#fdf3dc", "#2e2511"),
-    "resting": ("#7447c4", "#ba9af5"),
-    "resting-fill": ("#f4effd", "#261d3b"),
-    "done": ("#1a7437", "#5bc676"),
-    "done-fill": ("#e6f5ea", "#132a1b"),
-    "failed": ("#bd3028", "#f28b82"),
-    "failed-fill": ("#fdeeec", "#341c1b"),
-    "expired": ("#656d76", "#a0a7af"),
-    "expired-fill": ("#f1f2f4", "#20242a"),
-}
-LIGHT: Final = {name: light for name, (light, _) in COLOURS.items()}
-DARK: Final = {name: dark for name, (_, dark) in COLOURS.items()}
+# Each colour is a plain fallback, that of the light theme, and a custom property.
+STYLE: Final = Path(__file__).with_name("style.css").read_text("utf-8")
 KIND_NAMES: Final = dict(zip(KINDS, ("worker", "clock", "operator or producer"), strict=True))
 BOX_LEGEND: Final = "in a box: moves that stay in the state"
 LEGEND_GAP: Final = 24.0  # between entries of the legend
@@ -49,7 +27,6 @@ ICONS: Final[dict[Family, str]] = {
     "failed": "M2.4 2.4L9.6 9.6M9.6 2.4L2.4 9.6",
     "expired": "M6 1.5a4.5 4.5 0 1 0 .01 0M2.9 9.1L9.1 2.9",
 }
-SCOPE: Final = ".kesin-life"  # every style rule applies only to the picture
 BEND: Final = 18.0
 TIP: Final = 9.0
 
@@ -86,7 +63,7 @@ def svg(
     head = (
         '<svg xmlns="http://www.w3.org/2000/svg" role="img" '
         f'aria-labelledby="{prefix}-title {prefix}-desc" '
-        f'class="{SCOPE[1:]}" '
+        'class="kesin-life" '
         f'viewBox="0 0 {_number(width)} {_number(height)}" '
         f'width="{_number(width)}" height="{_number(height)}">'
     )
@@ -241,49 +218,3 @@ def _number(number: float) -> str:
 
 def _pair(point: Point) -> str:
     return f"{_number(point[0])} {_number(point[1])}"
-
-
-def _style() -> str:
-    """The style sheet. Each colour appears twice: as a plain fallback and as a custom property."""
-
-    def ink(attribute: str, name: str) -> str:
-        return f"{attribute}:{LIGHT[name]};{attribute}:var(--life-{name})"
-
-    def theme(colours: dict[str, str]) -> str:
-        return ";".join(f"--life-{name}:{colour}" for name, colour in colours.items())
-
-    pen = "fill:none;stroke-linecap:round;stroke-linejoin:round"
-    rules = [
-        f".line,& .key,& .small{{{pen};stroke-width:1.5;{ink('stroke', 'line')}}}",
-        f".case{{fill:none;stroke-width:6;{ink('stroke', 'paper')}}}",
-        f".tip{{{ink('fill', 'line')}}}",
-        ".clock .line,& .key.clock{stroke-dasharray:7 4}",
-        ".person .line,& .key.person{stroke-width:2.2;stroke-dasharray:0.1 5}",
-        f".paper{{{ink('fill', 'paper')}}}",
-        f"text{{font-size:{_number(SMALL_SIZE)}px;{ink('fill', 'ink')}}}",
-        f".name{{font-size:{_number(metrics.LARGE_SIZE)}px;font-weight:600}}",
-        f".mark,& .who{{{ink('fill', 'muted')}}}",
-        ".body{stroke-width:1.5}",
-        ".inner{fill:none;stroke-width:1}",
-        f".icon{{{pen};stroke-width:1.8}}",
-        f".rule{{fill:none;stroke-width:1;{ink('stroke', 'faint')}}}",
-        *(f".{group} .body{{{ink('fill', f'{group}-fill')};{ink('stroke', group)}}}" for group in FAMILIES),
-        *(f".{group} .inner,& .{group} .icon{{{ink('stroke', group)}}}" for group in FAMILIES),
-        f".here .body{{stroke-width:4;{ink('stroke', 'accent')}}}",
-        f".pin{{{ink('fill', 'accent')}}}",
-        ".unlit .line,& .unlit .tip{opacity:.5}",
-        f".lit .line{{stroke-width:3;{ink('stroke', 'accent')}}}",
-        f".lit .tip{{{ink('fill', 'accent')}}}",
-        f".lit text{{{ink('fill', 'accent')}}}",
-        f".lit .key{{{ink('stroke', 'accent')}}}",
-    ]
-    fonts = "system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif"
-    head = (
-        f":where({SCOPE}){{color-scheme:light dark;{theme(LIGHT)}}}",
-        f"@media (prefers-color-scheme:dark){{:where({SCOPE}){{{theme(DARK)}}}}}",
-        f"{SCOPE}{{max-width:100%;height:auto;font-family:{fonts}}}",
-    )
-    return "\n".join((*head, *(f"{SCOPE} {rule.replace('&', SCOPE)}" for rule in rules), ""))
-
-
-STYLE: Final = _style()
