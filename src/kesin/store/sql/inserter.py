@@ -19,7 +19,7 @@ from kesin.store.limits import MAX_BATCH, MAX_PAGE, check_batch_size, valid_ids
 from kesin.store.notify import Notifier
 from kesin.store.records import Filter, HeldClaim, Listing, NewJobRow, Outcome, Progress
 from kesin.store.sql.columns import InputRow
-from kesin.store.sql.dialect import shared_statements, template
+from kesin.store.sql.dialect import template
 from kesin.store.sql.reader import SqlReader
 from kesin.store.sql.statements import Statements
 
@@ -41,10 +41,6 @@ class SqlInserter(SqlReader):
     @abstractmethod
     def _insert(self, statements: Statements, jobs: Sequence[NewJobRow], params: dict[str, Any]) -> set[str]:
         """Insert the jobs whose keys are free, all by the same move; return their ids."""
-
-    def _beside(self, name: str) -> str:
-        """The statement of this name about what stands beside the jobs."""
-        return self.dialect.write(shared_statements("beside")[name])
 
     def enqueue(self, queue: str, jobs: Sequence[NewJobRow], *, actor: str, now: int | None = None) -> list[Outcome]:
         statements = self.statements(queue)

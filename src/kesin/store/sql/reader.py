@@ -44,7 +44,7 @@ from kesin.store.records import (
 from kesin.store.search import AFTER_ALL, fold
 from kesin.store.sql.columns import InputRow, event_columns, job_columns
 from kesin.store.sql.conditions import failures_sql
-from kesin.store.sql.dialect import Dialect
+from kesin.store.sql.dialect import Dialect, shared_statements
 from kesin.store.sql.statements import Statements
 
 MAX_FOUND = 1_000  # jobs that a search reads by its index; of more, it walks through the newest
@@ -74,6 +74,10 @@ class SqlReader(Store):
     def _rows_of_queue(self, table: str, columns: str, queue: str, ending: str = "") -> list[tuple[Any, ...]]:
         where = f"{self.dialect.table(table)} WHERE queue = {self.dialect.param('queue')}"
         return self._read(f"SELECT {columns} FROM {where}{ending}", {"queue": queue})
+
+    def _beside(self, name: str) -> str:
+        """The statement of this name about what stands beside the jobs."""
+        return self.dialect.write(shared_statements("beside")[name])
 
     @cached_property
     def _whole_jobs(self) -> str:
@@ -219,15 +223,8 @@ class SqlReader(Store):
         return [Event._make(row) for row in self._read(sql, {"id": job_id})]
 
     def notes(self, *job_ids: str) -> list[Note]:
-        text, chosen = "", self.dialect.is_in("job_id", "ids")
-        if self.dialect.name == "postgres":
-            text, chosen = "::text", "job_id = ANY(%(ids)s::uuid[])"
-        sql = (
-            f"SELECT job_id{text}, at, kind, actor, details FROM {self.dialect.table('note')}"
-            f" WHERE {chosen} ORDER BY id"
-        )
         ids = valid_ids(job_ids)
-        rows = self._read(sql, {"ids": self.dialect.array(ids)}) if ids else []
+        rows = self._read(self._beside("notes"), {"ids": self.dialect.array(ids)}) if ids else []
         return [Note._make(row) for row in rows]
 
     def move_counts(self, queue: str) -> list[MoveCount]:

@@ -1,6 +1,9 @@
 -- What stands beside the jobs: the same statements for both databases. Each begins at its name.
 -- {among_ids} and the like are what a dialect writes differently; any other {name} is a table.
 
+-- name: notes
+SELECT job_id{as_text}, at, kind, actor, details FROM {note} WHERE job_id {among_ids} ORDER BY id
+
 -- name: hold_parents
 SELECT j.id FROM {job} j WHERE j.id {among_ids} ORDER BY j.id{keep_lock}
 
