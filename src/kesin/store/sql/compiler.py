@@ -249,10 +249,5 @@ class Compiler(MoveConditions):
 
     def finished_already(self, moves: tuple[Move, ...]) -> str:
         """Whether the same claim already made one of these moves: only its response was lost."""
-        event = self.dialect.table("event")
         names = self.name_list(dict.fromkeys(move.name for move in moves))
-        return (
-            f"EXISTS (SELECT 1 FROM {event} e WHERE e.job_id = j.id AND e.seq > i.token"
-            f" AND e.move IN {names} AND NOT EXISTS (SELECT 1 FROM {event} c"
-            " WHERE c.job_id = j.id AND c.seq > i.token AND c.seq < e.seq AND c.claim = 1))"
-        )
+        return self.part("finished_already", names=names)

@@ -8,7 +8,7 @@ from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.failures import ERROR_GUARDS, failure_states, ready_states, revivals
 from kesin.lifecycle.vocabulary import OWNED, Guard, GuardKind
 from kesin.store.declarations import takes_key
-from kesin.store.sql.dialect import INPUT_TYPES, SHARED_PREFIX, Dialect, fill, literal, template
+from kesin.store.sql.dialect import INPUT_TYPES, SHARED_PREFIX, Dialect, fill, literal, shared_statements, template
 
 
 class MoveConditions:
@@ -20,6 +20,12 @@ class MoveConditions:
         self._uniform = uniform
         self.now = dialect.now
         self.at = dialect.greater(self.now, "j.moved_at")
+        tables = ("declared", "event", "job", "job_body", "parent", "state")
+        self._tables = {name: dialect.table(name) for name in tables}
+
+    def part(self, name: str, **gaps: str) -> str:
+        """The part of ``conditions.sql`` of this name, its gaps filled."""
+        return fill(shared_statements("conditions")[name], self._tables | gaps)
 
     def input_value(self, column: str) -> str:
         if not self._uniform:
@@ -43,21 +49,11 @@ class MoveConditions:
 
         Never NULL: a queue that no process of this version has opened is not known.
         """
-        parent, job, state = map(self.dialect.table, ("parent", "job", "state"))
-        return (
-            f"EXISTS (SELECT 1 FROM {parent} p JOIN {job} k ON k.id = p.parent"
-            f" LEFT JOIN {state} s ON s.queue = k.queue AND s.name = k.state"
-            f" WHERE p.child = j.id AND NOT p.done AND {how})"
-        )
+        return self.part("has_parent", how=how)
 
     def no_child_waits(self) -> str:
         """Every job that comes after this one is over."""
-        parent, job, state = map(self.dialect.table, ("parent", "job", "state"))
-        return (
-            f"NOT EXISTS (SELECT 1 FROM {parent} p JOIN {job} c ON c.id = p.child"
-            f" LEFT JOIN {state} s ON s.queue = c.queue AND s.name = c.state"
-            " WHERE p.parent = j.id AND (c.phase NOT IN (2, 3) OR s.waits))"
-        )
+        return self.part("no_child_waits")
 
     def slot_free(self, state: str) -> str:
         if not self.numbered(state):
@@ -70,8 +66,7 @@ class MoveConditions:
 
     def slots(self, state: str, queue: str = "j.queue") -> str:
         """How many slots the state has: the newest rules say it, to processes of older ones too."""
-        declared = self.dialect.table("declared")
-        return f"(SELECT max(d.slots) FROM {declared} d WHERE d.queue = {queue} AND d.to_state = {self.literal(state)})"
+        return self.part("slots", queue=queue, to=self.literal(state))
 
     def slots_used(self, state: str, queue: str, tenant: str, besides: str = "") -> str:
         """How many jobs are in the state; those of a number above a lowered limit count too."""
@@ -80,13 +75,13 @@ class MoveConditions:
 
     def slot_rows(self, state: str, queue: str, tenant: str) -> str:
         """The jobs that have a slot of the state, as ``s``."""
-        job, name = self.dialect.table("job"), self.literal(state)
+        name = self.literal(state)
         if self.lifecycle.state[state].per_tenant:
             first, end = (f"{name} || '/' || {tenant} || '{last}'" for last in "/0")
             whose = f"s.tenant = {tenant}"  # a tenant's name may look like a number of another's
         else:
             first, end, whose = name, self.literal(f"{state}0"), f"s.state = {name}"
-        return f"FROM {job} s WHERE s.queue = {queue} AND s.slot >= {first} AND s.slot < {end} AND {whose}"
+        return self.part("slot_rows", queue=queue, first=first, end=end, whose=whose)
 
     def slot_spelled(self, state: str, tenant: str, number: str) -> str:
         """``slot_name`` in SQL."""
@@ -97,30 +92,15 @@ class MoveConditions:
 
     def free_slots(self, state: str, queue: str, tenant: str, more: str = "") -> str:
         """A query of the free slots of the state, spelled as ``slot_name`` does, in order."""
-        declared = self.lifecycle.state[state]
-        spelled = self.slot_spelled(state, tenant, "n.n")
-        numbers = f"(SELECT generate_series(1, {declared.capacity}) AS n)"
-        if self.dialect.name == "sqlite":
-            numbers = (
-                "(WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers"
-                f" WHERE n < {declared.capacity}) SELECT n FROM numbers)"
-            )
-        job = self.dialect.table("job")
-        free = f"NOT EXISTS (SELECT 1 FROM {job} s WHERE s.queue = {queue} AND s.slot = {spelled})"
+        slot, most = self.slot_spelled(state, tenant, "n.n"), str(self.lifecycle.state[state].capacity)
+        free = self.part("slot_unused", queue=queue, slot=slot)
         if more:  # a claim reads every number: those taken are read once, not one by one
-            free = f"{spelled} NOT IN (SELECT s.slot {self.slot_rows(state, queue, tenant)})"
-        return (
-            f"SELECT {spelled} AS slot{more} FROM {numbers} n"
-            f" WHERE n.n <= {self.slots(state, queue)} AND {free} ORDER BY n.n"
-        )
+            free = f"{slot} NOT IN (SELECT s.slot {self.slot_rows(state, queue, tenant)})"
+        numbers, slots = self.part(f"numbers_{self.dialect.name}", most=most), self.slots(state, queue)
+        return self.part("free_slots", slot=slot, more=more, numbers=numbers, slots=slots, free=free)
 
     def key_free(self) -> str:
-        body = self.dialect.table("job_body")
-        return (
-            f"NOT EXISTS (SELECT 1 FROM {body} b JOIN {body} h ON h.queue = b.queue"
-            " AND h.tenant = b.tenant AND h.held_key = b.dedup_key"
-            " WHERE b.id = j.id AND h.id <> j.id)"
-        )
+        return self.part("key_free")
 
     def condition(self, move: Move, *, token: bool) -> str:
         """State and guards of one move; with ``token``, a given token must match the claim."""
