@@ -6,6 +6,7 @@ import re
 import secrets
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kesin.foundation.problems import Invalid, Unavailable
@@ -35,15 +36,7 @@ _NEIGHBOURS: Final = frozenset(
     for pair in pairwise(line)
 )
 # The commonest words that people write before or after a few digits.
-_COMMON_WORDS: Final = """
-    abc abcd abcdef access admin administrator adminadmin asd asdf asdfgh azerty baseball batman
-    besiktas changeit changeme computer default demo dragon fenerbahce football galatasaray guest
-    hello helloworld iloveyou istanbul kesin letmein login master monkey operator parola pass passw
-    passwd password passwort princess qaz qazwsx qwe qwer qwert qwerty qwertyuiop root secret
-    seniseviyorum shadow sifre şifre sunshine superman system temp temporary test testing
-    trabzonspor trustno turkiye türkiye user viewer welcome whatever zxc zxcvbn zxcvbnm
-"""
-_COMMON: Final = frozenset(_COMMON_WORDS.split())
+_COMMON: Final = frozenset(Path(__file__).with_name("common_passwords.txt").read_text("utf-8").split())
 
 
 @cache

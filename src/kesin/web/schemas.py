@@ -1,7 +1,7 @@
 """Request and response bodies of the API: validated strictly, with times as RFC 3339 in UTC."""
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import Query
@@ -16,6 +16,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from kesin.foundation.clock import time_us
 from kesin.foundation.ids import ID_PATTERN
 from kesin.foundation.text import storable
 from kesin.lifecycle.errors import Category
@@ -299,9 +300,9 @@ class JobFilterBody(Strict):
             tenants=None if self.sites is None else tuple(self.sites),
             codes=tuple(self.codes),
             categories=tuple(category.value for category in self.categories),
-            created_from=micros(self.created_from),
-            created_before=micros(self.created_before),
-            moved_before=micros(self.moved_before),
+            created_from=self.created_from and time_us(self.created_from, "created_from"),
+            created_before=self.created_before and time_us(self.created_before, "created_before"),
+            moved_before=self.moved_before and time_us(self.moved_before, "moved_before"),
             dedup_key=self.key,
             text=self.text,
         )
@@ -419,7 +420,3 @@ class LifecycleBody(BaseModel):
     moves: list[dict[str, Any]]
     bound: int | None
     mermaid: str
-
-
-def micros(at: datetime | None) -> int | None:
-    return None if at is None else (at - _EPOCH) // timedelta(microseconds=1)

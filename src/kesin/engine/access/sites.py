@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
+from pathlib import Path
 from typing import Any, Final
 from zoneinfo import available_timezones
 
@@ -96,16 +97,8 @@ def _is_over(window: CountedRefusals, now: int) -> bool:
     return not 0 <= now - window.began_at < WINDOW_S * SECOND_US
 
 
-_CURRENCY_CODES: Final = """
-AED AFN ALL AMD AOA ARS AUD AWG AZN BAM BBD BDT BGN BHD BIF BMD BND BOB BRL BSD BTN BWP BYN
-BZD CAD CDF CHF CLP CNY COP CRC CUP CVE CZK DJF DKK DOP DZD EGP ERN ETB EUR FJD FKP GBP GEL
-GHS GIP GMD GNF GTQ GYD HKD HNL HTG HUF IDR ILS INR IQD IRR ISK JMD JOD JPY KES KGS KHR KMF
-KPW KRW KWD KYD KZT LAK LBP LKR LRD LSL LYD MAD MDL MGA MKD MMK MNT MOP MRU MUR MVR MWK MXN
-MYR MZN NAD NGN NIO NOK NPR NZD OMR PAB PEN PGK PHP PKR PLN PYG QAR RON RSD RUB RWF SAR SBD
-SCR SDG SEK SGD SHP SLE SOS SRD SSP STN SYP SZL THB TJS TMT TND TOP TRY TTD TWD TZS UAH UGX
-USD UYU UZS VES VND VUV WST XAF XCD XCG XOF XPF YER ZAR ZMW ZWG
-"""
-CURRENCIES: Final = frozenset(_CURRENCY_CODES.split())  # of ISO 4217 that are legal tender today
+# Of ISO 4217, those that are legal tender today.
+CURRENCIES: Final = frozenset(Path(__file__).with_name("currencies.txt").read_text("ascii").split())
 CHANNELS: Final = ("script", "api", "data_manager")
 _MAX_LISTED_SITES: Final = 20  # in an error message
 _SITE_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")

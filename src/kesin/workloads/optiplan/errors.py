@@ -53,24 +53,19 @@ class OptiCode(StrEnum):
     TOKEN_REQUIRED = "E_TOKEN_REQUIRED"  # noqa: S105 - the name of an error
 
 
-_STATUSES: Final = {
-    OptiCode.UNAUTHORIZED: 401,
-    OptiCode.INVALID_CREDENTIALS: 401,
-    OptiCode.TOKEN_REQUIRED: 401,
-    OptiCode.FORBIDDEN: 403,
-    OptiCode.JOB_NOT_FOUND: 404,
-    OptiCode.FILE_NOT_FOUND: 404,
-    OptiCode.OFFCUT_NOT_FOUND: 404,
-    OptiCode.JOB_NOT_IN_HOLD: 409,
-    OptiCode.OFFCUT_STATE: 409,
-    OptiCode.OPERATOR_TRIGGER_REQUIRED: 409,
-    OptiCode.JOB_NOT_FAILED: 409,
-    OptiCode.JOB_NOT_CANCELLABLE: 409,
-    OptiCode.RETRY_LIMIT_REACHED: 409,
-    **dict.fromkeys(map(OptiCode, NEVER_RETRIED), 409),  # of a rejected retry
-    OptiCode.VALIDATION: 422,
-    OptiCode.CONFIG_UNAVAILABLE: 503,
+_BY_STATUS: Final = {
+    401: (OptiCode.UNAUTHORIZED, OptiCode.INVALID_CREDENTIALS, OptiCode.TOKEN_REQUIRED),
+    403: (OptiCode.FORBIDDEN,),
+    404: (OptiCode.JOB_NOT_FOUND, OptiCode.FILE_NOT_FOUND, OptiCode.OFFCUT_NOT_FOUND),
+    409: (
+        *(OptiCode.JOB_NOT_IN_HOLD, OptiCode.OFFCUT_STATE, OptiCode.OPERATOR_TRIGGER_REQUIRED),
+        *(OptiCode.JOB_NOT_FAILED, OptiCode.JOB_NOT_CANCELLABLE, OptiCode.RETRY_LIMIT_REACHED),
+        *map(OptiCode, NEVER_RETRIED),  # of a rejected retry
+    ),
+    422: (OptiCode.VALIDATION,),
+    503: (OptiCode.CONFIG_UNAVAILABLE,),
 }
+_STATUSES: Final = {code: status for status, codes in _BY_STATUS.items() for code in codes}
 
 # The texts are in `advice.toml`.
 ADVICE: Final = AdviceTexts("kesin.workloads.optiplan", general=OptiCode.UNKNOWN)

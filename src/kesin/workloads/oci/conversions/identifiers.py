@@ -8,6 +8,7 @@ that reads two ways is refused, because a wrong guess would match another person
 import re
 from collections.abc import Collection
 from hashlib import sha256
+from pathlib import Path
 from typing import Any, Final
 
 from kesin.engine.access.masking import mask_private
@@ -30,16 +31,9 @@ EXPORTED_FIELDS: Final = (
     "failedAt",
 )
 # Country: its calling code, the prefix of calls within it, and the digits of a number without both.
-_PLANS: Final = """
-AT 43 0 6-13; BE 32 0 8-9; BG 359 0 7-9; CA 1 - 10-10; CH 41 0 9-9; CY 357 - 8-8; CZ 420 - 9-9;
-DE 49 0 6-13; DK 45 - 8-8; EE 372 - 7-8; ES 34 - 9-9; FI 358 0 5-12; FR 33 0 9-9; GB 44 0 9-10;
-GR 30 - 10-10; HR 385 0 8-9; HU 36 06 8-9; IE 353 0 7-9; IS 354 - 7-9; IT 39 - 6-11; LI 423 - 7-9;
-LT 370 0 8-8; LU 352 - 5-11; LV 371 - 8-8; MT 356 - 8-8; NL 31 0 9-9; NO 47 - 8-8; PL 48 - 9-9;
-PT 351 - 9-9; RO 40 0 9-9; SE 46 0 7-10; SI 386 0 8-8; SK 421 0 9-9; TR 90 0 10-10; US 1 - 10-10
-"""
+_PLANS: Final = map(str.split, Path(__file__).with_name("phone_plans.txt").read_text("ascii").splitlines())
 PHONE_COUNTRIES: Final = {
-    country: (code, trunk.strip("-"), range(int(least), int(most) + 1))
-    for country, code, trunk, least, most in re.findall(r"(\w\w) (\d+) (\S+) (\d+)-(\d+)", _PLANS)
+    country: (code, trunk.strip("-"), range(int(least), int(most) + 1)) for country, code, trunk, least, most in _PLANS
 }
 _BY_CODE: Final = {code: plan for code, *plan in PHONE_COUNTRIES.values()}
 _CLICK_IN_TEXT: Final = re.compile(r"[A-Za-z0-9_-]{6,}")
