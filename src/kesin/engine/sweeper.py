@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from kesin.engine.queue import Queue
+from kesin.engine.workload import Workload, WorkloadContext
 from kesin.foundation.forks import ForkAware
 from kesin.foundation.logs import Logger
 from kesin.lifecycle.vocabulary import STAGES, Stage
@@ -69,6 +70,12 @@ class Sweeper(ForkAware):
     def after_fork_in_child(self) -> None:
         """Forget the threads, which exist only in the parent process."""
         self._stop, self._after_sweep_thread = threading.Event(), None
+
+    def add_calls(self, workload: Workload, context: WorkloadContext) -> None:
+        """Make the workload's own calls too: once its jobs have expired, and every few seconds."""
+        for calls, call in ((self.after_sweep, workload.after_sweep), (self.periodic, workload.periodic)):
+            if call is not None:
+                calls[workload.name] = partial(call, context)
 
     def sweep(self, stages: Sequence[Stage] = STAGES) -> SweepResult:
         """Run one pass over all queues, then their periodic work and after-sweep work.

@@ -134,11 +134,7 @@ class Service:
         """A sweeper of these queues, which also calls their workloads."""
         sweeper = Sweeper(queues, **options)
         for workload in self._installed:
-            context = self.workload_context(workload.name)
-            if workload.after_sweep is not None:
-                sweeper.after_sweep[workload.name] = partial(workload.after_sweep, context)
-            if workload.periodic is not None:
-                sweeper.periodic[workload.name] = partial(workload.periodic, context)
+            sweeper.add_calls(workload, self.workload_context(workload.name))
         return sweeper
 
     def _sign_in_limiter(self, per_min: int) -> RateLimiter:

@@ -1,7 +1,6 @@
 """`kesin sweep`: the scheduled moves, once or repeatedly."""
 
 import os
-from functools import partial
 from typing import Annotated, Any
 
 from kesin.cli.support.arguments import AsJson, LifecycleName, QueueNames, option
@@ -96,13 +95,8 @@ def _add_workload_calls(context: CommandContext, sweeper: Sweeper, *, quiet: boo
         if missing and workload.after_sweep and not quiet:
             name = workload.name
             warn(f"{name} is not cleaned up, because {missing} is missing: see `kesin doctor`")
-        if missing or not (workload.after_sweep or workload.periodic):
-            continue
-        given = context.workload_context(workload)
-        if workload.after_sweep:
-            sweeper.after_sweep[workload.name] = partial(workload.after_sweep, given)
-        if workload.periodic:
-            sweeper.periodic[workload.name] = partial(workload.periodic, given)
+        if not missing and (workload.after_sweep or workload.periodic):
+            sweeper.add_calls(workload, context.workload_context(workload))
 
 
 def _print_swept(swept: SweepResult, *, as_json: bool, line: bool) -> None:

@@ -16,6 +16,7 @@ from psycopg.abc import Buffer
 
 from kesin.store.postgres.connections import APPLICATION, CONNECTION, TimedConnection
 from kesin.store.postgres.store import PostgresStore
+from kesin.store.sql.dialect import shared_statements
 from kesin.store.transfer.dump import LEFT_OUT, Advance, Dump, DumpManifest, Finish, RestoreRefused
 
 Connection = psycopg.Connection[Any]
@@ -26,6 +27,7 @@ DISCONNECT_WAIT_S: Final = 2.0  # the server still lists connections that have j
 DISCONNECT_POLL_S: Final = 0.05
 _COMPRESSION_RATIO: Final = 4  # compressed rows take less than a quarter of their tables
 _GZIP_LEVEL: Final = 1  # the fastest: even so, the disk is the bottleneck
+_QUERIES: Final = shared_statements("postgres/dump")
 _EXCLUDED_TABLES: Final = {"schema_migration"}  # written by the migrations
 
 
@@ -54,12 +56,8 @@ class PostgresDump(Dump):
 
     def size(self) -> int:
         with self._snapshot() as connection:
-            rows = connection.execute(
-                "SELECT coalesce(sum(pg_table_size(c.oid)), 0) FROM pg_class c"
-                " WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind = 'r'",
-                (self._schema,),
-            )
-            return int(rows.fetchall()[0][0]) // _COMPRESSION_RATIO
+            rows = connection.execute(_QUERIES["size"], (self._schema,)).fetchall()
+            return int(rows[0][0]) // _COMPRESSION_RATIO
 
     def write(self, folder: Path, advance: Advance) -> DumpManifest:
         with self._snapshot() as connection:
@@ -140,11 +138,7 @@ class PostgresDump(Dump):
 
     @staticmethod
     def _other_connections(connection: Connection) -> int:
-        sql = (
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-            " AND application_name = %s AND pid <> pg_backend_pid()"
-        )
-        return int(connection.execute(sql, (APPLICATION,)).fetchall()[0][0])
+        return int(connection.execute(_QUERIES["other_connections"], (APPLICATION,)).fetchall()[0][0])
 
     @contextmanager
     def _snapshot(self) -> Iterator[Connection]:
@@ -153,11 +147,4 @@ class PostgresDump(Dump):
             yield connection
 
     def _tables(self, connection: Connection) -> dict[str, list[str]]:
-        rows = connection.execute(
-            "SELECT c.relname, array_agg(quote_ident(a.attname) ORDER BY a.attnum)"
-            " FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid"
-            " WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind = 'r'"
-            " AND a.attnum > 0 AND NOT a.attisdropped GROUP BY 1",
-            (self._schema,),
-        )
-        return dict(rows.fetchall())
+        return dict(connection.execute(_QUERIES["tables"], (self._schema,)).fetchall())
