@@ -11,7 +11,7 @@ from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import Role
 from kesin.store.declarations import DeclaredMoves
 from kesin.store.errors import StoreError
-from kesin.store.limits import FIRST_ID, LAST_ID, MAX_BATCH, valid_ids
+from kesin.store.limits import FIRST_ID, LAST_ID, MAX_BATCH, moves_for, prepare_changes, valid_ids
 from kesin.store.notify import Notified
 from kesin.store.records import (
     AgedSince,
@@ -34,6 +34,8 @@ from kesin.store.records import (
     RulesVersion,
     ScheduleRow,
 )
+
+Moves = tuple[Move, ...]
 
 
 class Store(Notified, ABC):
@@ -158,7 +160,6 @@ class Store(Notified, ABC):
         A lease never extends beyond ``max_run_seconds`` after the claim.
         """
 
-    @abstractmethod
     def apply(
         self,
         queue: str,
@@ -172,6 +173,18 @@ class Store(Notified, ABC):
         now: int | None = None,
     ) -> list[Outcome]:
         """Apply an action to many jobs; return one outcome for each, in order."""
+        moves = moves_for(self._lifecycle(queue), action, role, queue)
+        params = {"queue": queue, "actor": actor, "options": options, "tenants": tenants, "now": now}
+        outcomes = self._apply(queue, moves, prepare_changes(action, moves, changes), params)
+        return [outcomes.get(change.id) or Outcome("unknown", change.id) for change in changes]
+
+    @abstractmethod
+    def _lifecycle(self, queue: str) -> Lifecycle:
+        """The rules with which the queue was opened."""
+
+    @abstractmethod
+    def _apply(self, queue: str, moves: Moves, changes: list[Change], params: dict[str, Any]) -> dict[str, Outcome]:
+        """Make these changes, each of another job, and return the outcomes by job."""
 
     def sweep(
         self,
@@ -257,7 +270,6 @@ class Store(Notified, ABC):
     ) -> JobCount:
         """How many jobs between two ids match the filter; at most ``limit`` jobs are examined."""
 
-    @abstractmethod
     def preview(
         self,
         queue: str,
@@ -275,6 +287,14 @@ class Store(Notified, ABC):
         are ``already``, ``busy`` and the reasons for refusals. If several jobs need the same key or
         slot, the oldest job gets it. With ``ids``, only matching jobs with these ids are counted.
         """
+        moves = moves_for(self._lifecycle(queue), action, role, queue)
+        return self._preview(queue, moves, where, ids, {"queue": queue, "options": options, "now": now})
+
+    @abstractmethod
+    def _preview(
+        self, queue: str, moves: Moves, where: Filter, ids: Sequence[str] | None, params: dict[str, Any]
+    ) -> dict[tuple[str, str], int]:
+        """Count the jobs as ``preview`` says, with these parameters of its statement or script."""
 
     @abstractmethod
     def events(self, job_id: str) -> list[Event]:

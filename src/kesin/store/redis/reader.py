@@ -10,10 +10,10 @@ from typing import Any, Final
 import redis
 
 from kesin.foundation.ids import is_id
+from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.model import JOB_COLUMNS, Job
-from kesin.lifecycle.vocabulary import Role
 from kesin.store import limits
-from kesin.store.contract import Store
+from kesin.store.contract import Moves, Store
 from kesin.store.counters import count_jobs
 from kesin.store.declarations import Edge, Effects
 from kesin.store.errors import StoreUnreachable
@@ -83,6 +83,9 @@ class RedisReader(Store):
     @abstractmethod
     def program(self, queue: str) -> Program:
         """The queue's lifecycle as the script reads it."""
+
+    def _lifecycle(self, queue: str) -> Lifecycle:
+        return self.program(queue).lifecycle
 
     def declared(self, queue: str) -> dict[Edge, Effects]:
         flat, *_ = self._execute("declared", {"queue": queue})
@@ -176,19 +179,11 @@ class RedisReader(Store):
             if n > 0 and (not where.states or state in where.states)
         ]
 
-    def preview(
-        self,
-        queue: str,
-        action: str,
-        where: Filter,
-        *,
-        role: Role,
-        ids: Sequence[str] | None = None,
-        options: frozenset[str] = frozenset(),
-        now: int | None = None,
+    def _preview(
+        self, queue: str, moves: Moves, where: Filter, ids: Sequence[str] | None, params: dict[str, Any]
     ) -> dict[tuple[str, str], int]:
-        program = self.program(queue)
-        moves = limits.moves_for(program.lifecycle, action, role, queue)
+        program, now = self.program(queue), params["now"]
+        options = program.options(moves, params["options"])
         conditions = conditions_of(where)
         if where.search is not None:
             found = [job.id for job in self.jobs(queue, where, limit=limits.MAX_PAGE).jobs]
@@ -199,7 +194,7 @@ class RedisReader(Store):
             if where.tenants is not None:
                 conditions["tenants"] = dict.fromkeys(where.tenants, True)
         params = scan_params(queue, conditions, ids=ids, now=now, text=bool(where.text))
-        params["options"] = program.options(moves, options)
+        params["options"] = options
         pairs = self.pairs(queue, where) if ids is None else []
         counts: Counter[tuple[str, str]] = Counter()
         winning_states: dict[str, deque[str]] = {}  # a key or slot → states of the oldest that want

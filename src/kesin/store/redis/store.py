@@ -20,8 +20,8 @@ from kesin.lifecycle.codec import rules_fingerprint
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.failures import failure_states, ready_states
 from kesin.lifecycle.model import STAMP_COLUMNS, Change, Job
-from kesin.lifecycle.vocabulary import Role
 from kesin.store import limits
+from kesin.store.contract import Moves
 from kesin.store.counters import FailureKey, count_failure
 from kesin.store.declarations import check_compatible, declared_moves
 from kesin.store.errors import StoreUnreachable, UnknownParents, UnknownQueue
@@ -221,32 +221,18 @@ class RedisStore(RedisReader):
 
     # Moves
 
-    def apply(
-        self,
-        queue: str,
-        action: str,
-        changes: Sequence[Change],
-        *,
-        role: Role,
-        actor: str,
-        options: frozenset[str] = frozenset(),
-        tenants: Sequence[str] | None = None,
-        now: int | None = None,
-    ) -> list[Outcome]:
-        program = self.program(queue)
-        moves = limits.moves_for(program.lifecycle, action, role, queue)
-        unique_changes = limits.prepare_changes(action, moves, changes)
-        params: dict[str, Any] = {"queue": queue, "actor": actor, "call": action, "now": now}
-        params["options"] = program.options(moves, options)
+    def _apply(self, queue: str, moves: Moves, changes: list[Change], params: dict[str, Any]) -> dict[str, Outcome]:
+        program, tenants = self.program(queue), params["tenants"]
+        params |= {"call": moves[0].action, "options": program.options(moves, params["options"])}
         params["tenants"] = None if tenants is None else dict.fromkeys(tenants, True)
-        answers: list[Any] = []
-        if unique_changes:
-            items, choice = self._items_of(program, unique_changes), program.alternatives(moves)
-            answers = self._execute("apply", params, program, moves=choice, items=items)
+        if not changes:
+            return {}
+        items, choice = self._items_of(program, changes), program.alternatives(moves)
+        answers = self._execute("apply", params, program, moves=choice, items=items)
         outcomes = {answer[1]: parse_outcome(answer) for answer in answers}
         if any(outcome.result == "moved" for outcome in outcomes.values()):
             self._notifier.notify(queue)
-        return [outcomes.get(change.id) or Outcome("unknown", change.id) for change in changes]
+        return outcomes
 
     def _sweep(self, queue: str, move: Move, params: dict[str, Any]) -> int:
         program, limit = self.program(queue), params["limit"]

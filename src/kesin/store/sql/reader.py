@@ -10,6 +10,7 @@ from typing import Any
 from kesin.foundation.clock import Time
 from kesin.foundation.ids import first_id_at, is_id
 from kesin.lifecycle.budget import DAY_S, SECOND_US
+from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.model import Job
 from kesin.lifecycle.vocabulary import OWNED
 from kesin.store.contract import Store
@@ -70,6 +71,9 @@ class SqlReader(Store):
             return self._queues[queue]
         except KeyError:
             raise UnknownQueue(queue) from None
+
+    def _lifecycle(self, queue: str) -> Lifecycle:
+        return self.statements(queue).lifecycle
 
     def _rows_of_queue(self, table: str, columns: str, queue: str, ending: str = "") -> list[tuple[Any, ...]]:
         where = f"{self.dialect.table(table)} WHERE queue = {self.dialect.param('queue')}"

@@ -12,8 +12,8 @@ from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.failures import failure_states
 from kesin.lifecycle.model import CLOCK_WENT_BACK_S, Change, Job
-from kesin.lifecycle.vocabulary import Role
-from kesin.store.limits import MAX_BATCH, check_batch_size, moves_for, option_params, prepare_changes
+from kesin.store.contract import Moves
+from kesin.store.limits import MAX_BATCH, check_batch_size, moves_for, option_params
 from kesin.store.ownership import Ownership
 from kesin.store.records import Filter, HeldClaim, Outcome, ScheduleRow, refusal
 from kesin.store.sql.columns import InputRow
@@ -133,27 +133,13 @@ class SqlStore(SqlRules):
 
     # Moves
 
-    def apply(
-        self,
-        queue: str,
-        action: str,
-        changes: Sequence[Change],
-        *,
-        role: Role,
-        actor: str,
-        options: frozenset[str] = frozenset(),
-        tenants: Sequence[str] | None = None,
-        now: int | None = None,
-    ) -> list[Outcome]:
+    def _apply(self, queue: str, moves: Moves, changes: list[Change], params: dict[str, Any]) -> dict[str, Outcome]:
         statements = self.statements(queue)
-        moves = moves_for(statements.lifecycle, action, role, queue)
-        unique_changes = prepare_changes(action, moves, changes)
-        params: dict[str, Any] = {"queue": queue, "actor": actor, "now": now}
-        params["tenants"] = self.dialect.array(tenants)
-        params |= option_params(moves, options)
-        outcomes = self._make(ActionCall(statements, moves, params, {}), unique_changes)
+        params |= option_params(moves, params.pop("options"))
+        params["tenants"] = self.dialect.array(params["tenants"])
+        outcomes = self._make(ActionCall(statements, moves, params, {}), changes)
         self._name_rivals(statements, outcomes)
-        return [outcomes.get(change.id) or Outcome("unknown", change.id) for change in changes]
+        return outcomes
 
     def _make(self, call: ActionCall, changes: Sequence[Change]) -> dict[str, Outcome]:
         if any(move.then for move in call.moves):
@@ -190,20 +176,11 @@ class SqlStore(SqlRules):
                 moved += sum(outcome.result == "moved" for outcome in outcomes.values())
         return moved
 
-    def preview(
-        self,
-        queue: str,
-        action: str,
-        where: Filter,
-        *,
-        role: Role,
-        ids: Sequence[str] | None = None,
-        options: frozenset[str] = frozenset(),
-        now: int | None = None,
+    def _preview(
+        self, queue: str, moves: Moves, where: Filter, ids: Sequence[str] | None, params: dict[str, Any]
     ) -> dict[tuple[str, str], int]:
         statements = self.statements(queue)
-        moves = moves_for(statements.lifecycle, action, role, queue)
-        params: dict[str, Any] = {"queue": queue, "now": now, **option_params(moves, options)}
+        params |= option_params(moves, params.pop("options"))
         filters, pair_conditions = self._filters(where, params)
         among = self._among(statements, where, ids)
         if among is not None:

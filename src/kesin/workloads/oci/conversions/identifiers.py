@@ -35,7 +35,7 @@ _PLANS: Final = map(str.split, Path(__file__).with_name("phone_plans.txt").read_
 PHONE_COUNTRIES: Final = {
     country: (code, trunk.strip("-"), range(int(least), int(most) + 1)) for country, code, trunk, least, most in _PLANS
 }
-_BY_CODE: Final = {code: plan for code, *plan in PHONE_COUNTRIES.values()}
+_BY_CODE: Final = {code: (trunk, lengths) for code, trunk, lengths in PHONE_COUNTRIES.values()}
 _CLICK_IN_TEXT: Final = re.compile(r"[A-Za-z0-9_-]{6,}")
 _ZERO_KEPT: Final = "39"  # in Italy a number may begin with a zero, also after +39
 # What people and programs put into numbers: blanks, dashes, and marks of the writing direction.
