@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from kesin.lifecycle.declare import Lifecycle, Move
+from kesin.lifecycle.failures import failure_states, ready_states
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import Role
 from kesin.store.declarations import DeclaredMoves
@@ -332,7 +333,6 @@ class Store(Notified, ABC):
         stats = self.stats(queue, now=now)
         return replace(stats, tenants={}, oldest_due_at=stats.oldest_due_at if oldest else None)
 
-    @abstractmethod
     def failures(
         self,
         queue: str,
@@ -347,6 +347,15 @@ class Store(Notified, ABC):
         ``MAX_FAILURES_READ`` resting jobs and as many waiting jobs are counted; the cost depends on
         the number of jobs that have an error, not on the total number of jobs.
         """
+        lifecycle = self._lifecycle(queue)
+        every = (*ready_states(lifecycle), *failure_states(lifecycle))
+        chosen = tuple(state for state in every if states is None or state in states)
+        where = Filter(states=chosen, tenants=None if tenants is None else tuple(tenants))
+        return self._failures(queue, where, recent_from) if chosen else []
+
+    @abstractmethod
+    def _failures(self, queue: str, where: Filter, recent_from: int) -> list[FailureCount]:
+        """Count these jobs as ``failures`` says."""
 
     @abstractmethod
     def backlog(self, queue: str, tenant: str, *, aged: AgedSince | None = None, now: int | None = None) -> Backlog:

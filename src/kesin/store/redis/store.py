@@ -18,7 +18,6 @@ from kesin.foundation.logs import Logger
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.codec import rules_fingerprint
 from kesin.lifecycle.declare import Lifecycle, Move
-from kesin.lifecycle.failures import failure_states, ready_states
 from kesin.lifecycle.model import STAMP_COLUMNS, Change, Job
 from kesin.store import limits
 from kesin.store.contract import Moves
@@ -298,22 +297,12 @@ class RedisStore(RedisReader):
     def write_listing(self, queue: str, listing: Listing) -> None:
         self._execute("put_listing", {"queue": queue, "listing": json.dumps(listing)})
 
-    def failures(
-        self,
-        queue: str,
-        *,
-        tenants: Sequence[str] | None = None,
-        states: Sequence[str] | None = None,
-        recent_from: int = 0,
-    ) -> list[FailureCount]:
+    def _failures(self, queue: str, where: Filter, recent_from: int) -> list[FailureCount]:
         lifecycle = self.program(queue).lifecycle
-        every = (*ready_states(lifecycle), *failure_states(lifecycle))
-        chosen = tuple(state for state in every if states is None or state in states)
-        where = Filter(states=chosen, tenants=None if tenants is None else tuple(tenants))
         params = scan_params(queue, {"coded": True})
         params["limit"] = params["most_looked"]
         found: dict[FailureKey, FailureCount] = {}
-        pairs, read = self.pairs(queue, where) if chosen else [], 0
+        pairs, read = self.pairs(queue, where), 0
         next_cursor: str | None = ""
         while next_cursor is not None and read < limits.MAX_FAILURES_READ:
             rows, next_cursor = self._execute("jobs", params, items=pairs)

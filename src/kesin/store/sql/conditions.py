@@ -151,8 +151,8 @@ _GUARDS: Final[Mapping[GuardKind, Callable[[MoveConditions, Guard], str]]] = {
 _NEVER = "CAST(NULL AS bigint)"
 
 
-def failures_sql(conditions: MoveConditions, filters: str, states: Collection[str] | None = None) -> str:
-    """Jobs with an error that are not over, counted; all of them, or those in these states."""
+def failures_sql(conditions: MoveConditions, filters: str, states: Collection[str]) -> str:
+    """Jobs in these states with an error that are not over, counted."""
     dialect = conditions.dialect
     text, shared = template(dialect.name, "failures"), {"job": dialect.table("job")}
     shared["filters"] = filters
@@ -160,10 +160,10 @@ def failures_sql(conditions: MoveConditions, filters: str, states: Collection[st
     return "\nUNION ALL\n".join(parts)
 
 
-def _parts(conditions: MoveConditions, only: Collection[str] | None) -> list[dict[str, str]]:
+def _parts(conditions: MoveConditions, only: Collection[str]) -> list[dict[str, str]]:
     lifecycle = conditions.lifecycle
     ready, failing = (
-        conditions.name_list(tuple(name for name in names if only is None or name in only))
+        conditions.name_list(tuple(name for name in names if name in only))
         for names in (ready_states(lifecycle), failure_states(lifecycle))
     )
     moves = revivals(lifecycle)

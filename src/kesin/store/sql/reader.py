@@ -250,22 +250,15 @@ class SqlReader(Store):
         overdue = self._overdue(queue, now, oldest=oldest)
         return replace(count_jobs(queue, counts, known, overdue), tenants={})
 
-    def failures(
-        self,
-        queue: str,
-        *,
-        tenants: Sequence[str] | None = None,
-        states: Sequence[str] | None = None,
-        recent_from: int = 0,
-    ) -> list[FailureCount]:
+    def _failures(self, queue: str, where: Filter, recent_from: int) -> list[FailureCount]:
         params: dict[str, Any] = {"queue": queue, "most": MAX_FAILURES_READ}
         params |= {"recent_from": recent_from, "period": FAILURE_PERIOD_US}
         filters = ""
-        if tenants is not None:
+        if where.tenants is not None:
             filters = f"AND {self.dialect.is_in('j.tenant', 'tenants')}"
-            params["tenants"] = self.dialect.array(tenants)
-        sql = failures_sql(self.statements(queue).compiler, filters, states)
-        return sorted(map(_failure_count, self._read(sql, params) if sql else ()))
+            params["tenants"] = self.dialect.array(where.tenants)
+        sql = failures_sql(self.statements(queue).compiler, filters, where.states)
+        return sorted(map(_failure_count, self._read(sql, params)))
 
     def backlog(self, queue: str, tenant: str, *, aged: AgedSince | None = None, now: int | None = None) -> Backlog:
         statements = self.statements(queue)
