@@ -87,7 +87,7 @@ def shared_api(
             oci_google_version=VERSION,
             oci_data_manager_url=google_server.url,
             oci_token_url=google_server.token_url,
-            oci_timeout_s=5,
+            oci_timeout_s=60,  # the first import of Google's package takes long on a busy machine
         )
         stack.enter_context(oci.kept())
         yield oci

@@ -7,6 +7,7 @@ their own sites; the clock is shared, so it only moves forward.
 from __future__ import annotations
 
 import itertools
+import json
 import random
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -18,10 +19,15 @@ from kesin.engine.access.sites import site_uuid
 from kesin.engine.queue import Queue
 from kesin.engine.sweeper import Sweeper
 from kesin.engine.workload import WorkloadContext
+from kesin.foundation.permissions import system_actor
 from kesin.lifecycle.model import Job
 from kesin.lifecycle.vocabulary import STAGES, Stage
 from kesin.store.audit_log import AuditLine
 from kesin.store.records import Event, Filter
+from kesin.workloads.oci import script
+from kesin.workloads.oci.api.routes import _ingest_row
+from kesin.workloads.oci.conversions.ingest import ingest
+from kesin.workloads.oci.conversions.parsing import parse_body
 from kesin.workloads.oci.google.circuit_breaker import Breaker, read_breaker
 from kesin.workloads.oci.google.connection_check import channels_of
 from kesin.workloads.oci.google.credentials import vault_name
@@ -31,6 +37,7 @@ from kesin.workloads.oci.uploader import Uploader
 from tests.web.conftest import CRON_SECRET, ROOT, World
 from tests.workloads.oci.fake_google import GoogleServer
 
+PRODUCER, SCRIPT = system_actor("key:producer"), "key:script"
 CRON = {"authorization": f"Bearer {CRON_SECRET}"}
 MINUTE = 60
 HOUR = 3_600
@@ -118,6 +125,7 @@ class OwnSite:
 
     @cached_property
     def script(self) -> dict[str, str]:
+        """The headers of its script."""
         return self.oci.key("oci:script", site=self.id)
 
     @cached_property
@@ -170,9 +178,10 @@ class OwnSite:
         return self.request("POST", "conversions", headers, params=params, content=content)
 
     def post(self, rows: Any) -> list[dict[str, Any]]:
-        """Post conversions; returns the results."""
-        path = f"conversions?siteId={self.id}"
-        return list(ok(self.request("POST", path, self.producer, json=rows))["results"])
+        """Take in conversions as a body of JSON; returns the results."""
+        _, parsed = parse_body(json.dumps(rows).encode(), "application/json")
+        results = [_ingest_row(result) for result in ingest(self.place, parsed, actor=PRODUCER)]
+        return list(json.loads(json.dumps(results)))
 
     def enqueue(self, count: int = 1, *, first: int = 1, **changes: Any) -> list[str]:
         """Enqueue this many conversions; returns their ids."""
@@ -182,7 +191,7 @@ class OwnSite:
 
     def export(self, limit: int = 1_000) -> list[dict[str, Any]]:
         """Export as a script; the rows are in PROCESSING afterwards."""
-        return list(ok(self.request_export(markAsExported="true", limit=limit)))
+        return script.export(self.place, limit=limit, actor=SCRIPT)
 
     def request_export(self, headers: Any = None, **params: Any) -> Any:
         return self.request("GET", "google-ads-export", headers, params={"siteId": self.id, **params})
@@ -197,11 +206,14 @@ class OwnSite:
         """Post a report of the script."""
         return self.request("POST", path, headers, json={"siteId": self.id, **fields})
 
-    def ack(self, ids: Sequence[str], headers: Any = None) -> dict[str, Any]:
-        return dict(ok(self.report("ack", headers, queueIds=seals(ids))))
+    def ack(self, ids: Sequence[str]) -> dict[str, Any]:
+        return script.ack(self.place, seals(ids), actor=SCRIPT)
 
     def ack_failed(self, ids: Sequence[str], **fields: Any) -> dict[str, Any]:
-        return dict(ok(self.report("ack-failed", queueIds=seals(ids), **fields)))
+        names = {"code": "errorCode", "message": "errorMessage", "category": "errorCategory"}
+        error = {name: fields.pop(field, None) for name, field in names.items()}
+        assert not fields
+        return script.ack_failed(self.place, seals(ids), **error, actor=SCRIPT)
 
     def fail(self, count: int = 1, *, category: str = "VALIDATION", first: int = 1) -> list[str]:
         """Enqueue this many rows, export them and report a failure; returns their ids."""

@@ -21,17 +21,18 @@ def test_settings_have_defaults_and_are_kept_and_unknown_ones_are_skipped(site: 
     assert site.place.settings == SiteSettings(45, None, "Call")
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
+def test_valid_settings_are_taken():
+    for changes in (
         {},
         {"recover_minutes": 1, "silent_hours": 1, "conversion_name": "x"},
         {"recover_minutes": 1_440, "silent_hours": 720, "conversion_name": "x" * 100},
-        {"recover_minutes": None, "silent_hours": None, "conversion_name": None},
-    ],
-)
-def test_valid_settings_are_taken(changes: dict):
-    assert validate_settings(changes) == changes
+        dict.fromkeys(["recover_minutes", "silent_hours", "conversion_name", "consent_required"]),
+        {"consent_default": "granted", "consent_required": True, "phone_country": "TR", "send_after_hours": 0},
+        {"consent_default": "denied", "consent_required": False, "phone_country": "DE", "send_after_hours": 168},
+        dict.fromkeys(["consent_default", "phone_country", "send_after_hours"]),
+        {"script_columns": True, "enhanced": True},
+    ):
+        assert validate_settings(changes) == changes
 
 
 @pytest.mark.parametrize(
@@ -40,6 +41,9 @@ def test_valid_settings_are_taken(changes: dict):
         ("recover_minutes", [0, 1_441, "15", True]),
         ("silent_hours", [721, 1.5, [], {}, float("nan")]),
         ("conversion_name", ["x" * 101, "two\nlines", 5, [], {}]),
+        ("consent_default", ["", "yes", True]),
+        ("phone_country", ["", "tr", "XX", 90]),
+        ("send_after_hours", [-1, 169, "6", 1.5, True]),
         *((name, [[], {}, float("nan"), 1, "?"]) for name in (*CHOICES, "consent_default")),
         *((name, [[], {}, float("nan"), 1, "yes"]) for name in FLAGS),
         ("colour", ["red"]),

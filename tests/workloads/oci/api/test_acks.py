@@ -1,13 +1,10 @@
 """A script's reports: late, repeated, about rows of others; no delivery is ever lost."""
 
-from collections.abc import Callable
 from typing import Any
-
-import pytest
 
 from kesin.engine.access.masking import MASK
 from kesin.workloads.oci.site import HEARTBEAT
-from tests.workloads.oci.own_site import MINUTE, NOWHERE, UNKNOWN, OwnSite, bare, ok, refused, seals
+from tests.workloads.oci.own_site import MINUTE, NOWHERE, UNKNOWN, Oci, OwnSite, bare, ok, refused, seals
 
 NOTHING_DONE = {"ok": True, "updated": 0, "already": 1, "refused": []}
 DONE = {"ok": True, "updated": 1, "already": 0, "refused": []}
@@ -20,7 +17,7 @@ REPORTS = ["ack", "ack-failed"]
 def test_an_ack_completes_the_row_and_records_the_time(site: OwnSite):
     [job_id] = site.claim()
     site.wait(30)
-    assert site.ack([job_id, job_id]) == DONE
+    assert ok(site.report("ack", queueIds=seals([job_id, job_id]))) == DONE
     row = site.row_of(job_id)
     assert (row["status"], row["claimed_at"]) == ("COMPLETED", None)
     assert row["uploaded_at"] == row["updated_at"]
@@ -38,25 +35,20 @@ def test_a_message_about_several_rows_is_stored_without_their_click_ids(site: Ow
     for job_id in ids:
         assert site.job(job_id).error_message == shown
         assert site.events(job_id)[-1].error_message == shown
+    [long] = bare([{"id": one} for one in seals(site.claim(1, first=9))])
+    site.ack_failed([long], errorMessage="x" * 990 + " Cj0KCQiA_click-000009")
+    assert site.job(long).error_message == "x" * 990 + f" {MASK}0009"  # masked before it is cut
 
 
-def test_a_click_id_is_masked_before_a_long_message_is_cut(site: OwnSite):
-    site.enqueue(gclid="a-click-at-the-cut")
-    ids = bare(site.export())
-    site.ack_failed(ids, errorMessage="x" * 990 + " a-click-at-the-cut")
-    assert site.job(ids[0]).error_message == "x" * 990 + f" {MASK}-cut"
-
-
-@pytest.mark.parametrize("path", REPORTS)
-def test_a_repeated_report_is_a_success_that_changes_nothing(site: OwnSite, path: str):
-    [job_id] = site.claim()
-    ids = seals([job_id])
-    assert ok(site.report(path, queueIds=ids)) == DONE
-    before = site.job(job_id)
-    site.wait(60)
-    assert ok(site.report(path, queueIds=ids)) == NOTHING_DONE
-    assert ok(site.report(path, queueIds=[])) == NOTHING_DONE | {"already": 0}
-    assert site.job(job_id) == before
+def test_a_repeated_report_is_a_success_that_changes_nothing(site: OwnSite):
+    for path, job_id in zip(REPORTS, site.claim(2), strict=True):
+        ids = seals([job_id])
+        assert ok(site.report(path, queueIds=ids)) == DONE
+        before = site.job(job_id)
+        site.wait(60)
+        assert ok(site.report(path, queueIds=ids)) == NOTHING_DONE
+        assert ok(site.report(path, queueIds=[])) == NOTHING_DONE | {"already": 0}
+        assert site.job(job_id) == before
 
 
 # Late acks
@@ -84,23 +76,15 @@ def mark_failed(site: OwnSite) -> str:
     return job_id
 
 
-@pytest.mark.parametrize(
-    ("make", "state"),
-    [
-        (lambda site: site.row_in("RETRY"), "RETRY"),
-        (lambda site: site.row_in("FAILED"), "FAILED"),
-        (requeue, "QUEUED"),
-        (spend, "FAILED"),
-        (mark_failed, "FAILED"),
-    ],
-    ids=["recovered", "reported as failed", "requeued", "attempt cap", "marked by an operator"],
-)
-def test_a_late_ack_wins(site: OwnSite, make: Callable[[OwnSite], str], state: str):
-    job_id = make(site)
-    assert site.state(job_id) == state
-    assert site.ack([job_id])["updated"] == 1
-    assert site.state(job_id) == "COMPLETED"
-    assert site.export() == []
+def test_a_late_ack_wins(shared: Oci):
+    """Of rows that were recovered or reported as failed, see the test below."""
+    for make, state in ((requeue, "QUEUED"), (spend, "FAILED"), (mark_failed, "FAILED")):
+        site = OwnSite(shared)
+        job_id = make(site)
+        assert site.state(job_id) == state
+        assert site.ack([job_id])["updated"] == 1
+        assert site.state(job_id) == "COMPLETED"
+        assert site.export() == []
 
 
 def test_a_script_that_dies_between_upload_and_ack_may_report_later(site: OwnSite):
@@ -117,15 +101,12 @@ def test_a_script_that_dies_between_upload_and_ack_may_report_later(site: OwnSit
 
 def test_a_row_that_was_never_exported_is_not_acknowledged(site: OwnSite):
     [job_id] = site.enqueue()
+    bad = site.enqueue_raw({"externalId": "bad"})
     body = site.ack([job_id])
     assert (body["updated"], site.state(job_id)) == (0, "QUEUED")
     assert body["refused"][0]["id"] == f"seal_{job_id}"
     assert "not been exported" in body["refused"][0]["reason"]
-
-
-def test_a_row_rejected_before_its_claim_is_not_acknowledged(site: OwnSite):
-    bad = site.enqueue_raw({"externalId": "bad"})
-    site.export()
+    site.export()  # which rejects the other before its claim
     assert (site.ack([bad])["updated"], site.state(bad)) == (0, "FAILED")
 
 
@@ -139,34 +120,26 @@ def test_an_ack_for_corrected_data_counts_only_once_that_was_exported(site: OwnS
     assert site.ack([job_id])["updated"] == 1
 
 
-@pytest.mark.parametrize("path", REPORTS)
-def test_unknown_ids_are_refused_and_the_others_count(site: OwnSite, neighbour: OwnSite, path: str):
-    [mine], [theirs] = site.claim(), neighbour.claim()
+def test_unknown_ids_are_refused_and_the_others_count(site: OwnSite, neighbour: OwnSite):
+    [theirs] = neighbour.claim()
     unknown = [*seals([theirs, NOWHERE]), "seal_", "seal_nothing", "seal_☃", "seal_" + "9" * 100]
-    body = ok(site.report(path, queueIds=[*unknown, *seals([mine])]))
-    assert body["updated"] == 1
-    assert {refusal["reason"] for refusal in body["refused"]} == {UNKNOWN}
-    assert sorted(refusal["id"] for refusal in body["refused"]) == sorted(unknown)
-    assert neighbour.state(theirs) == "PROCESSING"
+    for path, mine in zip(REPORTS, site.claim(2), strict=True):
+        body = ok(site.report(path, queueIds=[*unknown, *seals([mine])]))
+        assert body["updated"] == 1
+        assert {refusal["reason"] for refusal in body["refused"]} == {UNKNOWN}
+        assert sorted(refusal["id"] for refusal in body["refused"]) == sorted(unknown)
+        assert neighbour.state(theirs) == "PROCESSING"
 
 
-@pytest.mark.parametrize("path", REPORTS)
-def test_ids_without_a_seal_and_too_many_ids_are_refused_as_a_whole(site: OwnSite, path: str):
+def test_ids_without_a_seal_and_too_many_ids_are_refused_as_a_whole(site: OwnSite):
     ids = site.claim(2)
     bad = [ids[0], f"signal_{ids[0]}"]
-    error = refused(site.report(path, queueIds=[bad[0], f"seal_{ids[1]}", bad[1]]), 400)
-    assert (error["code"], error["details"]["ids"]) == ("bad_queue_id", bad)
-    many = [f"seal_{n}" for n in range(10_001)]
-    assert site.report(path, queueIds=many).status_code == 422
+    for path in REPORTS:
+        error = refused(site.report(path, queueIds=[bad[0], f"seal_{ids[1]}", bad[1]]), 400)
+        assert (error["code"], error["details"]["ids"]) == ("bad_queue_id", bad)
+        many = [f"seal_{n}" for n in range(10_001)]
+        assert site.report(path, queueIds=many).status_code == 422
     assert site.states(ids) == ["PROCESSING", "PROCESSING"]
-
-
-@pytest.mark.parametrize("path", [*REPORTS, "script-heartbeat", "v2/verify"])
-def test_a_foreign_site_is_refused_like_one_that_does_not_exist(site: OwnSite, neighbour: OwnSite, path: str):
-    for site_id in (neighbour.id, "nowhere"):
-        ids: dict[str, Any] = {"queueIds": []} if path in REPORTS else {}
-        response = site.report(path, siteId=site_id, **ids)
-        assert refused(response, 403)["message"] == "you have no access to this site"
 
 
 def test_a_paused_site_takes_reports_also_under_its_dashed_uuid(site: OwnSite):
@@ -179,48 +152,41 @@ def test_a_paused_site_takes_reports_also_under_its_dashed_uuid(site: OwnSite):
 # Ack-failed
 
 
-@pytest.mark.parametrize(
-    ("fields", "code", "message", "category"),
-    [
-        ({"errorCode": "BAD", "errorMessage": "not ±HH:mm", "errorCategory": "AUTH"}, *("BAD", "not ±HH:mm", "AUTH")),
-        ({}, "VALIDATION_FAILED", "VALIDATION_FAILED", "VALIDATION"),
-        ({"errorCode": " ONLY_THIS "}, "ONLY_THIS", "ONLY_THIS", "VALIDATION"),
-        (
-            {"errorCode": None, "errorMessage": None, "errorCategory": None},
-            *("VALIDATION_FAILED", "VALIDATION_FAILED", "VALIDATION"),
-        ),
-        ({"errorCode": "", "errorMessage": "   "}, *("VALIDATION_FAILED", "VALIDATION_FAILED", "VALIDATION")),
-        ({"errorCode": "C" * 100, "errorMessage": "é" * 5_000}, *("C" * 64, "é" * 1_000, "VALIDATION")),
-        ({"errorCode": "A\0B", "errorMessage": "it\0 broke"}, "AB", "it broke", "VALIDATION"),
-    ],
-    ids=["everything", "nothing", "only a code", "nulls", "blanks", "too long", "NUL"],
-)
-def test_a_failure_is_kept_with_what_was_reported(site: OwnSite, fields: dict, code: str, message: str, category: str):
-    [job_id] = site.claim()
-    assert site.ack_failed([job_id], **fields) == DONE
-    row = site.row_of(job_id)
-    assert (row["status"], row["claimed_at"], row["attempt_count"]) == ("FAILED", None, 1)
-    assert (row["provider_error_code"], row["last_error"]) == (code, message)
-    assert row["provider_error_category"] == category
-    assert row["failed_at"] == row["updated_at"]
+def test_a_failure_is_kept_with_what_was_reported(site: OwnSite):
+    nothing = ("VALIDATION_FAILED", "VALIDATION_FAILED", "VALIDATION")
+    cases: list[tuple[dict[str, Any], tuple[str, str, str]]] = [
+        ({"errorCode": "BAD", "errorMessage": "not ±HH:mm", "errorCategory": "AUTH"}, ("BAD", "not ±HH:mm", "AUTH")),
+        ({}, nothing),
+        ({"errorCode": " ONLY_THIS "}, ("ONLY_THIS", "ONLY_THIS", "VALIDATION")),
+        (dict.fromkeys(["errorCode", "errorMessage", "errorCategory"]), nothing),
+        ({"errorCode": "", "errorMessage": "   "}, nothing),
+        ({"errorCode": "C" * 100, "errorMessage": "é" * 5_000}, ("C" * 64, "é" * 1_000, "VALIDATION")),
+        ({"errorCode": "A\0B", "errorMessage": "it\0 broke"}, ("AB", "it broke", "VALIDATION")),
+    ]
+    for (fields, stored), job_id in zip(cases, site.claim(len(cases)), strict=True):
+        assert ok(site.report("ack-failed", queueIds=seals([job_id]), **fields)) == DONE
+        row = site.row_of(job_id)
+        assert (row["status"], row["claimed_at"], row["attempt_count"]) == ("FAILED", None, 1)
+        assert (row["provider_error_code"], row["last_error"], row["provider_error_category"]) == stored
+        assert row["failed_at"] == row["updated_at"]
 
 
-@pytest.mark.parametrize("category", ["PERMANENT", "validation", "UNKNOWN", "?" * 2_000])
-def test_any_other_category_is_refused_and_nothing_happens(site: OwnSite, category: str):
+def test_any_other_category_is_refused_and_nothing_happens(site: OwnSite):
     [job_id] = site.claim()
-    response = site.report("ack-failed", queueIds=seals([job_id]), errorCategory=category)
-    error = refused(response, 400)
-    assert (error["code"], error["details"]["field"]) == ("bad_error_category", "errorCategory")
+    for category in ("PERMANENT", "validation", "UNKNOWN", "?" * 2_000):
+        error = refused(site.report("ack-failed", queueIds=seals([job_id]), errorCategory=category), 400)
+        assert (error["code"], error["details"]["field"]) == ("bad_error_category", "errorCategory")
     assert site.state(job_id) == "PROCESSING"
 
 
-@pytest.mark.parametrize("state", ["RETRY", "QUEUED", "COMPLETED"])
-def test_a_late_failure_is_refused_with_the_state_and_downgrades_nothing(site: OwnSite, state: str):
-    job_id = requeue(site) if state == "QUEUED" else site.row_in(state)
-    before = site.job(job_id)
-    body = site.ack_failed([job_id], errorCategory="TRANSIENT")
-    assert body["refused"] == [{"id": f"seal_{job_id}", "reason": f"it is already {state}"}]
-    assert (body["updated"], site.job(job_id)) == (0, before)
+def test_a_late_failure_is_refused_with_the_state_and_downgrades_nothing(shared: Oci):
+    for state in ("RETRY", "QUEUED", "COMPLETED"):
+        site = OwnSite(shared)
+        job_id = requeue(site) if state == "QUEUED" else site.row_in(state)
+        before = site.job(job_id)
+        body = site.ack_failed([job_id], errorCategory="TRANSIENT")
+        assert body["refused"] == [{"id": f"seal_{job_id}", "reason": f"it is already {state}"}]
+        assert (body["updated"], site.job(job_id)) == (0, before)
 
 
 def test_one_call_may_end_rows_and_refuse_others(site: OwnSite):
@@ -233,10 +199,11 @@ def test_one_call_may_end_rows_and_refuse_others(site: OwnSite):
 
 
 def test_the_events_name_the_key_that_reported(site: OwnSite):
-    job_id = site.row_in("COMPLETED")
-    actors = [event.actor for event in site.events(job_id)]
-    assert [actor.partition(":")[0] for actor in actors] == ["key", "key", "key"]
-    assert actors[1] == actors[2] != actors[0]
+    [job_id] = bare(ok(site.request_export(markAsExported="true"))) if site.enqueue() else []
+    ok(site.report("ack", queueIds=seals([job_id])))
+    _, claimed, acknowledged = [event.actor for event in site.events(job_id)]
+    [key] = [key.id for key in site.oci.accounts.directory.api_keys() if key.site == site.id]
+    assert claimed == acknowledged == f"key:{key}"
 
 
 # Heartbeat
@@ -248,6 +215,7 @@ def test_a_heartbeat_is_kept_with_its_time(site: OwnSite):
     assert heartbeat == {"script_version": "4.2", "exported": 3, "at": site.clock.time_us}
 
 
-@pytest.mark.parametrize("fields", [{"scriptVersion": "v" * 65}, {"exported": -1}, {"acked": "x"}])
-def test_a_heartbeat_that_makes_no_sense_is_refused(site: OwnSite, fields: dict):
-    assert site.report("script-heartbeat", **fields).status_code == 422
+def test_a_heartbeat_that_makes_no_sense_is_refused(site: OwnSite):
+    wrong: list[dict[str, Any]] = [{"scriptVersion": "v" * 65}, {"exported": -1}, {"acked": "x"}]
+    for fields in wrong:
+        assert site.report("script-heartbeat", **fields).status_code == 422

@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-import pytest
-
 from kesin.workloads.oci.reconciliation import read_figures, read_state
 from tests.workloads.oci.own_site import DAY, OwnSite, ok, refused
 
@@ -57,43 +55,30 @@ def test_every_client_counts_for_a_script_since_its_own_is_not_known(site: OwnSi
     assert site.warnings() == []
 
 
-@pytest.mark.parametrize(
-    ("changes", "field"),
-    [
+def test_what_is_wrong_is_refused_by_name_and_nothing_is_kept(site: OwnSite):
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"zone": "Mars/Olympus"}, "zone"),
         ({"zone": "x" * 65}, "zone"),
         ({"zone": None}, "zone"),
         ({"uploads": [{}]}, "uploads.0.action"),
-        ({"uploads": [{"day": "yesterday"}]}, "uploads.0.day"),
-        ({"uploads": [{"successful": -1}]}, "uploads.0.successful"),
-        ({"uploads": [{"pending": 10**9 + 1}]}, "uploads.0.pending"),
-        ({"uploads": [{"client": "x" * 65}]}, "uploads.0.client"),
-        ({"uploads": [{"action": "x" * 129}]}, "uploads.0.action"),
-        ({"uploads": [{"rate": 0.5}]}, "uploads.0.rate"),
+        ({"uploads": [upload(site, day="yesterday")]}, "uploads.0.day"),
+        ({"uploads": [upload(site, successful=-1)]}, "uploads.0.successful"),
+        ({"uploads": [upload(site, pending=10**9 + 1)]}, "uploads.0.pending"),
+        ({"uploads": [upload(site, client="x" * 65)]}, "uploads.0.client"),
+        ({"uploads": [upload(site, action="x" * 129)]}, "uploads.0.action"),
+        ({"uploads": [upload(site, rate=0.5)]}, "uploads.0.rate"),
         ({"uploads": "none"}, "uploads"),
-        ({"attributed": [{"conversions": "many"}]}, "attributed.0.conversions"),
-        ({"attributed": [{"conversions": -0.5}]}, "attributed.0.conversions"),
-    ],
-)
-def test_what_is_wrong_is_refused_by_name_and_nothing_is_kept(site: OwnSite, changes: dict[str, Any], field: str):
-    row = {"uploads": upload, "attributed": attributed}
-    for kind, given in changes.items():
-        if kind in row and isinstance(given, list) and given[0]:
-            changes = {kind: [{**row[kind](site), **given[0]}]}
-    error = refused(post(site, **changes), 422)
-    assert field in str(error["details"])
+        ({"attributed": [attributed(site, conversions="many")]}, "attributed.0.conversions"),
+        ({"attributed": [attributed(site, conversions=-0.5)]}, "attributed.0.conversions"),
+    ]
+    for changes, field in cases:
+        assert field in str(refused(post(site, **changes), 422)["details"])
+    site.change(channel="api")  # it is no more left to a script
+    assert refused(post(site), 409)["code"] == "wrong_channel"
     assert (figures(site), read_state(site.place)) == ([], {})
 
 
-@pytest.mark.parametrize("kind", ["uploads", "attributed"])
-def test_too_many_counts_are_refused(site: OwnSite, kind: str):
-    one = {"uploads": upload, "attributed": attributed}[kind](site)
-    ok(post(site, **{kind: [one] * 4_000}))
-    refused(post(site, **{kind: [one] * 4_001}), 422)
-
-
-def test_only_a_script_posts_it_and_only_for_a_site_that_is_left_to_one(site: OwnSite, neighbour: OwnSite):
-    for headers in (site.producer, site.operator, neighbour.script):
-        refused(post(site, headers), 403)
-    site.change(channel="api")
-    assert refused(post(site), 409)["code"] == "wrong_channel"
+def test_too_many_counts_are_refused(site: OwnSite):
+    for kind, one in (("uploads", upload(site)), ("attributed", attributed(site))):
+        ok(post(site, **{kind: [one] * 4_000}))
+        refused(post(site, **{kind: [one] * 4_001}), 422)

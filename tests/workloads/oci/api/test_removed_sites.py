@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -76,41 +78,41 @@ def test_no_adjustment_and_no_revision_arrives_after_the_removal(shared, site):
     assert len(site.jobs()) == 1
 
 
-@pytest.mark.parametrize("_time", range(5))
-def test_a_user_does_not_keep_a_site_that_goes_meanwhile(shared, site, _time):
-    name, start, refused = f"u-{site.id}", threading.Barrier(2), list[str]()
-    shared.accounts.add_user(ROOT, name, "a long password")
-
-    def give() -> None:
-        start.wait()
-        try:
-            shared.accounts.set_user(ROOT, name, sites=[site.id])
-        except NotFound as problem:
-            refused.append(problem.code)
-
-    thread = threading.Thread(target=give)
-    thread.start()
-    start.wait()
-    remove(shared, site)
-    thread.join()
-    assert shared.accounts.directory.user(name).sites == ()
-
-
-@pytest.mark.parametrize("_time", range(3))
-def test_the_same_site_posted_twice_at_once_is_added_once_and_found_once(shared, site, _time):
-    admin, start, codes = shared.key("admin"), threading.Barrier(2), list[int]()
-    body = {"id": f"{site.id}-new", "name": "New", "like": site.id}
-
-    def post() -> None:
-        start.wait()
-        codes.append(shared.client.post("/api/sites", json=body, headers=admin).status_code)
-
-    threads = [threading.Thread(target=post) for _ in range(2)]
-    for thread in threads:
+def test_a_user_does_not_keep_a_site_that_goes_meanwhile(shared):
+    for _ in range(5):
+        site = OwnSite(shared)
+        name, start = f"u-{site.id}", threading.Barrier(2)
+        shared.accounts.add_user(ROOT, name, "a long password")
+        thread = threading.Thread(target=give, args=(shared, name, site.id, start))
         thread.start()
-    for thread in threads:
+        start.wait()
+        remove(shared, site)
         thread.join()
-    assert sorted(codes) == [200, 201]
+        assert shared.accounts.directory.user(name).sites == ()
+
+
+def give(shared: Oci, user: str, site: str, start: threading.Barrier) -> None:
+    start.wait()
+    with suppress(NotFound):
+        shared.accounts.set_user(ROOT, user, sites=[site])
+
+
+def test_the_same_site_posted_twice_at_once_is_added_once_and_found_once(shared, site):
+    admin = shared.key("admin")
+    for n in range(3):
+        start, codes = threading.Barrier(2), list[int]()
+        body = {"id": f"{site.id}-{n}", "name": "New", "like": site.id}
+        threads = [threading.Thread(target=add, args=(shared, body, admin, start, codes)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(codes) == [200, 201]
+
+
+def add(shared: Oci, body: Any, headers: Any, start: threading.Barrier, codes: list[int]) -> None:
+    start.wait()
+    codes.append(shared.client.post("/api/sites", json=body, headers=headers).status_code)
 
 
 def test_no_line_of_an_import_reads_all_sites(shared, site, monkeypatch):

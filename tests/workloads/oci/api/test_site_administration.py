@@ -178,6 +178,7 @@ def test_a_removal_needs_the_id_again(shared, site, admin):
 @pytest.fixture
 def removed(shared: Oci, site: OwnSite, admin: dict[str, str]) -> OwnSite:
     """A site that had a delivered row, a failed one, a key, credentials and a user."""
+    assert site.producer
     site.post([site.row(1), site.row(2)])
     [first] = site.export(limit=1)
     site.ack([first["id"].removeprefix("seal_")])
@@ -250,29 +251,30 @@ def test_a_row_that_arrives_while_the_site_goes_is_refused(shared, site):
     assert shared.queue.stats().tenants.get(site.id) is None
 
 
-@pytest.mark.parametrize("_time", range(5))
-def test_removal_and_rows_at_once_never_leave_an_open_row_without_a_site(shared, site, admin, _time):
-    place, start = site.place, threading.Barrier(2)
-    refused: list[str] = []
-
-    def post() -> None:
+def test_removal_and_rows_at_once_never_leave_an_open_row_without_a_site(shared, admin):
+    for _ in range(5):
+        site = OwnSite(shared)
+        start, refused = threading.Barrier(2), list[str]()
+        thread = threading.Thread(target=post_one, args=(site, start, refused))
+        thread.start()
         start.wait()
-        try:
-            ingest(place, [site.row(1)], actor=ROOT)
-        except Problem as problem:
-            refused.append(problem.code)
+        answer = shared.client.delete(f"/api/sites/{site.id}", params={"confirm": site.id}, headers=admin)
+        thread.join()
+        is_there = shared.accounts.directory.site(site.id) is not None
+        is_open = bool(shared.queue.stats().tenants.get(site.id))
+        assert (answer.status_code, is_there, is_open, refused) in [
+            (409, True, True, []),  # the row was first
+            (200, False, False, ["not_found"]),  # the site was gone
+        ]
 
-    thread = threading.Thread(target=post)
-    thread.start()
+
+def post_one(site: OwnSite, start: threading.Barrier, refused: list[str]) -> None:
+    place = site.place  # found before the removal
     start.wait()
-    answer = shared.client.delete(f"/api/sites/{site.id}", params={"confirm": site.id}, headers=admin)
-    thread.join()
-    is_there = shared.accounts.directory.site(site.id) is not None
-    is_open = bool(shared.queue.stats().tenants.get(site.id))
-    assert (answer.status_code, is_there, is_open, refused) in [
-        (409, True, True, []),  # the row was first
-        (200, False, False, ["not_found"]),  # the site was gone
-    ]
+    try:
+        ingest(place, [site.row(1)], actor=ROOT)
+    except Problem as problem:
+        refused.append(problem.code)
 
 
 # What a manager script is given

@@ -97,22 +97,20 @@ def test_the_times_of_the_last_change_and_the_last_delivery_are_given(site: OwnS
 # Warnings
 
 
-@pytest.mark.parametrize(
-    ("failed", "done", "share", "warned"),
-    [
+def test_more_than_a_fifth_of_failures_is_a_warning(shared: Oci):
+    for failed, done, share, warned in (
         (0, 10, 0.0, False),
         (2, 8, 0.2, False),
         (3, 9, 0.25, True),
         (10, 0, 1.0, True),
         (9, 0, 1.0, False),  # too few to speak of a share
-    ],
-)
-def test_more_than_a_fifth_of_failures_is_a_warning(site: OwnSite, failed: int, done: int, share: float, warned: bool):
-    ids = site.claim(failed + done)
-    site.ack_failed(ids[:failed])
-    site.ack(ids[failed:])
-    assert site.stats()["failedShare"] == share
-    assert site.warnings() == ["FAILED_SHARE_HIGH"] * warned
+    ):
+        site = OwnSite(shared)
+        ids = site.claim(failed + done)
+        site.ack_failed(ids[:failed])
+        site.ack(ids[failed:])
+        assert site.stats()["failedShare"] == share
+        assert site.warnings() == ["FAILED_SHARE_HIGH"] * warned
 
 
 def test_a_paused_site_warns_and_a_paused_queue_at_every_site(site: OwnSite, neighbour: OwnSite):
