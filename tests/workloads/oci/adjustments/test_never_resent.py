@@ -181,7 +181,7 @@ class History:
 
 
 @settings(
-    max_examples=200 if settings.default.max_examples > 1_000 else 4,
+    max_examples=200 if settings.default.max_examples > 1_000 else 3,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

@@ -13,7 +13,7 @@ from tests.web.conftest import ROOT
 from tests.workloads.oci.adjustments.adjusting import job, queued, row, states
 from tests.workloads.oci.own_site import OwnSite
 
-SALES = 24
+SALES = 12
 
 
 def test_a_claim_between_reading_and_changing_is_found(site: OwnSite, monkeypatch: pytest.MonkeyPatch):

@@ -100,22 +100,17 @@ def test_every_value_of_googles_enum_is_in_the_table_and_ends_as_it_says(api: Ap
     assert api.breaker().kind == ""
 
 
-@pytest.mark.parametrize("value", ["CONVERSION_NOT_FOUND", "TOO_RECENT_CONVERSION"])
-def test_too_recent_waits_for_two_days_and_costs_no_attempt(api: ApiSite, google: GoogleServer, value: str):
+def test_what_google_does_not_find_is_given_two_days_and_costs_no_attempt(api: ApiSite, google: GoogleServer):
     sent(api)
-    google.adjustment_errors = lambda _: [value]
+    google.adjustment_errors = lambda _: ["CONVERSION_NOT_FOUND"]
     [job_id] = queued(api, row(), outcome="ready")
     for _ in range(8):
         assert turn(api) == {"RETRY": 1}
         found = job(api, job_id)
         assert found.attempts_left == found.max_attempts
         api.clock.advance(6 * HOUR + 1)
-    if value == "CONVERSION_NOT_FOUND":  # Google had two days for it
-        assert turn(api) == {"FAILED": 1}
-        assert job(api, job_id).error_code == value
-    else:
-        assert turn(api) == {"RETRY": 1}
-        assert job(api, job_id).attempts_left == job(api, job_id).max_attempts - 1
+    assert turn(api) == {"FAILED": 1}
+    assert job(api, job_id).error_code == "CONVERSION_NOT_FOUND"
 
 
 def test_a_site_left_to_a_script_is_warned_of_adjustments_that_are_ready(api: ApiSite):

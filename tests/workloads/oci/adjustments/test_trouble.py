@@ -35,8 +35,8 @@ def test_an_account_that_takes_no_adjustments_still_takes_conversions(api: ApiSi
 def test_what_google_refuses_for_the_account_holds_all_adjustments_until_it_takes_one(
     api: ApiSite, google: GoogleServer
 ):
-    sent(api, 20)
-    ids = queued(api, *(row(n) for n in range(1, 21)), outcome="ready")
+    sent(api, 5)
+    ids = queued(api, *(row(n) for n in range(1, 6)), outcome="ready")
     queue = api.oci.service.queues[QUEUE]
     queue.act("MARK_FAILED", actor="tests", ids=ids[1:])
     google.adjustment_errors = lambda _: ["CUSTOMER_NOT_ACCEPTED_CUSTOMER_DATA_TERMS"]
@@ -46,32 +46,29 @@ def test_what_google_refuses_for_the_account_holds_all_adjustments_until_it_take
         assert settle(api, 2 * HOUR) == {}
     assert set(states(api, ids[1:])) == {"READY"}
     google.adjustment_errors = lambda _: []
-    assert settle(api, 2 * HOUR) == {"COMPLETED": 19}
-    assert len(google.adjusted) == 19  # the checks record nothing
+    assert settle(api, 2 * HOUR) == {"COMPLETED": 4}
+    assert len(google.adjusted) == 4  # the checks record nothing
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"consent_required": True},
-        {"enhanced": False},
-        {"conversion_name": "Renamed"},
-        {"actions": [{**SALE, "counting": "ONE_PER_CLICK"}]},
-    ],
-)
-def test_settings_for_new_rows_hold_up_no_adjustment_of_earlier_ones(
-    api: ApiSite, google: GoogleServer, change: dict[str, Any]
-):
-    by_click = {} if "enhanced" not in change else {"gclid": None, "email": "a@example.com"}
-    if "actions" in change:
-        give(api, SALE)
-        by_click = {"gclid": None, "gbraid": "0AAAAA-gbraid"}
-    api.change_settings(enhanced=True)
-    api.post([api.row(1, **by_click)])
-    assert api.turn() == {"COMPLETED": 1}
-    api.change_settings(**change)
-    queued(api, row(1, "RETRACT"), outcome="waits")
-    assert settle(api) == {"COMPLETED": 1}
+def test_settings_for_new_rows_hold_up_no_adjustment_of_earlier_ones(make_api: Callable[..., ApiSite]):
+    cases: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        ({"consent_required": True}, {}),
+        ({"enhanced": False}, {"gclid": None, "email": "a@example.com"}),
+        ({"conversion_name": "Renamed"}, {}),
+        ({"actions": [{**SALE, "counting": "ONE_PER_CLICK"}]}, {"gclid": None, "gbraid": "0AAAAA-gbraid"}),
+    ]
+    sites = []
+    for number, (change, click) in enumerate(cases):
+        sites.append(api := make_api())
+        if "actions" in change:
+            give(api, SALE)
+        api.change_settings(enhanced=True)
+        api.post([api.row(number, **click)])
+    assert sites[0].turn() == {"COMPLETED": 4}
+    for number, (api, (change, _)) in enumerate(zip(sites, cases, strict=True)):
+        api.change_settings(**change)
+        queued(api, row(number, "RETRACT"), outcome="waits")
+    assert settle(sites[0]) == {"COMPLETED": 4}
 
 
 def test_adjustments_that_go_through_do_not_close_the_breaker_of_conversions(api: ApiSite, google: GoogleServer):
@@ -174,13 +171,6 @@ def test_two_restatements_of_one_second_are_not_taken_for_one(api: ApiSite):
     assert (later["result"], later["outcome"]) == ("queued", "waits")
 
 
-@pytest.mark.parametrize("currency", [["TRY"], {"code": "TRY"}, 7, True, "XYZ"])
-def test_no_currency_is_refused_by_name(site: OwnSite, currency: Any):
-    site.enqueue()
-    [refused] = post(site, row(currency=currency))
-    assert (refused["code"], refused["field"]) == ("INVALID_CURRENCY", "currency")
-
-
 def test_a_currency_may_have_any_case_as_that_of_a_conversion(site: OwnSite):
     [sale] = site.enqueue()
     queued(site, row(currency=" eur "), outcome="corrected")
@@ -211,7 +201,7 @@ def test_many_adjustments_of_one_sale_are_looked_up_once_a_turn(api: ApiSite, mo
         return find_siblings(place, ids)
 
     monkeypatch.setattr(adjustments, "siblings", counted)
-    post(api, *(row(adjustmentId=f"a{n}", value=n) for n in range(200)))
+    post(api, *(row(adjustmentId=f"a{n}", value=n) for n in range(60)))
     assert len(looked_up) <= 4
     looked_up.clear()
     turn(api)

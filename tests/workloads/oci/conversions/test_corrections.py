@@ -3,8 +3,6 @@
 import json
 from typing import Any
 
-import pytest
-
 from kesin.foundation.permissions import system_actor
 from kesin.workloads.oci.conversions.conversion import MAX_REVISION, Unsendable, key_of, order_id_of
 from kesin.workloads.oci.conversions.corrections import fix_rows
@@ -111,9 +109,9 @@ def test_there_is_an_end_to_revisions(site: OwnSite):
     assert (result.result, result.code) == ("rejected", "INVALID_REVISION")
 
 
-@pytest.mark.parametrize(
-    ("row", "code"),
-    [
+def test_a_row_that_cannot_be_mended_says_why_and_sinks_no_other(site: OwnSite):
+    deliver(site)
+    cases: list[tuple[Any, str]] = [
         ({"externalId": "nobody"}, "UNKNOWN_ROW"),
         ({}, "UNKNOWN_ROW"),
         ({"externalId": None}, "UNKNOWN_ROW"),
@@ -121,12 +119,10 @@ def test_there_is_an_end_to_revisions(site: OwnSite):
         ({"externalId": "sale-1", "conversionTime": "2099-01-01T00:00:00Z"}, "TIME_IN_FUTURE"),
         ({"externalId": "\ud800"}, "UNKNOWN_ROW"),
         (Unsendable("NOT_JSON", "", "this line is not JSON"), "NOT_JSON"),
-    ],
-)
-def test_a_row_that_cannot_be_mended_says_why_and_sinks_no_other(site: OwnSite, row: Any, code: str):
-    deliver(site)
-    results = fix(site, row, {"externalId": "sale-1", "conversionValue": 9})
-    assert [(result.result, result.code) for result in results] == [("rejected", code), ("queued", None)]
+    ]
+    results = fix(site, *(row for row, _ in cases), {"externalId": "sale-1", "conversionValue": 9})
+    expected = [*(("rejected", code) for _, code in cases), ("queued", None)]
+    assert [(result.result, result.code) for result in results] == expected
 
 
 def test_a_row_that_holds_no_conversion_is_not_mended(site: OwnSite):

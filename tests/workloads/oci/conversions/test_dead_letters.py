@@ -41,16 +41,17 @@ def send_back(site: OwnSite, rows: list[dict[str, str]], delimiter: str = ",", m
 # Out
 
 
-def test_the_letters_of_one_code_are_a_file_of_their_own(site: OwnSite):
-    site.fail()
-    assert [row["errorCode"] for row in letters(site, code="BROKEN")] == ["BROKEN"]
-    assert letters(site, code="OTHER") == []
-
-
 def test_a_letter_holds_the_conversion_and_its_error(site: OwnSite):
     [job_id] = site.fail()
-    [row] = letters(site)
+    headers = download(site, code="BROKEN", lang="en").headers
+    assert headers["content-type"] == "text/csv; charset=utf-8"
+    assert headers["content-disposition"] == f'attachment; filename="dead-letters-{site.id}.csv"'
+    assert headers["cache-control"] == "private, no-store"
+    assert letters(site, code="OTHER") == []
+    [row] = letters(site, code="BROKEN")
     assert list(row) == list(DEAD_LETTER_COLUMNS)
+    assert row["whatToDo"] != letters(site, lang="tr")[0]["whatToDo"]
+    assert download(site, lang="de").status_code == 422
     payload = site.job(job_id).payload
     assert row.pop("whatToDo")
     expected = {name: payload[name] for name in ("orderId", "gclid", "conversionTime")} | {
@@ -75,19 +76,6 @@ def test_only_failed_rows_of_this_site_are_letters(site: OwnSite, neighbour: Own
     site.claim(1, first=5)
     site.enqueue(1, first=9)
     assert [row["id"] for row in letters(site)] == [f"seal_{failed}"]
-
-
-def test_the_advice_comes_in_either_language(site: OwnSite):
-    site.fail()
-    assert letters(site, lang="en")[0]["whatToDo"] != letters(site, lang="tr")[0]["whatToDo"]
-    assert download(site, lang="de").status_code == 422
-
-
-def test_it_is_a_file_that_no_proxy_stores(site: OwnSite):
-    headers = download(site).headers
-    assert headers["content-type"] == "text/csv; charset=utf-8"
-    assert headers["content-disposition"] == f'attachment; filename="dead-letters-{site.id}.csv"'
-    assert headers["cache-control"] == "private, no-store"
 
 
 def test_every_failed_row_is_there_once_page_by_page(site: OwnSite, monkeypatch: pytest.MonkeyPatch):

@@ -106,15 +106,6 @@ def test_an_amount_without_a_locale_is_read_as_it_is_or_refused(value, sign):
 # Encodings
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
-def test_turkish_letters_come_through_and_the_encoding_is_named(encoding):
-    file = open_file(f"{HEADER}\n{line(name='Şişli ğüçöıİ')}".encode(encoding))
-    [row] = file.read()
-    assert row["conversionName"] == "Şişli ğüçöıİ"
-    assert file.describe()["encoding"] in {"UTF-8", "UTF-16", "Windows-1254"}
-    assert (file.encoding == "UTF-16") == encoding.startswith("utf-16")
-
-
 @pytest.mark.parametrize(
     "data",
     [
@@ -173,11 +164,9 @@ def test_a_zone_that_is_none_is_refused(zone):
 def test_an_order_id_is_the_id_of_a_row(header):
     [row] = read(f"{header},{GOOGLE}\nA-1,{CLICK},Sale,2026-11-10 10:00:00,1,USD\n")
     assert row["externalId"] == "A-1"
-
-
-def test_our_own_order_ids_are_ignored_beside_an_external_id():
-    [row] = read(f"orderId,externalId,{GOOGLE}\nk00,A-1,{CLICK},Sale,2026-11-10 10:00:00,1,USD\n")
-    assert row["externalId"] == "A-1"
+    if header == "externalId":  # our own order ids are ignored beside it
+        [row] = read(f"orderId,{header},{GOOGLE}\nk00,A-1,{CLICK},Sale,2026-11-10 10:00:00,1,USD\n")
+        assert row["externalId"] == "A-1"
 
 
 def test_a_row_without_an_id_is_known_by_click_name_and_time_however_they_are_written():
@@ -270,18 +259,18 @@ def test_the_zone_of_a_file_is_found_wherever_it_stands_among_the_parameters(abo
 @pytest.mark.parametrize(
     ("data", "outcome"),
     [
-        ("externalId" + "!" * 1_000_000 + "\nsale-1\n", 1),
+        ("externalId" + "!" * 200_000 + "\nsale-1\n", 1),
         (HEADER + '\nsale-1;"open\n' + "sale-2;x\n" * 1_000, "not_csv"),
-        (HEADER + "\n" + line() + '\nsale-2;"' + "x\n" * 50_000, "not_csv"),
-        ("externalId," * 100_000 + "\n1\n", "column_twice"),
+        (HEADER + "\n" + line() + '\nsale-2;"' + "x\n" * 20_000, "not_csv"),
+        ("externalId," * 20_000 + "\n1\n", "column_twice"),
         ("x" * 100_000 + "\n", "no_header"),
-        (",".join(f"c{n}" for n in range(100_000)) + ",externalId\n", "unknown_columns"),
-        ("externalId" + "," * 100_000 + "\n1" + "," * 100_000 + "\n", 1),
-        (HEADER + "\n" + ";" * 1_000_000, 0),
-        ("\n" * 300_000, 0),
-        ("Parameters:TimeZone=UTC\n" * 100_000, "no_header"),
-        ('"' * 1_000_001, "not_csv"),
-        ("#" * 1_000_000, "no_header"),
+        (",".join(f"c{n}" for n in range(20_000)) + ",externalId\n", "unknown_columns"),
+        ("externalId" + "," * 20_000 + "\n1" + "," * 20_000 + "\n", 1),
+        (HEADER + "\n" + ";" * 200_000, 0),
+        ("\n" * 60_000, 0),
+        ("Parameters:TimeZone=UTC\n" * 20_000, "no_header"),
+        ('"' * 200_001, "not_csv"),
+        ("#" * 200_000, "no_header"),
         (HEADER + "\n" + "sale\n" * 10_001, "too_large"),
     ],
 )
@@ -292,7 +281,7 @@ def test_a_hostile_file_is_refused_or_read_in_time_that_grows_with_it(data, outc
         assert (result.code, len(result.message) < 3_000) == (outcome, True)
     else:
         assert len(result) == outcome
-    assert time.process_time() - started < 20  # quadratic ones take minutes
+    assert time.process_time() - started < 5  # quadratic ones take a minute
 
 
 def test_an_open_quote_is_named_by_the_line_that_opens_it():

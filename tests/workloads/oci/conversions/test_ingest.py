@@ -56,19 +56,6 @@ def test_json_ndjson_and_csv_are_taken(site: OwnSite):
     assert results[0]["field"] == "conversionValue"
 
 
-def test_a_spreadsheet_in_turkish_is_taken(site: OwnSite):
-    body = (
-        "\ufeffExternal ID;Google Click ID;Conversion Name;Conversion Time;Conversion Value;\r\n"
-        "satış-1;Cj0KCQiA_x1;Telefon satışı;2023-11-10 12:00:00;1.500,75;\r\n"
-    )
-    [result] = ok(site.ingest(body, CSV))["results"]
-    assert result["result"] == "queued"
-    [item] = site.export()
-    assert (item["conversionName"], item["conversionValue"]) == ("Telefon satışı", 1500.75)
-    assert item["conversionTime"] == "2023-11-10 12:00:00+03:00"
-    assert item["conversionCurrency"] == "TRY"
-
-
 def test_the_site_adds_what_a_row_lacks_and_a_later_zone_does_not_move_it(site: OwnSite):
     site.change(currency="EUR")
     site.change_settings(conversion_name="Phone call")
@@ -80,22 +67,22 @@ def test_the_site_adds_what_a_row_lacks_and_a_later_zone_does_not_move_it(site: 
     assert item["conversionTime"] == "2023-10-10 09:00:00+00:00"
 
 
-@pytest.mark.parametrize(("channel", "cap"), [("script", 5), ("api", 8), ("data_manager", 8)])
-def test_the_cap_is_that_of_the_channel_of_the_site(site: OwnSite, channel: str, cap: int):
-    site.change(channel=channel)
+def test_the_cap_is_that_of_the_channel_of_the_site(site: OwnSite):
     site.change_settings(conversion_name="Phone sale")
-    [job_id] = site.enqueue()
-    assert site.job(job_id).max_attempts == cap
+    for number, (channel, cap) in enumerate((("script", 5), ("api", 8), ("data_manager", 8))):
+        site.change(channel=channel)
+        [job_id] = site.enqueue(first=number)
+        assert site.job(job_id).max_attempts == cap
 
 
 def test_more_than_ten_thousand_rows_are_refused_as_a_whole_and_fewer_have_a_result_each(site: OwnSite):
     response = site.ingest(json.dumps([{"externalId": "x"}] * 10_001))
     assert refused(response, 413)["code"] == "too_large"
     assert site.jobs() == []
-    results = site.post([site.row(n % 100) for n in range(500)])
-    assert [result["index"] for result in results] == list(range(500))
-    assert outcomes(results) == ["queued"] * 100 + ["duplicate"] * 400
-    assert site.stats()["totals"]["QUEUED"] == 100
+    results = site.post([site.row(n % 20) for n in range(60)])
+    assert [result["index"] for result in results] == list(range(60))
+    assert outcomes(results) == ["queued"] * 20 + ["duplicate"] * 40
+    assert len(site.jobs()) == 20
 
 
 # Rejected
@@ -127,20 +114,9 @@ def test_a_rejected_row_is_named_as_far_as_it_can_be(site: OwnSite):
     assert [result["externalId"] for result in results] == [name for _, name in names]
 
 
-@pytest.mark.parametrize("body", ["", "{", "5", '{"conversions": 5}', '{"conversions": [], "siteId": 5}'])
-def test_a_body_that_cannot_be_read_is_refused(site: OwnSite, body: str):
-    assert refused(site.ingest(body), 400)["code"]
-
-
-def test_an_unknown_kind_of_body_is_refused(site: OwnSite):
+def test_a_body_that_cannot_be_read_is_refused(site: OwnSite):
+    assert refused(site.ingest("{"), 400)["code"] == "not_json"
     assert refused(site.ingest("<xml/>", "text/xml"), 400)["code"] == "unsupported_type"
-
-
-def test_a_time_in_the_future_is_rejected_with_the_tolerance(site: OwnSite):
-    results = site.post([site.row(n, conversionTime=site.oci.ago(-n * 1_800)) for n in (1, 3)])
-    assert outcomes(results) == ["queued", "rejected"]
-    assert results[1]["code"] == "TIME_IN_FUTURE"
-    assert results[1]["message"] == "the conversion is more than 1 h in the future"
 
 
 # Duplicates
@@ -165,17 +141,18 @@ def test_a_row_that_comes_twice_in_one_call_is_taken_once(site: OwnSite):
     assert site.job(results[0]["id"]).payload["conversionValue"] == 101
 
 
-@pytest.mark.parametrize("state", ["QUEUED", "PROCESSING", "RETRY", "COMPLETED"])
-def test_a_row_once_claimed_stays_and_the_duplicate_says_what_differs(site: OwnSite, state: str):
-    job_id = site.row_in("PROCESSING" if state == "QUEUED" else state)
-    if state == "QUEUED":
-        site.act("RESET_TO_QUEUED", [job_id])
-    before = site.job(job_id)
-    other = {**before.payload, "conversionValue": 9, "gclid": "Cj0KCQiA_other"}
-    [result] = site.post([{name: other[name] for name in site.row()}])
-    assert (result["result"], result["differs"]) == ("duplicate", ["gclid", "conversionValue"])
-    assert "gclid, conversionValue" in result["message"]
-    assert site.job(job_id) == before
+def test_a_row_once_claimed_stays_and_the_duplicate_says_what_differs(shared: Oci):
+    for state in ("QUEUED", "PROCESSING", "RETRY", "COMPLETED"):
+        site = OwnSite(shared)
+        job_id = site.row_in("PROCESSING" if state == "QUEUED" else state)
+        if state == "QUEUED":
+            site.act("RESET_TO_QUEUED", [job_id])
+        before = site.job(job_id)
+        other = {**before.payload, "conversionValue": 9, "gclid": "Cj0KCQiA_other"}
+        [result] = site.post([{name: other[name] for name in site.row()}])
+        assert (result["result"], result["differs"]) == ("duplicate", ["gclid", "conversionValue"])
+        assert "gclid, conversionValue" in result["message"]
+        assert site.job(job_id) == before
 
 
 def test_the_same_moment_in_another_zone_is_no_difference(site: OwnSite):
@@ -260,12 +237,6 @@ def test_unchanged_or_wrong_data_corrects_nothing(site: OwnSite):
     assert site.state(result["id"]) == "FAILED"
 
 
-def test_another_failure_is_not_corrected_by_data(site: OwnSite):
-    [job_id] = site.fail(category="TRANSIENT")
-    assert outcomes(site.post([site.row(1, conversionValue=9)])) == ["duplicate"]
-    assert site.state(job_id) == "FAILED"
-
-
 def test_an_expired_row_is_corrected_by_a_younger_time(site: OwnSite):
     [job_id] = site.enqueue()
     site.wait(95 * DAY, "expire")
@@ -334,7 +305,6 @@ values = st.recursive(
 FIELDS = ["externalId", "gclid", "wbraid", "conversionName", "conversionTime", "revision"]
 FIELDS += ["conversionValue", "conversionCurrency"]
 fields = st.dictionaries(st.sampled_from(FIELDS), values)
-HEADER = "externalId,gclid,conversionName,conversionTime,conversionValue\n"
 few = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=10)
 
 
@@ -349,18 +319,5 @@ def fuzzed(shared: Oci) -> OwnSite:
 @example([{"externalId": "a", "conversionValue": float("nan")}, float("inf")])
 @example([{"externalId": "\0"}, {"externalId": 10**400}, {"externalId": False}])
 def test_any_json_value_as_a_row_gets_a_result(fuzzed: OwnSite, rows: list):
-    results = ok(fuzzed.ingest(json.dumps(rows)))["results"]
+    results = fuzzed.post(rows)
     assert [result["index"] for result in results] == list(range(len(rows)))
-
-
-@few
-@given(
-    st.tuples(st.just("application/json"), values.map(json.dumps))
-    | st.tuples(st.just(CSV), st.text(st.characters(codec="utf-8")).map(HEADER.__add__))
-    | st.tuples(st.just(NDJSON), st.text(st.characters(codec="utf-8")))
-)
-@example((CSV, "externalId\n\0\n"))
-@example((NDJSON, '{"externalId": "\\ud800"}'))
-def test_any_body_is_taken_or_refused(fuzzed: OwnSite, kind_and_body: tuple[str, str]):
-    kind, body = kind_and_body
-    assert fuzzed.ingest(body, kind).status_code in {200, 400, 403}

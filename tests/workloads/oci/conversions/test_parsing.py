@@ -165,19 +165,6 @@ def test_the_apostrophe_that_kept_a_formula_asleep_is_taken_off(cell: str, value
     assert rows(f"externalId\n{cell}\n", CSV) == [{"externalId": value}]
 
 
-@pytest.mark.parametrize(
-    ("body", "code"),
-    [
-        ("gclid,conversionValue\na,b\n", "no_header"),
-        ("a,b\n", "no_header"),
-        ("externalId,external_id\na,b\n", "column_twice"),
-        ("externalId,gclid,Google Click ID\na,b,c\n", "column_twice"),
-    ],
-)
-def test_a_file_that_cannot_be_understood_is_refused_as_a_whole(body: str, code: str):
-    assert problem(body, CSV).code == code
-
-
 def test_a_broken_quote_spoils_its_own_cell_only():
     assert rows('externalId,gclid\n"a"b,c\nd,e\n', CSV)[1] == {"externalId": "d", "gclid": "e"}
 
