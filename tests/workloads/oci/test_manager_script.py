@@ -91,40 +91,27 @@ def test_60_accounts_have_their_turns_in_two_runs_also_where_google_ends_some(ag
     assert [agency.states(site) for site in sites[-2:]] == [{"COMPLETED": 3}] * 2
 
 
-def test_an_account_that_throws_stops_no_other_and_lets_others_go_first(agency):
-    [broken, well] = agency.add(2, rows=2)
-    agency.script.throwing = {agency.account_of[broken.id]}
-    with pytest.raises(ScriptFailed, match="1 of 2 accounts failed"):
+def test_an_account_that_throws_or_is_ended_stops_no_other_and_lets_others_go_first(agency):
+    [broken, ended, well] = agency.add(3, rows=2)
+    [idle] = agency.add()
+    account = agency.account_of
+    agency.script.throwing, agency.script.killed = {account[broken.id]}, {account[ended.id]}
+    with pytest.raises(ScriptFailed, match="2 of 4 accounts failed"):
         agency.run()
-    assert agency.states(well) == {"COMPLETED": 2}
-    assert agency.states(broken) == {"FAILED": 2}
+    assert [agency.states(site) for site in (well, broken, ended)] == [{"COMPLETED": 2}, {"FAILED": 2}, {"QUEUED": 2}]
+    assert agency.heartbeat(idle)["exported"] == 0  # without rows it was served too
     assert "did not accept the upload" in agency.heartbeat(broken)["error"]
     log = " ".join(agency.script.logged)
-    assert f"{agency.account_of[well.id]}: served {well.id}" in log
-    assert f"{agency.account_of[broken.id]}: ERROR" in log
-    agency.script.throwing = set()
+    assert f"{account[well.id]}: served {well.id}" in log
+    assert f"{account[broken.id]}: ERROR" in log
+    assert f"{account[ended.id]}: TIMEOUT" in log
+    agency.script.throwing, agency.script.killed = set(), set()
     agency.run()
     assert "error" not in agency.heartbeat(broken)
 
 
-def test_an_account_whose_run_google_ends_is_named_in_the_log(agency):
-    [ended, well] = agency.add(2, rows=1)
-    agency.script.killed = {agency.account_of[ended.id]}
-    with pytest.raises(ScriptFailed, match="1 of 2 accounts failed"):
-        agency.run()
-    assert f"{agency.account_of[ended.id]}: TIMEOUT" in " ".join(agency.script.logged)
-    assert [agency.states(site) for site in (ended, well)] == [{"QUEUED": 1}, {"COMPLETED": 1}]
-
-
-def test_an_account_without_rows_reports_that_it_was_served(agency):
-    [site] = agency.add()
-    agency.run()
-    assert agency.script.uploads == []
-    assert agency.heartbeat(site)["exported"] == 0
-
-
 def test_an_account_that_is_not_below_the_manager_does_not_hold_up_the_others(agency):
-    missing = agency.add(60, below=False)
+    missing = agency.add(50, below=False)
     [well] = agency.add(1, rows=1)
     assert well.id in {*agency.run(), *agency.run()}
     assert agency.states(well) == {"COMPLETED": 1}

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from kesin.workloads.oci.google.google_ads import ACTIONS_QUERY
 from tests.workloads.oci.running import Running, sale
 from tests.workloads.oci.script import ACTIONS, LISTED_AT, Script
@@ -51,10 +49,9 @@ def test_it_is_sent_once_a_day_at_most(server: Running, script: Script):
     assert script.properties == {LISTED_AT: str(script.now_ms)}
 
 
-@pytest.mark.parametrize("status", [403, 404, 409, 422])
-def test_a_server_that_refuses_the_list_is_no_reason_to_fail(server: Running, script: Script, status: int):
+def test_a_server_that_refuses_the_list_is_no_reason_to_fail(server: Running, script: Script):
     script.actions = [SALE]
-    script.in_the_way[ACTIONS] = [status]
+    script.in_the_way[ACTIONS] = [404]
     server.enqueue(sale())
     script.run()
     assert server.states() == {"COMPLETED": 1}

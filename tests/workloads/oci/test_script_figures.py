@@ -4,8 +4,6 @@ from datetime import date, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-import pytest
-
 from kesin.workloads.oci.reconciliation import ATTRIBUTED_QUERY, UPLOADS_QUERY, read_figures
 from tests.workloads.oci.running import Running, sale
 from tests.workloads.oci.script import RECONCILED_AT, RECONCILIATION, Script
@@ -72,11 +70,11 @@ def test_with_the_option_a_run_sends_them_with_our_own_queries(server: Running, 
     assert script.properties == {RECONCILED_AT: str(script.now_ms)}
 
 
-@pytest.mark.parametrize("option", ["", "no", "true"])
-def test_without_it_google_is_not_asked(server: Running, script: Script, option: str):
-    script.reconcile = option
-    script.run()
-    assert (script.queries, script.requests_to(RECONCILIATION)) == ([], [])
+def test_without_it_google_is_not_asked(server: Running, script: Script):
+    for option in ("", "no", "true"):
+        script.reconcile = option
+        script.run()
+        assert (script.queries, script.requests_to(RECONCILIATION)) == ([], [])
 
 
 def test_what_goes_wrong_with_them_is_no_reason_to_fail(server: Running, script: Script):
@@ -99,10 +97,10 @@ def test_what_goes_wrong_with_them_is_no_reason_to_fail(server: Running, script:
 def test_long_figures_are_cut_off(server: Running, script: Script):
     script.reconcile = "yes"
     found = reports(server_day(server, 1), server_day(server, 1))
-    script.reports = {resource: rows * 4_100 for resource, rows in found.items()}
+    script.reports = {resource: rows * 2_050 for resource, rows in found.items()}
     script.run()
     [request] = script.requests_to(RECONCILIATION)
     assert request.status == 200
     assert [len(request.body[name]) for name in ("uploads", "attributed")] == [4_000, 4_000]
-    line = "Google's figures sent: 4000 of uploads, 4000 of conversions, 8400 left out."
+    line = "Google's figures sent: 4000 of uploads, 4000 of conversions, 200 left out."
     assert line in script.logged

@@ -69,21 +69,21 @@ def test_google_failing_inside_every_row_opens_the_breaker_too(api: ApiSite, goo
 
 
 def test_a_site_whose_breaker_is_open_takes_no_share_of_a_limited_turn(api: ApiSite, google: GoogleServer, make_api):
-    api.enqueue(100)
+    api.enqueue(10)
     google.then(Whole(403, {"error": {"code": 403, "message": "no"}}))
-    api.cron("process-offline-conversions", limit=5)
-    make_api().enqueue(30, first=500)
+    api.cron("process-offline-conversions", limit=2)
+    make_api().enqueue(6, first=500)
     assert api.breaker().kind == "AUTH"
-    body = api.cron("process-offline-conversions", limit=20)
-    assert body["completed"] == 20
+    body = api.cron("process-offline-conversions", limit=4)
+    assert body["completed"] == 4
 
 
 def test_rows_that_are_not_due_take_no_share_either(api: ApiSite, google: GoogleServer, make_api):
-    api.enqueue(100)
+    api.enqueue(10)
     google.then(Whole(503))
     api.turn()
-    make_api().enqueue(30, first=500)
-    assert api.cron("process-offline-conversions", limit=20)["completed"] == 20
+    make_api().enqueue(6, first=500)
+    assert api.cron("process-offline-conversions", limit=4)["completed"] == 4
 
 
 def test_a_click_google_knows_from_elsewhere_counts_as_delivered(api: ApiSite, google: GoogleServer):

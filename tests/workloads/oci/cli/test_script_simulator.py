@@ -29,14 +29,10 @@ def test_a_run_takes_page_after_page_and_acknowledges_every_row(server):
     assert (beat["script_version"], beat["exported"], beat["acked"]) == ("simulator", 25, 25)
 
 
-def test_nothing_waits_and_nothing_is_done(server):
-    assert simulate(server).run() == ScriptRun()
-
-
 def test_a_share_of_the_rows_fails_with_codes_that_say_they_are_simulated(server):
-    ids = server.enqueue(*(sale(n) for n in range(200)))
-    ran = simulate(server, fail_share=0.2).run()
-    assert 20 <= ran.failed <= 60
+    ids = server.enqueue(*(sale(n) for n in range(60)))
+    ran = simulate(server, fail_share=0.3).run()
+    assert 8 <= ran.failed <= 30
     assert server.states() == {"COMPLETED": ran.acked, "FAILED": ran.failed}
     failed = [row for row in server.rows(ids) if row.state == "FAILED"]
     assert {one.category for one in failed} == {"VALIDATION"}
@@ -128,22 +124,11 @@ def test_a_server_that_is_none_is_told_apart(server):
         moved.run()
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "",
-        "127.0.0.1:8000",
-        "ftp://127.0.0.1",
-        "http://",
-        "http://user@host",
-        "http://host:x",
-        "http://host/?a=b",
-        "http://[::1",
-    ],
-)
-def test_what_is_no_address_is_refused(url):
-    with pytest.raises(Invalid, match="not an address of a server"):
-        checked_url(url)
+def test_what_is_no_address_is_refused():
+    wrong = ["", "127.0.0.1:8000", "ftp://127.0.0.1", "http://", "http://user@host", "http://host:x"]
+    for url in [*wrong, "http://host/?a=b", "http://[::1"]:
+        with pytest.raises(Invalid, match="not an address of a server"):
+            checked_url(url)
 
 
 def test_loopback_is_this_machine_only():

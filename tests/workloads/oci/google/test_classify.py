@@ -6,7 +6,6 @@ from kesin.lifecycle.errors import Category, Taxonomy, Verdict
 from kesin.store.limits import MAX_CODE
 from kesin.workloads.oci.google.channel import RowAccepted, RowRefused
 from kesin.workloads.oci.google.classify import (
-    ADJUSTMENTS,
     CODES,
     ERROR_TABLE,
     GoogleError,
@@ -16,7 +15,7 @@ from kesin.workloads.oci.google.classify import (
     read_error,
     stored_code,
 )
-from kesin.workloads.oci.lifecycle import adjustment_lifecycle, oci_lifecycle
+from kesin.workloads.oci.lifecycle import oci_lifecycle
 from tests.workloads.oci.fake_google import Wrong, failure, refusal
 from tests.workloads.oci.google_library import google_module
 
@@ -50,21 +49,6 @@ def move_of(*errors, channel="api"):
     if isinstance(judged, RowAccepted):
         return taxonomy().resolve(judged.code, channel=channel).move
     return taxonomy().resolve(judged.code, channel=channel, category=judged.category).move
-
-
-@pytest.mark.parametrize("group", ENUMS)
-def test_every_value_of_the_enums_of_google_has_a_line(group):
-    assert set(values_of(group)) - set(ERROR_TABLE[group].values) == set()
-
-
-@pytest.mark.parametrize("group", ENUMS)
-def test_a_row_is_stored_with_the_category_that_it_was_judged_by(group):
-    for value in values_of(group):
-        judged = classify_errors([error(group, value)])
-        if isinstance(judged, RowRefused):
-            rules = adjustment_lifecycle().errors if group == ADJUSTMENTS else taxonomy()
-            resolved = rules.resolve(judged.code, channel="api", category=judged.category)
-            assert resolved.category is judged.category
 
 
 def test_codes_are_unique_and_fit_their_column():
