@@ -217,22 +217,6 @@ def test_both_spellings_are_read():
     )
 
 
-def test_an_unpublished_code_is_told_in_the_message():
-    body = {
-        "errorCode": {"internalError": "ERROR_CODE_NOT_PUBLISHED"},
-        "message": "Error.",
-        "details": {"unpublishedErrorCode": "CampaignError.SECRET"},
-    }
-    judged = classify_errors([read_error(body)])
-    assert judged.code == "ERROR_CODE_NOT_PUBLISHED"
-    assert judged.message == "Error. (unpublished code: CampaignError.SECRET)"
-
-
-@pytest.mark.parametrize("body", [None, [], "x", {"errorCode": []}, {"errorCode": {"a": {}}}])
-def test_whatever_an_error_looks_like_it_is_read(body):
-    assert classify_errors([read_error(body)]).category is Category.TRANSIENT
-
-
 AUTH, LATER, ROWS = "AUTH", "TRANSIENT", None
 
 

@@ -9,8 +9,6 @@ from kesin.workloads.common.advice import LANGUAGES
 from kesin.workloads.oci.google import data_manager
 from kesin.workloads.oci.lifecycle import ADVICE
 from kesin.workloads.oci.operations import SiteStats
-from tests.workloads.oci.fake_data_manager import Violation, refused
-from tests.workloads.oci.fake_google import Whole
 from tests.workloads.oci.own_site import HOUR, MINUTE, ApiSite
 
 
@@ -39,15 +37,6 @@ def test_accepted_rows_are_completed_and_only_their_request_is_polled(api: ApiSi
     assert api.job(ids[0]).result == {"channel": "data_manager", "requestId": request_id}
 
 
-def test_one_wrong_event_does_not_sink_the_others(api: ApiSite):
-    ids = api.enqueue(9)
-    wrong = api.job(ids[4]).payload["orderId"]
-    api.google.names_events = False
-    api.google.event_errors = lambda one: "INVALID" if one["transactionId"] == wrong else None
-    assert api.turn() == {"COMPLETED": 8, "FAILED": 1}
-    assert api.states([ids[4]]) == ["FAILED"]
-
-
 def test_the_status_is_not_asked_before_half_an_hour(api: ApiSite, notes):
     api.enqueue(1)
     api.turn()
@@ -60,16 +49,6 @@ def test_the_status_is_not_asked_before_half_an_hour(api: ApiSite, notes):
     assert kind == "upload_status"
     assert '"status":"SUCCESS"' in details
     assert api.warnings() == []
-
-
-def test_a_bad_status_warns_at_the_site_and_leaves_the_rows(api: ApiSite):
-    ids = api.enqueue(1)
-    api.turn()
-    api.google.statuses["ingest-1"] = {"requestStatus": "FAILED"}
-    api.clock.advance(HOUR)
-    api.turn()
-    assert api.warnings() == ["UPLOAD_NOT_TAKEN"]
-    assert api.states(ids) == ["COMPLETED"]
 
 
 def test_the_warning_names_the_reasons_and_explains_the_commonest(api: ApiSite, notes):
@@ -119,13 +98,14 @@ def test_no_click_is_found_for_who_is_known_by_an_address_and_that_is_no_warning
     assert api.warnings() == warned
 
 
-def test_a_reason_that_google_does_not_name_is_explained_as_the_warning(api: ApiSite):
-    api.enqueue(1)
+def test_a_reason_that_google_does_not_name_is_explained_as_the_warning_and_the_rows_stay(api: ApiSite):
+    ids = api.enqueue(1)
     api.turn()
     api.google.statuses["ingest-1"] = {"requestStatus": "FAILED", "errorInfo": {"errorCounts": [{"recordCount": 1}]}}
     api.clock.advance(HOUR)
     api.turn()
     [warning] = api.stats()["warnings"]
+    assert (warning["code"], api.states(ids)) == ("UPLOAD_NOT_TAKEN", ["COMPLETED"])
     assert warning["message"].endswith("FAILURE, UNKNOWN (1)")
     advice = SiteStats(api.place).advice("UPLOAD_NOT_TAKEN", "en")
     assert advice.means == ADVICE.find("UPLOAD_NOT_TAKEN").means
@@ -138,30 +118,6 @@ def test_a_warning_from_before_reasons_were_kept_is_shown(api: ApiSite):
     assert warning["message"] == "Google did not accept all of request r-1: FAILURE"
     advice = SiteStats(api.place).advice("UPLOAD_NOT_TAKEN", "en")
     assert advice.means == ADVICE.find("UPLOAD_NOT_TAKEN").means
-
-
-def test_events_that_google_had_before_raise_no_warning(api: ApiSite):
-    ids = api.enqueue(2)
-    api.turn()
-    counts = [{"recordCount": 2, "reason": "PROCESSING_ERROR_REASON_DUPLICATE_GCLID"}]
-    api.google.statuses["ingest-1"] = {"requestStatus": "FAILED", "errorInfo": {"errorCounts": counts}}
-    api.clock.advance(HOUR)
-    api.turn()
-    assert api.warnings() == []
-    assert api.states(ids) == ["COMPLETED"] * 2
-
-
-def test_rows_of_a_new_action_wait_six_hours_and_the_site_goes_on(api: ApiSite):
-    ids = api.enqueue(2)
-    wrong = Violation("destinations[0]", "CONVERSION_ACTION_TOO_RECENTLY_CREATED")
-    api.google.then(Whole(*refused(400, "INVALID_ARGUMENT", "INVALID_ARGUMENT", wrong)))
-    assert api.turn() == {"RETRY": 2}
-    jobs = [api.job(one) for one in ids]
-    assert (api.warnings(), {job.max_attempts - job.attempts_left for job in jobs}) == ([], {0})
-    api.clock.advance(5 * HOUR)
-    assert api.turn() == {}
-    api.clock.advance(HOUR)
-    assert api.turn() == {"COMPLETED": 2}
 
 
 def test_a_request_still_processing_is_asked_about_again_and_at_last_let_go(api: ApiSite, notes):

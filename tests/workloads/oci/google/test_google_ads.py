@@ -15,7 +15,7 @@ from kesin.workloads.oci.google.credentials import AccessTokens
 from kesin.workloads.oci.google.google_ads import GoogleAds
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from tests.workloads.oci.fake_google import Whole, Wrong, error_body, http_client, refusal, upload_error
-from tests.workloads.oci.google_faults import cut_off, hang_up, nonsense, silence, without_end
+from tests.workloads.oci.google_faults import cut_off, hang_up, nonsense, without_end
 from tests.workloads.oci.rows import row, rows
 
 TRANSIENT, AUTH, RATE_LIMIT = "TRANSIENT", "AUTH", "RATE_LIMIT"
@@ -95,11 +95,6 @@ def test_twins_are_sent_one_after_the_other(google, ads):
     assert [len(upload) for upload in google.uploads] == [2, 2]
     assert [row.code for row in sent.rows] == [None, None, "ORDER_ID_ALREADY_IN_USE", "CLICK_CONVERSION_ALREADY_EXISTS"]
     assert sent.request_ids == ("request-1", "request-2")
-
-
-def test_nothing_to_send_is_not_sent(google, ads):
-    assert ads.upload(google.credentials(), []).rows == []
-    assert google.came == google.token_requests == []
 
 
 # Tokens
@@ -193,23 +188,6 @@ class Stepping:
         return next(self._seconds)
 
 
-def test_a_server_that_never_answers_is_not_waited_for(google, client, clock):
-    tokens = AccessTokens(client, google.token_url)
-    tokens.get(google.credentials())  # only the upload is in a hurry
-    with http_client(0.2, clock.monotonic) as hasty:
-        ads = GoogleAds(hasty, tokens, f"{google.url}/v26")
-        google.then(silence)
-        sent = ads.upload(google.credentials(), rows(2))
-    assert (codes(sent), sent.trouble.kind) == ({"TIMEOUT"}, TRANSIENT)
-
-
-def test_an_address_that_nobody_answers_is_passing_trouble(google, client):
-    ads = channel_to(google, client, base_url="http://127.0.0.1:9")
-    sent = ads.upload(google.credentials(), rows(2))
-    assert codes(sent) == {"CONNECTION_FAILED"}
-    assert sent.trouble.kind == TRANSIENT
-
-
 def test_credentials_that_no_header_can_carry_stop_the_site(google, ads):
     sent = ads.upload(google.credentials(developer_token="ğü"), rows(1))
     assert codes(sent) == {"REQUEST_UNSENDABLE"}
@@ -244,17 +222,6 @@ def test_a_rate_limit_is_kept(google, ads, answer, wait_s):
     assert {row.category for row in sent.rows} == {Category.RATE_LIMIT}
     assert sent.trouble.kind == RATE_LIMIT
     assert sent.trouble.retry_after_s == wait_s
-
-
-def test_after_trouble_the_other_requests_of_the_call_are_not_sent(google, ads):
-    google.then(Whole(503))
-    sent = ads.upload(google.credentials(), [row(0), row(0), row(1)])
-    assert [(row.code, row.was_sent) for row in sent.rows] == [
-        ("HTTP_503", True),
-        ("CIRCUIT_OPEN", False),
-        ("HTTP_503", True),
-    ]
-    assert len(google.came) == 1
 
 
 # Refused requests and who is to blame
