@@ -29,14 +29,6 @@ def test_lock_1_a_claim_sets_state_time_and_attempt_in_one_move(site: OwnSite):
     assert site.row_of(waiting)["attempt_count"] == 0
 
 
-def test_lock_1_nothing_but_a_claim_counts(site: OwnSite):
-    [job_id] = site.claim()
-    site.ack_failed([job_id], errorCategory="TRANSIENT")
-    for action in ("RETRY_SELECTED", "RESET_TO_QUEUED", "MARK_FAILED"):
-        site.act(action, [job_id])
-    assert site.row_of(job_id)["attempt_count"] == 1
-
-
 def test_lock_1_only_rows_that_wait_are_claimed(site: OwnSite):
     ids = site.claim(4)
     site.ack(ids[:1])

@@ -268,12 +268,6 @@ def test_what_google_took_is_restated_and_what_it_refused_is_sent_again(api: Api
     assert len(api.jobs()) == 1
 
 
-def test_without_adjustments_a_fix_is_a_revision_as_before(api: ApiSite):
-    [sale] = sent(api)
-    assert fix(api, sale, conversion={"conversionValue": 5})["affected"] == 1
-    assert len(api.jobs()) == 2
-
-
 def test_the_budget_of_an_adjustment_is_that_of_its_channel(api: ApiSite):
     sent(api)
     [job_id] = queued(api, row(), outcome="ready")

@@ -7,7 +7,6 @@ import pytest
 
 from kesin.workloads.oci import adjustments
 from kesin.workloads.oci.google.circuit_breaker import read_breaker
-from kesin.workloads.oci.reconciliation import RECONCILIATION, read_state
 from tests.workloads.oci.action_lists import SALE, give
 from tests.workloads.oci.adjustments.adjusting import QUEUE, job, post, queued, row, settle, states, turn
 from tests.workloads.oci.adjustments.test_sending import file_of, fix, sent
@@ -83,15 +82,6 @@ def test_adjustments_that_go_through_do_not_close_the_breaker_of_conversions(api
     api.clock.advance(MINUTE)
     api.put_credentials()
     assert turn(api) == {"COMPLETED": 1}
-
-
-def test_the_worker_of_adjustments_leaves_the_figures_of_conversions_alone(api: ApiSite, google: GoogleServer):
-    sent(api)
-    queued(api, row(), outcome="ready")
-    api.place.put_metadata(RECONCILIATION, {"nextAt": 0})
-    assert settle(api, DAY) == {"COMPLETED": 1}
-    settle(api, DAY)
-    assert read_state(api.place) == {"nextAt": 0}
 
 
 def test_one_tried_before_the_site_moved_to_a_script_is_in_the_file(api: ApiSite, google: GoogleServer):

@@ -189,15 +189,6 @@ def test_a_late_failure_is_refused_with_the_state_and_downgrades_nothing(shared:
         assert (body["updated"], site.job(job_id)) == (0, before)
 
 
-def test_one_call_may_end_rows_and_refuse_others(site: OwnSite):
-    done, open_, new = [*site.claim(2), *site.enqueue(1, first=9)]
-    site.ack([done])
-    body = site.ack_failed([done, open_, new])
-    assert body["updated"] == 1
-    assert [refusal["id"] for refusal in body["refused"]] == seals([done, new])
-    assert site.states([done, open_, new]) == ["COMPLETED", "FAILED", "QUEUED"]
-
-
 def test_the_events_name_the_key_that_reported(site: OwnSite):
     [job_id] = bare(ok(site.request_export(markAsExported="true"))) if site.enqueue() else []
     ok(site.report("ack", queueIds=seals([job_id])))

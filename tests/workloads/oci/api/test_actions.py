@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.workloads.oci.own_site import NOWHERE, UNKNOWN, Oci, OwnSite, bare, refused, seals
+from tests.workloads.oci.own_site import NOWHERE, UNKNOWN, Oci, OwnSite, ok, refused, seals
 
 MOVED_ONE = {"ok": True, "asked": 1, "affected": 1, "already": 0, "refusedCount": 0, "refused": []}
 
@@ -20,15 +20,6 @@ def test_sending_a_row_back_renews_its_budget_and_notes_the_reason(site: OwnSite
         assert (job.state, job.attempt_count, job.attempts_left) == ("QUEUED", 1, 5)
         assert (event.move, json.loads(event.note or "")) == (action, {"reason": "the shop called"})
         assert job.error_message == "it broke"
-
-
-def test_a_row_reset_in_processing_is_claimed_by_nobody(site: OwnSite):
-    job_id = site.row_in("PROCESSING")
-    assert site.act("RETRY_SELECTED", [job_id])["refused"] == [{"id": job_id, "reason": "it is already PROCESSING"}]
-    assert site.act("RESET_TO_QUEUED", [job_id]) == MOVED_ONE
-    job = site.job(job_id)
-    assert (job.state, job.claimed_at, job.lease_until) == ("QUEUED", None, None)
-    assert bare(site.export()) == [job_id]
 
 
 def test_a_row_that_is_there_already_is_neither_moved_nor_refused(site: OwnSite):
@@ -233,3 +224,35 @@ def test_corrections_find_foreign_rows_unknown_and_leave_an_audit_line(site: Own
     assert json.loads(correction.details or "") == {"corrected": 1, "changed": changed}
     note = json.loads(site.events(mine)[-1].note or "")
     assert note == {"reason": "a typo", "changed": changed[mine]}
+
+
+# The generic queue routes
+
+
+def post_generic(site: OwnSite, path: str, **body: Any) -> Any:
+    return site.client.post(f"/api/queues/oci/{path}", json=body, headers=site.oci.key("admin"))
+
+
+def test_a_conversion_is_not_enqueued_through_the_generic_route(site: OwnSite):
+    jobs = [{"payload": site.row(), "site": site.id}]
+    assert refused(post_generic(site, "jobs", jobs=jobs), 409)["code"] == "needs_stamps"
+    assert site.rows() == []
+
+
+def test_a_failed_job_is_shown_with_its_actions_and_advice_and_is_not_corrected_there(site: OwnSite):
+    [job_id] = site.claim()
+    site.ack_failed([job_id], errorCode="INVALID_TIME_FORMAT")
+    shown = ok(site.client.get(f"/api/jobs/{job_id}", headers=site.operator))
+    assert shown["actions"] == ["RETRY_SELECTED", "RESET_TO_QUEUED"]
+    assert set(shown["advice"]) == {"who", "en", "tr"}
+    assert set(shown["advice"]["tr"]) == {"means", "act", "next"}
+    response = post_generic(site, "actions", action="correct", ids=[job_id])
+    assert refused(response, 422)["code"] == "needs_payload"
+
+
+def test_mark_failed_has_the_same_defaults_there(site: OwnSite):
+    [job_id] = site.enqueue()
+    post_generic(site, "actions", action="MARK_FAILED", ids=[job_id])
+    job = site.job(job_id)
+    assert (job.error_code, job.error_category) == ("MANUAL_FAIL", "PERMANENT")
+    assert job.error_message == "MANUALLY_MARKED_FAILED"

@@ -106,14 +106,6 @@ def test_recover_may_be_limited_to_rows_that_have_not_moved_for_longer(site: Own
 # Attempt cap
 
 
-def test_a_fifth_attempt_in_flight_is_not_capped(site: OwnSite):
-    job_id = claim_times(site, 5)
-    assert site.cron("attempt-cap") == {"ok": True, "affected": 0}
-    site.clock.advance(14 * MINUTE)
-    assert site.cron("attempt-cap")["affected"] == 0
-    assert site.ack([job_id])["updated"] == 1
-
-
 @pytest.mark.parametrize("named", [{"max_attempts": 5}, {"min_age_minutes": 0}, {"min_age_minutes": 10}])
 def test_a_cap_that_is_named_applies_to_attempts_in_flight_and_a_late_ack_counts(site: OwnSite, named: dict[str, int]):
     job_id = claim_times(site, 5)
@@ -146,33 +138,7 @@ def test_fewer_attempts_are_not_capped_unless_a_cap_is_named(site: OwnSite):
     assert site.state(job_id) == "FAILED"
 
 
-def test_the_cap_runs_before_recover_and_a_renewed_budget_begins_anew(site: OwnSite):
-    job_id = claim_times(site, 5)
-    site.clock.advance(16 * MINUTE)
-    assert site.sweep("cap", "recover") == {"attempt_cap": 1}
-    assert site.events(job_id)[-1].move == "attempt_cap"
-    site.act("RETRY_SELECTED", [job_id])
-    assert site.cron("attempt-cap")["affected"] == 0
-    assert bare(site.export()) == [job_id]
-
-
-def test_a_worker_run_leaves_script_sites_alone(site: OwnSite):
-    site.enqueue()
-    counts = dict.fromkeys(["processed", "completed", "failed", "retry"], 0)
-    assert site.cron("process-offline-conversions") == {"ok": True, **counts}
-
-
 # Expire
-
-
-def test_a_conversion_older_than_ninety_days_expires(site: OwnSite):
-    ids = [site.row_in("RETRY"), *site.enqueue(first=2)]
-    site.clock.advance(88 * DAY)
-    assert site.sweep("expire") == {}
-    site.clock.advance(2 * DAY)
-    assert site.sweep("expire") == {"expire": 2}
-    found = {(job.state, job.error_code, job.error_category) for job in map(site.job, ids)}
-    assert found == {("FAILED", "EXPIRED", "VALIDATION")}
 
 
 # Revive

@@ -34,8 +34,8 @@ def test_a_file_of_each_kind_is_imported_and_known_the_second_time(database, oci
         first = oci("import", name, "--site", "north", "--json")
         assert first.code == 0
         assert (first.json["rows"], first.json["queued"], first.json["rejected"]) == (2, 2, 0)
-        again = oci("import", name, "--site", "north")
-        assert again.out == "2 rows for north: queued 0, duplicate 2, corrected 0, rejected 0\n"
+    again = oci("import", "a.csv", "--site", "north")
+    assert again.out == "2 rows for north: queued 0, duplicate 2, corrected 0, rejected 0\n"
     assert oci("doctor", "north", "--json").json["stats"]["totals"]["QUEUED"] == 12
 
 

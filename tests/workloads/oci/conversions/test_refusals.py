@@ -87,22 +87,15 @@ def test_a_refusal_while_an_operator_fixes_the_row_wins(site: OwnSite, monkeypat
 
 
 @pytest.mark.parametrize("state", ["RETRY", "FAILED"])
-def test_a_refusal_of_what_was_claimed_loses_no_ack(site: OwnSite, state: str):
+def test_a_refusal_of_what_was_claimed_loses_no_ack_and_its_retraction_waits_for_one(site: OwnSite, state: str):
     job_id = site.row_in(state)
     old = site.job(job_id).payload
     repeat(site, job_id, consent=DENIED)
     assert (site.job(job_id).error_code, site.job(job_id).payload) == ("CONSENT_DENIED", old)
     assert site.export() == []
+    [waiting] = queued(site, row(1, "RETRACT"), outcome="waits")
     assert site.ack([job_id])["updated"] == 1
     assert site.state(job_id) == "COMPLETED"
-
-
-@pytest.mark.parametrize("state", ["RETRY", "FAILED"])
-def test_a_retraction_of_a_refused_row_that_was_claimed_waits_for_the_outcome(site: OwnSite, state: str):
-    job_id = site.row_in(state)
-    repeat(site, job_id, consent=DENIED)
-    [waiting] = queued(site, row(1, "RETRACT"), outcome="waits")
-    site.ack([job_id])
     settle(site)
     assert states(site, [waiting]) == ["READY"]
 
