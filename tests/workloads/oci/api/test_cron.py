@@ -1,6 +1,7 @@
 """Scheduled moves, by the sweeper and on request; budgets and pauses are in test_lifecycle."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -37,16 +38,13 @@ def test_only_the_secret_starts_a_task(site: OwnSite):
         {"x-vercel-cron": "1"},
         {"authorization": CRON["authorization"].removeprefix("Bearer ")},
     ]
-    admin = site.oci.key("admin")
-    for task in TASKS:
-        path = f"/api/cron/oci/{task}"
+    for path in (f"/api/cron/oci/{task}" for task in TASKS):
         for method in ("GET", "POST"):
             assert ok(site.client.request(method, path, headers=CRON))["ok"] is True
         for headers in wrong:
             response = site.client.post(path, headers=headers)
             assert (response.status_code, error_of(response)["code"]) == (403, "forbidden"), headers
-        with_key = lambda path=path: site.client.post(path, headers=admin)  # noqa: E731
-        [line] = site.audit_lines(with_key)[:1]
+        [line] = site.audit_lines(partial(site.client.post, path, headers=site.oci.key("admin")))
         assert (line.action, line.allowed) == ("cron.oci", False)
 
 

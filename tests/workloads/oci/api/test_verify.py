@@ -4,7 +4,7 @@ from typing import Any
 
 from kesin.foundation.clock import iso
 from tests.web.conftest import ROOT
-from tests.workloads.oci.own_site import OwnSite, bare, ok, refused, seals
+from tests.workloads.oci.own_site import NOWHERE, OwnSite, bare, ok, refused, seals
 
 
 def verify(site: OwnSite, headers: Any = None, **fields: Any) -> Any:
@@ -70,3 +70,29 @@ def test_the_token_itself_is_stored_nowhere(site: OwnSite):
     details = [line.details for line in site.oci.accounts.audit(ROOT, limit=1_000)]
     assert not [text for text in details if text and token in text]
     assert site.oci.accounts.directory.session(token) is None
+
+
+def test_only_a_key_with_the_scope_of_a_route_and_its_site_is_let_in(site: OwnSite, neighbour: OwnSite):
+    """The matrix of the web has every caller; by default it sends a sample of them."""
+    bodies: dict[str, dict[str, Any]] = {
+        "script-heartbeat": {},
+        "v2/verify": {},
+        "ack": {"queueIds": []},
+        "ack-failed": {"queueIds": []},
+        "actions": {"actions": []},
+        "reconciliation": {"zone": "UTC", "uploads": [], "attributed": []},
+        "adjustments": {"adjustments": []},
+        "queue-actions": {"action": "MARK_FAILED", "ids": [NOWHERE]},
+    }
+    good = {"adjustments": site.producer, "queue-actions": site.operator}
+    for path, body in bodies.items():
+        mine = good.get(path, site.script)
+        assert site.report(path, mine, **body).status_code == 200, path
+        for other in (site.producer, site.script, site.operator, site.reader):
+            assert other == mine or site.report(path, other, **body).status_code == 403, path
+        for named in (neighbour.id, "nowhere"):
+            error = refused(site.report(path, mine, siteId=named, **body), 403)
+            assert error["message"] == "you have no access to this site"
+    site.oci.known("boss", "admin")
+    response = verify(site, site.oci.cookie("boss"))
+    assert refused(response, 403)["message"] == "only an API key gets such a token"

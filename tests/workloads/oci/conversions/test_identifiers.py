@@ -222,7 +222,7 @@ def test_a_bad_identifier_rejects_its_row(site: OwnSite):
     assert good["result"] == "queued"
     for (fields, _), one in zip(cases, bad, strict=True):
         told = {name: value for name, value in one.items() if name not in {"index", "externalId"}}
-        assert not any(str(value) in json.dumps(told) for value in fields.values() if value not in (5, "12"))
+        assert not any(str(value) in json.dumps(told) for value in fields.values() if value != 5)
 
 
 def test_a_site_without_enhanced_conversions_keeps_no_identifier(site: OwnSite):

@@ -217,6 +217,11 @@ def test_both_spellings_are_read():
     )
 
 
+@pytest.mark.parametrize("body", [None, [], "x", {"errorCode": []}, {"errorCode": {"a": {}}}])
+def test_whatever_an_error_looks_like_it_is_read(body):
+    assert classify_errors([read_error(body)]).category is Category.TRANSIENT
+
+
 AUTH, LATER, ROWS = "AUTH", "TRANSIENT", None
 
 
