@@ -10,12 +10,11 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from kesin.workloads.optiplan import artifacts
-from kesin.workloads.optiplan.workshop.rules import default_rules, rules_json
 from tests.web.conftest import error_of
-from tests.workloads.optiplan.floor import Floor, two_batches
+from tests.workloads.optiplan.floor import Floor
 from tests.workloads.optiplan.order_bodies import part
 
-FILES = ("xml", "import-files", "plan.svg", "plan.pdf")
+FILES = ("xml", "import-files", "plan.svg", "plan.pdf", "labels.pdf", "ptx", "cut-list.csv", "parts.csv")
 
 
 def names_in(data: bytes) -> list[str]:
@@ -24,37 +23,29 @@ def names_in(data: bytes) -> list[str]:
         return archive.namelist()
 
 
-@pytest.fixture(scope="module")
-def cut(floor: Floor) -> str:
-    """An order of two batches that was cut."""
-    return floor.done(*two_batches())
-
-
 # Files
 
 
-def test_one_solution_is_sent_as_it_is(floor: Floor):
-    job_id = floor.sent()
+def test_one_solution_is_sent_as_it_is_and_its_drawing_escapes_what_looks_like_code(floor: Floor):
+    job_id = floor.sent(part(id="<script>x</script>"))
     answer = floor.get(f"/jobs/{job_id}/xml")
     assert (answer.status_code, answer.headers["content-type"]) == (200, "application/xml")
     [name] = floor.inbox()
     assert answer.content == (floor.paths.inbox / name).read_bytes()
     assert f'attachment; filename="{job_id}_GOVDE_Beyaz_18mm.xml"' in answer.headers.values()
+    svg = floor.get(f"/jobs/{job_id}/plan.svg").text
+    assert "<script" not in svg
+    assert "&lt;script" in svg
     floor.saw.process_inbox()
 
 
-def test_several_solutions_are_sent_as_an_archive(floor: Floor, cut: str):
-    answer = floor.get(f"/jobs/{cut}/xml")
-    assert (answer.status_code, answer.headers["content-type"]) == (200, "application/zip")
-    assert names_in(answer.content) == [f"{cut}_GOVDE_Beyaz_18mm.xml", f"{cut}_ARKALIK_Beyaz_8mm.xml"]
-    assert answer.content == floor.get(f"/jobs/{cut}/xml").content
-
-
-def test_the_import_files_are_sent_as_an_archive(floor: Floor, cut: str):
-    answer = floor.get(f"/jobs/{cut}/import-files")
-    assert answer.headers["content-type"] == "application/zip"
-    assert all(name.endswith(".xlsx") for name in names_in(answer.content))
-    assert len(names_in(answer.content)) == 2
+def test_several_solutions_and_the_import_files_are_sent_as_archives(floor: Floor, cut: str):
+    for what, suffix in (("xml", "xml"), ("import-files", "xlsx")):
+        answer = floor.get(f"/jobs/{cut}/{what}")
+        assert (answer.status_code, answer.headers["content-type"]) == (200, "application/zip")
+        names = [f"{cut}_GOVDE_Beyaz_18mm.{suffix}", f"{cut}_ARKALIK_Beyaz_8mm.{suffix}"]
+        assert names_in(answer.content) == names
+        assert answer.content == floor.get(f"/jobs/{cut}/{what}").content
 
 
 def test_the_plan_is_drawn_as_it_went_to_the_saw(floor: Floor, cut: str):
@@ -98,30 +89,12 @@ def test_the_plan_can_be_printed(floor: Floor, cut: str):
     assert answer.content.startswith(b"%PDF-")
 
 
-def test_a_drawing_escapes_what_looks_like_code(floor: Floor):
-    job_id = floor.sent(part(id="<script>x</script>"))
-    svg = floor.get(f"/jobs/{job_id}/plan.svg").text
-    assert "<script" not in svg
-    assert "&lt;script" in svg
-    floor.saw.process_inbox()
-
-
 def test_before_there_are_files_there_is_nothing_to_fetch(floor: Floor):
     job_id = floor.new()
     for what in FILES:
         answer = floor.get(f"/jobs/{job_id}/{what}")
         assert (answer.status_code, error_of(answer)["code"]) == (404, "E_FILE_NOT_FOUND")
         assert error_of(answer)["details"] == {"state": "NEW"}
-
-
-def test_files_that_are_gone_are_reported_so(floor: Floor):
-    job_id = floor.done()
-    for folder in (floor.paths.import_folder, floor.paths.export_folder):
-        for file in folder.glob(f"{job_id}_*"):
-            file.unlink()
-    answers = [floor.get(f"/jobs/{job_id}/{what}") for what in FILES]
-    refusals = {(response.status_code, error_of(response)["code"]) for response in answers}
-    assert refusals == {(404, "E_FILE_NOT_FOUND")}
 
 
 def test_a_name_in_the_progress_record_leads_to_no_other_folder(floor: Floor):
@@ -135,26 +108,19 @@ def test_a_name_in_the_progress_record_leads_to_no_other_folder(floor: Floor):
     assert floor.get(f"/jobs/{job_id}/xml").status_code == 404
 
 
-def test_a_link_in_the_folder_is_not_followed(floor: Floor):
+def test_a_link_is_not_followed_and_files_that_are_gone_are_reported_so(floor: Floor):
     job_id = floor.done()
     [xml] = floor.paths.export_folder.glob(f"{job_id}_*.xml")
     xml.rename(xml.with_suffix(".kept"))
     xml.symlink_to(xml.with_suffix(".kept"))
     answer = floor.get(f"/jobs/{job_id}/xml")
     assert (answer.status_code, error_of(answer)["code"]) == (404, "E_FILE_NOT_FOUND")
-
-
-def test_a_solution_of_another_program_is_fetched_but_not_drawn(floor: Floor):
-    job_id = floor.running()
-    file = floor.paths.export_folder / f"{job_id}.xml"
-    file.write_text("<Sol><Solution name='p001' best='1' mqBoards='5.88'/></Sol>")
-    floor.later()
-    floor.later()
-    assert floor.get(f"/jobs/{job_id}/xml").status_code == 200
-    answer = floor.get(f"/jobs/{job_id}/plan.svg")
-    assert (answer.status_code, error_of(answer)["code"]) == (404, "E_FILE_NOT_FOUND")
-    assert "another program" in error_of(answer)["message"]
-    floor.saw.process_inbox()
+    for folder in (floor.paths.import_folder, floor.paths.export_folder):
+        for file in folder.glob(f"{job_id}_*"):
+            file.unlink()
+    answers = [floor.get(f"/jobs/{job_id}/{what}") for what in FILES[:4]]
+    refusals = {(response.status_code, error_of(response)["code"]) for response in answers}
+    assert refusals == {(404, "E_FILE_NOT_FOUND")}
 
 
 def test_a_plan_that_does_not_go_with_its_order_is_not_drawn(floor: Floor):
@@ -192,12 +158,13 @@ def test_a_drawing_of_very_many_boards_is_refused(floor: Floor, cut: str, monkey
     assert floor.get(f"/jobs/{cut}/plan.svg", board=2).status_code == 200
 
 
-def test_a_folder_that_is_away_is_not_an_empty_one(own_floor: Floor):
-    job_id = own_floor.sent()
-    folder = own_floor.paths.export_folder
-    folder.rename(folder.with_name("elsewhere"))
+def test_a_folder_that_is_away_is_not_an_empty_one(floor: Floor, cut: str):
+    folder = floor.paths.export_folder
+    away = folder.rename(folder.with_name("elsewhere"))
     folder.write_text("no folder")
-    answer = own_floor.get(f"/jobs/{job_id}/xml")
+    answer = floor.get(f"/jobs/{cut}/xml")
+    folder.unlink()
+    away.rename(folder)
     assert (answer.status_code, error_of(answer)["code"]) == (503, "unavailable")
 
 
@@ -208,106 +175,82 @@ def put(floor: Floor, rules: Any, who: dict[str, str] | None = None) -> Any:
     return floor.client.put("/config/rules", json=rules, headers=who or floor.operator)
 
 
-def test_the_rules_are_reported(floor: Floor):
-    assert floor.get("/config/rules").json() == {"rules": rules_json(default_rules()), "warnings": []}
-
-
-def test_rules_that_are_hardly_meant_are_answered_with_warnings(own_floor: Floor):
-    rules = rules_json(default_rules()) | {"cm_to_mm_multiplier": 1, "trimByThickness": {"18": 900}}
-    warnings = put(own_floor, rules).json()["warnings"]
-    assert [warning.split()[0] for warning in warnings] == ["cm_to_mm_multiplier", "trimByThickness:"]
-    assert own_floor.get("/config/rules").json()["warnings"] == warnings
-    who = own_floor.cookie(own_floor.person("boss", "admin"))
-    page = own_floor.client.get("/dashboard/optiplan/rules", headers=who).text
-    assert "cm_to_mm_multiplier is 1: " in page
-    assert "18 mm boards lose 900 mm on each side" in page
-
-
-def test_the_paths_are_reported(floor: Floor):
+def test_the_rules_and_the_paths_are_reported(floor: Floor, rules: dict[str, Any]):
+    assert floor.get("/config/rules").json() == {"rules": rules, "warnings": []}
     paths = floor.get("/config/paths").json()["paths"]
     assert paths["optiplanningExePath"] == "built-in"
     assert paths["machineDropFolder"] == str(floor.paths.machine_drop_folder)
     assert len(paths) == 7
 
 
-def test_a_changed_rule_counts_at_once_and_leaves_a_line(own_floor: Floor):
-    floor = own_floor
-    rules = rules_json(default_rules())
+def test_rules_that_are_hardly_meant_are_answered_with_warnings(floor: Floor, rules: dict[str, Any]):
+    rules |= {"cm_to_mm_multiplier": 1, "trimByThickness": {"18": 900}}
+    warnings = put(floor, rules).json()["warnings"]
+    assert [warning.split()[0] for warning in warnings] == ["cm_to_mm_multiplier", "trimByThickness:"]
+    assert floor.get("/config/rules").json()["warnings"] == warnings
+    who = floor.cookie(floor.known("boss", "admin"))
+    page = floor.client.get("/dashboard/optiplan/rules", headers=who).text
+    assert "cm_to_mm_multiplier is 1: " in page
+    assert "18 mm boards lose 900 mm on each side" in page
+
+
+def test_a_changed_rule_counts_at_once_or_from_the_next_start_and_leaves_a_line(floor: Floor, rules: dict[str, Any]):
     rules["trimByThickness"]["16"] = 12
     rules["kerf_mm"] = 3.2
-    lines = floor.said(lambda: put(floor, rules))
-    stored = floor.get("/config/rules").json()["rules"]
-    assert stored == rules
+    rules["timeouts"]["osiAckMinutes"] = 10
+    answers: list[Any] = []
+    [line] = floor.said(lambda: answers.append(put(floor, rules)))
+    body = answers[0].json()
+    assert (body["success"], body["from_next_start"]) == (True, ["timeouts"])
+    assert set(body["changed"]) == {"kerf_mm", "timeouts", "trimByThickness"}
+    assert floor.get("/config/rules").json()["rules"] == rules
     assert floor.workshop.rules().kerf_mm * 10 == 32
-    [line] = lines
     assert (line.action, line.queue, line.allowed) == ("optiplan.rules", "optiplan", True)
     details = json.loads(line.details or "")
     assert details["kerf_mm"] == {"from": 4, "to": 3.2}
-    assert details.keys() == {"kerf_mm", "trimByThickness"}
+    assert details.keys() == set(body["changed"])
+    assert floor.said(lambda: put(floor, rules)) == []  # the same again
 
 
-def test_what_belongs_to_the_lifecycle_counts_from_the_next_start(own_floor: Floor):
-    rules = rules_json(default_rules())
-    rules["timeouts"]["osiAckMinutes"] = 10
-    rules["kerf_mm"] = 3
-    body = put(own_floor, rules).json()
-    assert body["success"]
-    assert body["changed"] == ["kerf_mm", "timeouts"]
-    assert body["from_next_start"] == ["timeouts"]
-
-
-def test_the_same_rules_again_leave_no_line(own_floor: Floor):
-    lines = own_floor.said(lambda: put(own_floor, rules_json(default_rules())))
-    assert lines == []
-
-
-def test_rules_without_the_saw_blade_do_not_set_it_to_the_default(own_floor: Floor):
-    rules = rules_json(default_rules()) | {"kerf_mm": 3.2}
-    put(own_floor, rules)
+def test_rules_without_the_saw_blade_do_not_set_it_to_the_default(floor: Floor, rules: dict[str, Any]):
+    put(floor, rules | {"kerf_mm": 3.2})
     del rules["kerf_mm"]
-    answer = put(own_floor, rules)
+    answer = put(floor, rules)
     assert (answer.status_code, error_of(answer)["details"]["fields"]) == (
         422,
         [{"field": "kerf_mm", "message": "is missing"}],
     )
-    who = own_floor.cookie(own_floor.person("boss", "admin"))
-    typed = {"v/kerf_mm": ""}
-    page = own_floor.client.post("/dashboard/optiplan/rules", data=typed, headers=who)
+    who = floor.cookie(floor.known("boss", "admin"))
+    page = floor.client.post("/dashboard/optiplan/rules", data={"v/kerf_mm": ""}, headers=who)
     assert page.status_code == 422
-    assert own_floor.get("/config/rules").json()["rules"]["kerf_mm"] == 3.2
+    assert floor.get("/config/rules").json()["rules"]["kerf_mm"] == 3.2
 
 
-@pytest.mark.parametrize(
-    ("change", "field"), [({"kerf": 3}, "kerf"), ({"timeouts": {"optiXmlMinutes": 20}}, "timeouts.osiAckMinutes")]
-)
-def test_bad_rules_are_named_and_change_nothing(change: dict[str, Any], field: str, floor: Floor):
-    floor.workshop.rules()  # the first look writes the file
+def test_bad_rules_are_named_and_change_nothing(floor: Floor, rules: dict[str, Any]):
     before = floor.workshop.rules_file.read_bytes()
-    answer = put(floor, rules_json(default_rules()) | change)
-    assert (answer.status_code, error_of(answer)["code"]) == (422, "E_VALIDATION")
-    assert field in [problem["field"] for problem in error_of(answer)["details"]["fields"]]
+    bad: list[tuple[Any, str]] = [
+        (rules | {"kerf": 3}, "kerf"),
+        (rules | {"timeouts": {"optiXmlMinutes": 20}}, "timeouts.osiAckMinutes"),
+        ([], "order"),
+        (None, "order"),
+    ]
+    for body, field in bad:
+        answer = put(floor, body)
+        assert (answer.status_code, error_of(answer)["code"]) == (422, "E_VALIDATION")
+        assert field in [problem["field"] for problem in error_of(answer)["details"]["fields"]]
     assert floor.workshop.rules_file.read_bytes() == before
 
 
-@pytest.mark.parametrize("body", [[], None, "rules", 7])
-def test_rules_are_an_object(body: Any, floor: Floor):
-    assert error_of(put(floor, body))["code"] == "E_VALIDATION"
-
-
-def test_a_file_that_cannot_be_written_changes_nothing(own_floor: Floor, monkeypatch: Any):
-    rules = rules_json(default_rules()) | {"kerf_mm": 3}
-    own_floor.workshop.rules()
-
+def test_a_rules_file_that_cannot_be_written_or_read_is_reported(
+    floor: Floor, rules: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+):
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("kesin.workloads.optiplan.workshop.json_file.write_atomically", full)
-    lines = own_floor.said(lambda: put(own_floor, rules))
-    assert lines == []
-    assert error_of(put(own_floor, rules))["code"] == "E_CONFIG_UNAVAILABLE"
-
-
-def test_a_broken_rules_file_is_reported_with_its_name(own_floor: Floor):
-    own_floor.workshop.rules_file.write_text("{")
-    answer = own_floor.get("/config/rules")
-    assert (answer.status_code, error_of(answer)["code"]) == (503, "E_CONFIG_UNAVAILABLE")
+    answers: list[Any] = []
+    assert floor.said(lambda: answers.append(put(floor, rules | {"kerf_mm": 3}))) == []
+    floor.workshop.rules_file.write_text("{")
+    answers.append(floor.get("/config/rules"))
+    assert [error_of(answer)["code"] for answer in answers] == ["E_CONFIG_UNAVAILABLE"] * 2
+    assert answers[-1].status_code == 503

@@ -15,14 +15,6 @@ from tests.workloads.optiplan.labels import printed
 from tests.workloads.optiplan.machine_files import ptx_reader
 from tests.workloads.optiplan.stock.racks import put_offcut
 
-FILES = ("labels.pdf", "ptx", "cut-list.csv", "parts.csv")
-
-
-@pytest.fixture(scope="module")
-def cut(floor: Floor) -> str:
-    """An order of two batches that was cut."""
-    return floor.done(*two_batches())
-
 
 def texts(data: bytes) -> list[str]:
     return [page.get_textpage().get_text_range() for page in pypdfium2.PdfDocument(io.BytesIO(data))]
@@ -92,21 +84,18 @@ def test_lists_are_sent_as_csv(floor: Floor, cut: str):
     assert [row[0] for row in rows[1:]] == [given["id"] for given in two_batches()]
 
 
-def test_before_there_is_a_plan_there_is_nothing_to_fetch(floor: Floor):
-    job_id = floor.new()
-    for what in FILES:
-        answer = floor.get(f"/jobs/{job_id}/{what}")
-        assert (answer.status_code, error_of(answer)["code"]) == (404, "E_FILE_NOT_FOUND")
-
-
-def test_a_plan_of_another_program_has_labels_and_parts_only(floor: Floor):
+def test_a_plan_of_another_program_has_an_xml_labels_and_parts_only(floor: Floor):
     job_id = floor.running()
     file = floor.paths.export_folder / f"{job_id}.xml"
     file.write_text("<Sol><Solution name='p001' best='1' mqBoards='5.88'/></Sol>")
     floor.later()
     floor.later()
-    found = {what: floor.get(f"/jobs/{job_id}/{what}").status_code for what in FILES}
-    assert found == {"labels.pdf": 200, "parts.csv": 200, "ptx": 404, "cut-list.csv": 404}
+    for what in ("xml", "labels.pdf", "parts.csv"):
+        assert floor.get(f"/jobs/{job_id}/{what}").status_code == 200, what
+    for what in ("plan.svg", "ptx", "cut-list.csv"):
+        answer = floor.get(f"/jobs/{job_id}/{what}")
+        assert (answer.status_code, error_of(answer)["code"]) == (404, "E_FILE_NOT_FOUND"), what
+        assert "another program" in error_of(answer)["message"]
     floor.saw.process_inbox()
 
 
@@ -118,12 +107,18 @@ def scan(floor: Floor, path: str) -> tuple[int, str]:
     return answer.status_code, answer.text
 
 
-def test_a_scanned_part_shows_its_order_and_its_board(floor: Floor, cut: str):
+def test_a_scanned_part_shows_its_order_and_its_board_if_there_is_a_plan(floor: Floor, cut: str):
     status, page = scan(floor, f"/{order_code(cut)}-1-1")
     assert status == 200
     assert f'href="/dashboard/jobs/{cut}"' in page
     assert f"/jobs/{cut}/plan.svg?board=1" in page
     assert two_batches()[0]["id"] in page
+    status, page = scan(floor, f"/{order_code(floor.new())}-1-1")
+    assert (status, "no plan now" in page) == (200, True)
+    for label in (f"{order_code(cut)}-9-1", "2222222222-1-1"):
+        status, page = scan(floor, f"/{label}")
+        assert status == 404
+        assert "No order or offcut has this label" in page
 
 
 def test_what_a_scanner_types_into_the_field_is_opened(floor: Floor, cut: str):
@@ -138,23 +133,10 @@ def test_what_a_scanner_types_into_the_field_is_opened(floor: Floor, cut: str):
         assert answer.headers["location"] == f"/dashboard/{opened}"
 
 
-def test_an_unknown_label_is_said_to_be_unknown(floor: Floor, cut: str):
-    for label in (f"{order_code(cut)}-9-1", "2222222222-1-1"):
-        status, page = scan(floor, f"/{label}")
-        assert status == 404
-        assert "No order or offcut has this label" in page
-
-
-def test_a_part_without_files_is_named(floor: Floor):
-    job_id = floor.new()
-    status, page = scan(floor, f"/{order_code(job_id)}-1-1")
-    assert (status, "no plan now" in page) == (200, True)
-
-
 # Offcuts
 
 
-def test_an_offcut_has_a_label_with_its_place(floor: Floor, cut: str):
+def test_offcuts_have_labels_with_their_places(floor: Floor, cut: str):
     offcut = put_offcut(floor.queue, "label", made_by_job=cut)
     job = floor.queue.job(cut)
     assert job is not None
@@ -167,15 +149,9 @@ def test_an_offcut_has_a_label_with_its_place(floor: Floor, cut: str):
     found = printed.codes(page)
     assert found["Code128"] == offcut
     assert found["QRCode"].endswith(f"/dashboard/optiplan/scan/{offcut}")
-
-
-def test_several_offcuts_are_printed_at_once(floor: Floor):
     ids = [put_offcut(floor.queue, f"several {n}") for n in range(3)]
     answer = floor.client.get("/rack/labels.pdf", params={"id": ids, "layout": "a4-3x8"}, headers=floor.reader)
     [text] = texts(answer.content)
     assert all(offcut in text for offcut in ids)
-
-
-def test_an_unknown_offcut_has_no_label(floor: Floor):
     answer = floor.get("/rack/labels.pdf", id="R22222222")
     assert (answer.status_code, error_of(answer)["code"]) == (404, "E_OFFCUT_NOT_FOUND")

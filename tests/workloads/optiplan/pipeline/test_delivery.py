@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
-from kesin.workloads.optiplan.pipeline import delivery, shared_folder
+from kesin.workloads.optiplan.pipeline import delivery
 from kesin.workloads.optiplan.pipeline.delivery import (
     Delivery,
     DeliveryFile,
@@ -97,13 +97,6 @@ def test_a_refused_file_is_reported_at_once(machine: Machine, two_files: Deliver
     assert machine.inbox() == [BODY]
 
 
-def test_all_files_must_be_processed(machine: Machine, two_files: Delivery):
-    put_in_inbox(machine.folder, two_files)
-    machine.take(BODY)
-    machine.put("processed")
-    assert read_ack(machine.folder, two_files) == MachineAck(awaited=(BACK,))
-
-
 def test_a_copy_that_is_still_in_the_inbox_is_no_ack(machine: Machine, one_file: Delivery):
     put_in_inbox(machine.folder, one_file)
     path = machine.folder / "inbox" / BODY
@@ -143,14 +136,6 @@ def test_an_earlier_attempt_never_decides_a_new_one(machine: Machine, sources: l
     assert read_ack(machine.folder, second) == MachineAck()
 
 
-def test_a_file_in_the_machines_hand_is_never_copied_again(machine: Machine, one_file: Delivery):
-    put_in_inbox(machine.folder, one_file)
-    machine.take()
-    put_in_inbox(machine.folder, one_file)
-    assert machine.inbox() == []
-    assert withdraw(machine.folder, one_file) == (BODY,)
-
-
 def test_a_source_that_changed_or_went_is_not_delivered(machine: Machine, one_file: Delivery):
     source = one_file.files[0].source
     source.write_text("<other/>")
@@ -175,41 +160,19 @@ def test_once_it_was_staged_the_source_is_not_needed(
     assert machine.inbox() == [BODY]
 
 
-def test_what_is_withdrawn_leaves_nothing_behind(machine: Machine, two_files: Delivery):
+def test_what_is_withdrawn_leaves_nothing_behind_and_if_the_machine_has_a_file_the_others_stay(
+    machine: Machine, two_files: Delivery
+):
     put_in_inbox(machine.folder, two_files)
     assert withdraw(machine.folder, two_files) == ()
     assert machine.everything() == []
     assert withdraw(machine.folder, two_files) == ()
-
-
-def test_if_the_machine_has_a_file_the_others_stay(machine: Machine, two_files: Delivery):
     put_in_inbox(machine.folder, two_files)
     machine.take(BODY)
     assert withdraw(machine.folder, two_files) == (BODY,)
     assert machine.inbox() == [BACK]
     assert withdraw(machine.folder, two_files, all_or_nothing=False) == (BODY,)
     assert machine.inbox() == []
-
-
-def test_where_the_machine_is_faster_with_the_second_the_first_goes_back(
-    machine: Machine, two_files: Delivery, monkeypatch: pytest.MonkeyPatch
-):
-    put_in_inbox(machine.folder, two_files)
-    moves: list[Path] = []
-
-    def move(source: Path, target: Path) -> None:
-        moves.append(source)
-        if len(moves) == 2:
-            machine.take(BACK)
-        shared_folder.move_file(source, target)
-
-    monkeypatch.setattr(delivery, "move_file", move)
-    assert withdraw(machine.folder, two_files) == (BACK,)
-    assert machine.inbox() == [BODY]
-    machine.put("processed")
-    machine.take()
-    machine.put("processed")
-    assert read_ack(machine.folder, two_files) == MachineAck()
 
 
 def test_a_share_that_is_away_can_be_waited_for(machine: Machine, one_file: Delivery, tmp_path: Path):

@@ -33,55 +33,36 @@ def failed(bench: Workbench, job: Job) -> tuple[str | None, str]:
     return bench.reload(job).error_code, bench.reload(job).error_message or ""
 
 
-def approved(bench: Workbench, job: Job) -> Job:
-    """Let a mode C order be held, and approve it."""
-    bench.until(job, "HOLD")
-    bench.orders.approve(ME, job.id, confirmed=True)
-    return job
-
-
 # The whole lifecycle
 
 
-@pytest.mark.parametrize(
-    ("code", "rules", "order"),
-    [
+def test_what_a_person_must_mend_holds_the_order_until_it_is_approved(bench: Workbench, instant: InstantProgram):
+    cases: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         ("E_CRM_NO_MATCH", {}, {"customer_phone": "0555 000 00 00"}),
         ("E_PLATE_SIZE_MISSING", {"defaultPlateSize": None}, {}),
         ("E_TRIM_RULE_MISSING", {"trimByThickness": {"8": 5}}, {}),
-    ],
-)
-def test_what_a_person_must_mend_holds_the_order_until_it_is_approved(
-    bench: Workbench, instant: InstantProgram, code: str, rules: dict[str, Any], order: dict[str, Any]
-):
+    ]
     bench.workshop.rules()
     before = bench.workshop.rules_file.read_text()
-    bench.change_rules(**rules)
-    job = bench.order(**order)
-    bench.until(job, "HOLD")
-    assert bench.reload(job).error_code == code
-    assert list(bench.paths.import_folder.iterdir()) == []
-    bench.workshop.rules_file.write_text(before)
-    bench.orders.add_customer(ME, "Can", "0555 000 00 00")
-    bench.orders.approve(ME, job.id, confirmed=True)
-    bench.until(job, "DONE")
+    for code, rules, order in cases:
+        bench.change_rules(**rules)
+        job = bench.order(**order)
+        assert bench.until(job, "HOLD").error_code == code
+        assert list(bench.paths.import_folder.glob(f"{job.id}*")) == []
+        bench.workshop.rules_file.write_text(before)
+        bench.orders.add_customer(ME, "Can", "0555 000 00 00")
+        bench.orders.approve(ME, job.id, confirmed=True)
+        bench.until(job, "DONE")
 
 
-def test_a_part_that_cannot_be_transformed_stops_the_order(bench: Workbench, instant: InstantProgram):
-    held, failed = bench.order(back(thickness_mm=18)), bench.order(part(edge_up="2mm"))
-    bench.change_rules(edgeMapping={"Bant Yok": None})  # after the order came
+def test_what_the_changed_rules_or_the_folder_do_not_allow_stops_the_order(bench: Workbench, instant: InstantProgram):
+    held, failed_part = bench.order(back(thickness_mm=18)), bench.order(part(edge_up="2mm"))
+    no_saw = bench.order(saw_profile="sliding saw")
+    bench.change_rules(edgeMapping={"Bant Yok": None}, saw_profiles={"beam saw": {}})  # after the orders came
     assert bench.until(held, "HOLD").error_code == "E_BACKING_THICKNESS_UNKNOWN"
-    assert bench.until(failed, "FAILED").error_code == "E_EDGE_MAPPING_UNKNOWN"
-
-
-def test_a_saw_that_the_rules_no_longer_have_fails_the_order_by_its_name(bench: Workbench, instant: InstantProgram):
-    job = bench.order(saw_profile="sliding saw")
-    bench.change_rules(saw_profiles={"beam saw": {}})
-    code, message = failed(bench, job)
+    assert failed(bench, failed_part)[0] == "E_EDGE_MAPPING_UNKNOWN"
+    code, message = failed(bench, no_saw)
     assert (code, "saw_profile: must be one of" in message) == ("E_VALIDATION", True)
-
-
-def test_an_import_folder_that_cannot_be_written_fails_the_order(bench: Workbench, instant: InstantProgram):
     bench.paths.import_folder.rmdir()
     bench.paths.import_folder.write_text("a file in its place")
     assert failed(bench, bench.order())[0] == "E_EXPORT_DIR_UNWRITABLE"
@@ -90,13 +71,21 @@ def test_an_import_folder_that_cannot_be_written_fails_the_order(bench: Workbenc
 # Mode A
 
 
-def test_mode_a_runs_the_program_with_all_files_at_once(bench: Workbench):
-    bench.install(f"{SOLVE_ALL}\nprint(len(files))")
+def test_mode_a_runs_the_program_with_all_files_and_waits_for_the_xml_of_what_it_only_starts(bench: Workbench):
+    bench.install("print(len(files))")
     job = bench.two_batches()
-    bench.until(job, "DONE")
+    bench.until(job, "OPTI_RUNNING")
+    bench.wait_for_program()
     ended = program.read_state(bench.workshop.run_folder, job.id, 1)
     assert isinstance(ended, program.ProgramEnded)
     assert ended.tail == "2\n"
+    for length in range(10, len(GOOD), 30):  # they grow from poll to poll
+        bench.solve(job, GOOD[:length])
+        bench.poll()
+        assert bench.reload(job).state == "OPTI_RUNNING"
+    bench.solve(job)
+    bench.until(job, "DONE")
+    assert bench.progress(job).runs == 1
     bench.assert_delivered_once(job)
 
 
@@ -130,21 +119,6 @@ def test_mode_a_without_its_program_fails_until_it_is_there(bench: Workbench, in
     bench.until(retry(bench, job), "DONE")
 
 
-def test_mode_a_waits_for_the_xml_of_a_program_that_only_starts_another(bench: Workbench):
-    bench.install("")
-    job = bench.order()
-    bench.until(job, "OPTI_RUNNING")
-    bench.wait_for_program()
-    xml = bench.paths.export_folder / f"{bench.progress(job).stems[0]}.xml"
-    for length in range(10, len(GOOD), 30):  # it grows from poll to poll
-        xml.write_text(GOOD[:length])
-        bench.poll()
-        assert bench.reload(job).state == "OPTI_RUNNING"
-    xml.write_text(GOOD)
-    bench.until(job, "DONE")
-    assert bench.progress(job).runs == 1
-
-
 def test_mode_a_starts_the_program_again_if_it_was_killed_with_its_supervisor(bench: Workbench):
     exe = bench.install(HANG)
     job = bench.order()
@@ -161,19 +135,16 @@ def test_mode_a_starts_the_program_again_if_it_was_killed_with_its_supervisor(be
     bench.assert_delivered_once(job)
 
 
-@pytest.mark.parametrize("mode", ["A", "C"])
-def test_the_next_order_in_the_slot_ends_an_earlier_program_first(bench: Workbench, mode: str):
-    exe = bench.install(HANG)
-    slow, next_job = bench.order(opti_mode="A"), bench.order(opti_mode=mode)
+def test_an_order_planned_by_hand_ends_the_earlier_program_in_its_slot_too(bench: Workbench):
+    bench.install(HANG)
+    slow, next_job = bench.order(opti_mode="A"), bench.order(opti_mode="C")
     bench.until(slow, "OPTI_RUNNING", polls=1)
     hanging = record(bench.workshop.run_folder)["pid"]
     bench.orders.cancel(ME, slow.id)
-    exe.write_text(exe.read_text().replace(HANG, SOLVE_ALL))
     assert is_alive(hanging)
     bench.poll()
-    if mode == "C":
-        bench.solve(next_job)
-        bench.orders.approve(ME, next_job.id, confirmed=True)
+    bench.solve(next_job)
+    bench.orders.approve(ME, next_job.id, confirmed=True)
     bench.poll()
     assert not is_alive(hanging)
     bench.until(next_job, "DONE")
@@ -226,7 +197,9 @@ def test_mode_c_holds_for_the_operator_and_goes_on_with_the_xml_made_before_the_
     bench.assert_delivered_once(job)
 
 
-def test_mode_c_leaves_alone_what_the_operator_has_imported(bench: Workbench, instant: InstantProgram):
+def test_mode_c_leaves_what_the_operator_has_imported_and_a_retry_does_not_hold_again(
+    bench: Workbench, instant: InstantProgram
+):
     job = bench.order(opti_mode="C")
     bench.until(job, "HOLD")
     [file] = [bench.paths.import_folder / name for name in bench.progress(job).files]
@@ -235,13 +208,6 @@ def test_mode_c_leaves_alone_what_the_operator_has_imported(bench: Workbench, in
     bench.orders.approve(ME, job.id, confirmed=True)
     bench.poll()
     assert file.read_bytes() == b"as the operator left it"
-    bench.solve(job)
-    bench.until(job, "DONE")
-
-
-def test_mode_c_retried_after_the_twenty_minutes_is_not_held_again(bench: Workbench, instant: InstantProgram):
-    job = approved(bench, bench.order(opti_mode="C"))
-    bench.poll()
     bench.clock.advance(20 * MINUTE)
     bench.sweep()
     assert failed(bench, job)[0] == "E_OPTI_XML_TIMEOUT"

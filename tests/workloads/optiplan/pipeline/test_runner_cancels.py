@@ -27,32 +27,17 @@ def test_a_cancel_withdraws_every_file(bench: Workbench):
     assert bench.reload(job).state == "FAILED"
 
 
-@pytest.mark.parametrize("how", ["cut", "in hand"])
-def test_a_cancel_is_refused_once_the_machine_has_the_file(bench: Workbench, how: str):
+def test_a_cancel_is_refused_once_the_machine_has_the_file(bench: Workbench):
     job = sent(bench, bench.order())
     [name] = bench.files("inbox", job)
-    hand = take(bench, name)
-    if how == "cut":
-        hand.rename(bench.paths.processed / name)
-    before = bench.moves(job)
-    with pytest.raises(OrderProblem, match="the saw has already taken it") as refused:
-        bench.orders.cancel(ME, job.id)
-    assert refused.value.code is OptiCode.JOB_NOT_CANCELLABLE
+    hand, before = take(bench, name), bench.moves(job)
+    for place in (hand, bench.paths.processed / name):
+        hand.rename(place)
+        with pytest.raises(OrderProblem, match="the saw has already taken it") as refused:
+            bench.orders.cancel(ME, job.id)
+        assert refused.value.code is OptiCode.JOB_NOT_CANCELLABLE
     assert bench.moves(job) == before
-    if how == "in hand":
-        hand.rename(bench.paths.processed / name)
     bench.until(job, "DONE")
-
-
-def test_a_cancel_of_two_files_is_all_or_nothing(bench: Workbench):
-    job = sent(bench, bench.two_batches())
-    first, second = bench.files("inbox", job)
-    put(bench, first, "processed")
-    with pytest.raises(OrderProblem):
-        bench.orders.cancel(ME, job.id)
-    assert bench.files("inbox", job) == [second]
-    bench.until(job, "DONE")
-    bench.assert_delivered_once(job)
 
 
 def test_a_cancel_of_a_job_in_hand_is_made_by_its_runner(bench: Workbench):
@@ -153,13 +138,3 @@ def test_a_cancel_withdraws_the_rest_of_a_refused_attempt_that_could_not_be_with
     assert bench.files("inbox", job)
     assert bench.orders.cancel(ME, job.id).error_code == "E_CANCELLED"
     assert bench.files("inbox", job) == []
-
-
-def test_an_order_cancelled_after_a_refusal_in_part_leaves_nothing_to_cut(bench: Workbench):
-    job = sent(bench, bench.two_batches())
-    put(bench, bench.files("inbox", job)[0], "failed")
-    bench.until(job, "FAILED")
-    bench.orders.retry(ME, job.id)
-    assert bench.orders.cancel(ME, job.id).error_code == "E_CANCELLED"
-    bench.saw.process_inbox()
-    assert bench.files("processed", job) == []

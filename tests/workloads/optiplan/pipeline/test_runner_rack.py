@@ -97,10 +97,17 @@ def at_the_saw(bench: Workbench) -> tuple[Job, str]:
     return sent(bench, bench.order()), offcut
 
 
-def test_a_cancel_frees_the_offcuts_of_an_order(bench: Workbench, program: PlanningProgram):
+def test_a_cancel_and_a_refused_file_free_the_offcuts_of_an_order(bench: Workbench, program: PlanningProgram):
     job, offcut = at_the_saw(bench)
     bench.orders.cancel(ME, job.id)
     assert state_of(bench.queue, offcut) == "IN_DOUBT"
+    settled(bench)
+    assert state_of(bench.queue, offcut) == "FREE"
+    job = sent(bench, bench.order())
+    assert state_of(bench.queue, offcut) == "RESERVED"
+    [name] = bench.files("inbox", job)
+    put(bench, name, "failed")
+    bench.until(job, "FAILED")
     settled(bench)
     assert state_of(bench.queue, offcut) == "FREE"
 
@@ -121,15 +128,6 @@ def test_an_offcut_in_the_inbox_of_a_saw_that_does_not_answer_is_in_doubt_until_
     bench.until(bench.order(), "XML_READY")
     assert program.offered == []
     assert RackService(bench.orders.context).act(ME, offcut, "uncut", {}).state == "FREE"
-
-
-def test_a_refused_file_frees_its_offcuts(bench: Workbench, program: PlanningProgram):
-    job, offcut = at_the_saw(bench)
-    [name] = bench.files("inbox", job)
-    put(bench, name, "failed")
-    bench.until(job, "FAILED")
-    settled(bench)
-    assert state_of(bench.queue, offcut) == "FREE"
 
 
 def test_a_retry_plans_anew_and_uses_what_its_carried_over_file_used(bench: Workbench, program: PlanningProgram):
@@ -161,7 +159,7 @@ def test_an_order_that_the_clock_finished_is_settled_too(
 def test_nothing_is_lost_or_used_twice_wherever_the_runner_crashed(
     bench: Workbench, program: PlanningProgram, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ):
-    step = 1 if request.config.getoption("--long") else 3
+    step = 1 if request.config.getoption("--long") else 4
     crasher, effects, where = Crasher(monkeypatch), 0, "start"
     while where:
         offcut, job, where = put_offcut(bench.queue, f"{effects}"), bench.order(), ""

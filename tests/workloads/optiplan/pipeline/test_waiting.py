@@ -96,7 +96,9 @@ def test_an_export_folder_that_is_away_is_not_the_missing_xml(bench: Workbench):
     assert bench.reload(job).error_code == "E_EXPORT_DIR_UNWRITABLE"
 
 
-def test_a_standing_problem_is_logged_once_and_when_it_ends(bench: Workbench, monkeypatch: pytest.MonkeyPatch):
+def test_a_standing_problem_is_logged_once_and_when_it_or_its_order_ends(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+):
     said: list[str] = []
     monkeypatch.setattr(runner.log, "warning", lambda event, **_: said.append(event))
     monkeypatch.setattr(waiting.log, "info", lambda event, **_: said.append(event))
@@ -109,17 +111,11 @@ def test_a_standing_problem_is_logged_once_and_when_it_ends(bench: Workbench, mo
     bench.poll()
     assert said == ["order_blocked", "order_unblocked"]
     assert bench.moves(job).count("block") == 4
-
-
-def test_an_operator_who_cancels_a_blocked_order_ends_its_problem_in_the_log(
-    bench: Workbench, monkeypatch: pytest.MonkeyPatch
-):
-    job = blocked(bench)
-    said: list[str] = []
-    monkeypatch.setattr(waiting.log, "info", lambda event, **_: said.append(event))
+    cancelled = blocked(bench)
     (bench.paths.machine_drop_folder / "gone").rename(bench.paths.inbox)
-    bench.orders.cancel(ME, job.id)
-    assert (bench.reload(job).state, said) == ("FAILED", ["order_unblocked"])
+    said.clear()
+    bench.orders.cancel(ME, cancelled.id)
+    assert (bench.reload(cancelled).state, said) == ("FAILED", ["order_unblocked"])
 
 
 def test_a_problem_that_a_timeout_ends_is_logged_once(bench: Workbench, monkeypatch: pytest.MonkeyPatch):
@@ -156,19 +152,6 @@ def test_a_program_that_ends_without_an_xml_gives_the_slot_up(bench: Workbench, 
     assert str(bench.paths.export_folder) in message
     assert bench.progress(first).stems[0] in message
     bench.until(second, "XML_READY")
-
-
-def test_files_that_still_grow_after_the_program_has_ended_are_waited_for(bench: Workbench, instant: InstantProgram):
-    bench.install("")
-    job = bench.order()
-    instant.solution = ""
-    bench.poll()
-    xml = bench.paths.export_folder / f"{bench.progress(job).stems[0]}.xml"
-    for text in ("<S>", "<S><a/>", "<S><a/></S>"):
-        bench.poll()
-        xml.write_text(text)
-        assert bench.reload(job).state == "OPTI_RUNNING"
-    bench.until(job, "XML_READY")
 
 
 def test_looks_become_rarer(bench: Workbench):
