@@ -23,19 +23,37 @@ def traces(floor: Floor, job_id: str) -> None:
     (floor.paths.export_folder / f"{job_id}_GOVDE_Beyaz_18mm.svg").write_text("<svg/>")
 
 
-def test_files_of_an_order_cut_long_ago_go_and_its_history_stays(own_floor: Floor):
+def test_files_of_an_order_cut_long_ago_go_and_all_of_it_once_it_is_deleted(
+    own_floor: Floor, said: list[dict[str, str]]
+):
     floor = own_floor
     job_id = floor.done(*two_batches())
     traces(floor, job_id)
+    strangers = [floor.paths.import_folder / f"{NO_JOB}_GOVDE_Beyaz_18mm.xlsx", floor.paths.export_folder / "notes.xml"]
+    for file in strangers:
+        file.write_text("mine")
     assert len(files_of(floor, job_id)) == 4 + 2 + 4
     floor.clock.advance((KEEP_FILES_DAYS - 1) * DAY)
     assert delete_expired_files(floor.context) == 0
     floor.clock.advance(2 * DAY)
-    assert delete_expired_files(floor.context) == 10
+    floor.workshop.paths_file.write_text("{")
+    assert delete_expired_files(floor.context) == 0
+    assert "cleanup_failed" in {line["event"] for line in said}
+    floor.workshop.paths_file.unlink()
+    assert delete_expired_files(floor.context) == 10  # the next time
     assert files_of(floor, job_id) == []
     assert floor.job_body(job_id)["state"] == "DONE"
     assert list(floor.paths.processed.iterdir()) != []  # the machine's
     assert delete_expired_files(floor.context) == 0
+
+    other = floor.done()
+    floor.clock.advance(366 * DAY)
+    Sweeper([floor.queue]).sweep(("prune",))
+    assert floor.queue.job(other) is None
+    assert delete_expired_files(floor.context) > 1
+    assert files_of(floor, other) == []
+    assert floor.orders._progress_store.job_ids() == []
+    assert all(file.exists() for file in strangers)
 
 
 def test_an_order_that_is_not_done_keeps_everything(own_floor: Floor):
@@ -50,29 +68,6 @@ def test_an_order_that_is_not_done_keeps_everything(own_floor: Floor):
     assert {job_id: files_of(floor, job_id) for job_id in job_ids} == before
 
 
-def test_the_leftovers_of_a_deleted_job_are_deleted(own_floor: Floor):
-    floor = own_floor
-    job_id = floor.done()
-    floor.clock.advance(366 * DAY)
-    Sweeper([floor.queue]).sweep(("prune",))
-    assert floor.queue.job(job_id) is None
-    assert delete_expired_files(floor.context) > 1
-    assert files_of(floor, job_id) == []
-    assert floor.orders._progress_store.job_ids() == []
-
-
-def test_files_of_unknown_jobs_are_left_alone(own_floor: Floor):
-    floor = own_floor
-    floor.done()
-    strangers = [floor.paths.import_folder / f"{NO_JOB}_GOVDE_Beyaz_18mm.xlsx", floor.paths.export_folder / "notes.xml"]
-    for file in strangers:
-        file.write_text("mine")
-    floor.clock.advance(400 * DAY)
-    Sweeper([floor.queue]).sweep(("prune",))
-    delete_expired_files(floor.context)
-    assert all(file.exists() for file in strangers)
-
-
 def test_a_cancel_without_the_order_service_is_completed_by_the_cleanup(own_floor: Floor):
     floor = own_floor
     job_id = floor.sent()
@@ -83,15 +78,3 @@ def test_a_cancel_without_the_order_service_is_completed_by_the_cleanup(own_floo
     assert after_sweep(floor.context) == 1  # as the service runs it
     assert floor.inbox() == []
     assert delete_expired_files(floor.context) == 0
-
-
-def test_an_unavailable_folder_is_cleaned_up_next_time(own_floor: Floor, said: list[dict[str, str]]):
-    floor = own_floor
-    job_id = floor.done()
-    floor.clock.advance(31 * DAY)
-    floor.workshop.paths_file.write_text("{")
-    assert delete_expired_files(floor.context) == 0
-    assert "cleanup_failed" in {line["event"] for line in said}
-    floor.workshop.paths_file.unlink()
-    assert delete_expired_files(floor.context) > 0
-    assert files_of(floor, job_id) == []

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from kesin.workloads.optiplan.pages.orders import _exported_files
 from tests.workloads.optiplan.floor import Floor, any_order
 from tests.workloads.optiplan.order_bodies import back, part
@@ -22,9 +20,8 @@ def refused(floor: Floor, *parts: dict[str, Any], **other: Any) -> dict[str, str
     return {field["field"]: field["message"] for field in fields}
 
 
-@pytest.mark.parametrize(
-    ("sizes", "too_large"),
-    [
+def test_a_part_larger_than_its_board_is_refused_for_the_side_that_is_too_large(floor: Floor):
+    cases: list[tuple[dict[str, Any], list[str]]] = [
         ({"length_cm": 278, "width_cm": 208}, []),  # 2800 × 2100 without 10 mm at each side
         ({"length_cm": 278.1, "width_cm": 208}, ["length_cm"]),
         ({"length_cm": 278, "width_cm": 208.1}, ["width_cm"]),
@@ -34,16 +31,13 @@ def refused(floor: Floor, *parts: dict[str, Any], **other: Any) -> dict[str, str
         ({"length_cm": 208, "width_cm": 278, "grain": 0}, []),
         ({"length_cm": 100, "width_cm": 278.1, "grain": 0}, ["width_cm"]),  # in no direction
         ({"length_cm": 208.1, "width_cm": 278, "grain": 0}, ["length_cm"]),
-    ],
-)
-def test_a_part_larger_than_its_board_is_refused_for_the_side_that_is_too_large(
-    floor: Floor, sizes: dict[str, Any], too_large: list[str]
-):
-    found = refused(floor, part(), part(**{"id": "wide", "grain": 1, **sizes}))
-    assert list(found) == [f"parts[1].{field}" for field in too_large]
-    assert all("part wide, " in message for message in found.values())
-    turned = sizes["width_cm"] == 278 and sizes.get("grain") == 1
-    assert all(("it would fit if turned" in message) is turned for message in found.values())
+    ]
+    for sizes, too_large in cases:
+        found = refused(floor, part(), part(**{"id": "wide", "grain": 1, **sizes}))
+        assert list(found) == [f"parts[1].{field}" for field in too_large]
+        assert all("part wide, " in message for message in found.values())
+        turned = sizes["width_cm"] == 278 and sizes.get("grain") == 1
+        assert all(("it would fit if turned" in message) is turned for message in found.values())
 
 
 def test_the_board_is_the_orders_own_or_the_one_that_its_material_names(floor: Floor):
@@ -68,13 +62,12 @@ def test_an_unknown_saw_and_an_unknown_effort(floor: Floor):
     assert refused(floor, part(), saw_profile="sliding saw", effort="quick", use_rack=False) == {}
 
 
-def test_an_unknown_material_where_the_rules_list_them(own_floor: Floor):
-    rules = own_floor.get("/config/rules").json()["rules"]
-    assert refused(own_floor, part(material_code="anything")) == {}
+def test_an_unknown_material_where_the_rules_list_them(floor: Floor, rules: dict[str, Any]):
+    assert refused(floor, part(material_code="anything")) == {}
     rules["materials"] = ["18MM 210*280", "8MM 210*280"]
-    put = own_floor.client.put("/config/rules", json=rules, headers=own_floor.operator)
+    put = floor.client.put("/config/rules", json=rules, headers=floor.operator)
     assert (put.status_code, put.json()["changed"]) == (200, ["materials"])
-    found = refused(own_floor, part(), part(material_code="anything"))
+    found = refused(floor, part(), part(material_code="anything"))
     assert found == {"parts[1].material_code": "is not a material in the rules: 18MM 210*280, 8MM 210*280"}
 
 

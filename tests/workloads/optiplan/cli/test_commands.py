@@ -102,14 +102,10 @@ def test_every_bad_row_is_reported_and_nothing_is_created(optiplan: Kesin, tmp_p
         assert context.queue.jobs().jobs == []
 
 
-@pytest.mark.parametrize("name", ["nothing.xlsx", "."])
-def test_a_file_that_cannot_be_read_is_reported(name: str, optiplan: Kesin):
-    answer = brought(optiplan, Path(name))
-    assert answer.code == 2
-    assert "cannot be read" in answer.err
-
-
-def test_a_list_needs_a_phone(optiplan: Kesin, xlsx: Path):
+def test_a_file_that_cannot_be_read_and_a_list_without_a_phone_are_reported(optiplan: Kesin, xlsx: Path):
+    for name in ("nothing.xlsx", "."):
+        answer = brought(optiplan, Path(name))
+        assert (answer.code, "cannot be read" in answer.err) == (2, True)
     answer = optiplan("import", xlsx, "--order-id", "S-1")
     assert (answer.code, "--phone" in answer.err) == (2, True)
 
@@ -161,13 +157,16 @@ def test_import_files_are_planned_as_they_are(optiplan: Kesin, xlsx: Path, tmp_p
     assert (tmp_path / "here" / f"{file.stem}.pdf").read_bytes().startswith(b"%PDF-")
 
 
-def test_what_cannot_be_cut_is_reported_and_nothing_is_written(optiplan: Kesin, tmp_path: Path):
-    file = tmp_path / "large.json"
-    file.write_text(json.dumps(order(part(), part(id="p2", color="Meşe", length_cm=500))))
-    answer = optiplan("optimize", file, "--out", tmp_path / "out")
-    assert answer.code == 2
-    assert "larger than its board" in answer.err
+def test_what_cannot_be_planned_is_reported(optiplan: Kesin, tmp_path: Path):
+    files = [tmp_path / folder / "order.json" for folder in ("large", "north", "south")]
+    for file, length_cm in zip(files, (500, 60, 50), strict=True):
+        file.parent.mkdir()
+        file.write_text(json.dumps(order(part(), part(id="p2", color="Meşe", length_cm=length_cm))))
+    answer = optiplan("optimize", files[0], "--out", tmp_path / "out")
+    assert (answer.code, "larger than its board" in answer.err) == (2, True)
     assert not (tmp_path / "out").exists()
+    answer = optiplan("optimize", *files[1:], "--out", tmp_path / "out")
+    assert (answer.code, "another file has the same name" in answer.err) == (2, True)
 
 
 def test_the_effort_and_the_saw_of_a_plan_may_be_chosen(optiplan: Kesin, tmp_path: Path):
@@ -182,15 +181,6 @@ def test_the_effort_and_the_saw_of_a_plan_may_be_chosen(optiplan: Kesin, tmp_pat
     assert (answer.code, "saw_profile must be one of" in answer.err) == (1, True)
 
 
-def test_two_orders_of_one_name_are_not_taken_for_one(optiplan: Kesin, tmp_path: Path):
-    files = [tmp_path / folder / "order.json" for folder in ("north", "south")]
-    for file, quantity in zip(files, (1, 2), strict=True):
-        file.parent.mkdir()
-        file.write_text(json.dumps(order(part(quantity=quantity))))
-    answer = optiplan("optimize", *files, "--out", tmp_path / "out")
-    assert (answer.code, "another file has the same name" in answer.err) == (2, True)
-
-
 # Customers
 
 
@@ -203,11 +193,7 @@ def test_customers_come_and_go(optiplan: Kesin):
     assert optiplan("customers", "remove", PHONE).out == "+905551234567 A. Y. removed\n"
     gone = optiplan("customers", "remove", PHONE)
     assert (gone.code, "no customer has the phone" in gone.err) == (1, True)
-
-
-@pytest.mark.parametrize(("name", "phone"), [("Ayşe", "none"), ("", PHONE), ("x" * 101, PHONE)])
-def test_a_bad_customer_is_refused(name: str, phone: str, optiplan: Kesin):
-    assert optiplan("customers", "add", name, phone).code == 1
+    assert optiplan("customers", "add", "Ayşe", "none").code == 1
 
 
 # The saw, the doctor

@@ -21,7 +21,7 @@ def rules(tmp_path):
     return ["--rules", str(path)]
 
 
-def test_files_become_xml_drawing_and_paper(tmp_path, rules, capfd):
+def test_files_become_the_same_xml_drawing_and_paper_each_time(tmp_path, rules, capfd):
     """In this process: test_whole_way starts it as the workload does."""
     body = batch(tmp_path / "j1_GOVDE_Mese_18mm.xlsx", [row("yan", 720, 560, 4, 1, edges=(1,) * 4)])
     back = batch(tmp_path / "j1_ARKALIK_Beyaz_8mm.xlsx", [row("arka", 700, 500, 2, trim="5.00")])
@@ -35,41 +35,28 @@ def test_files_become_xml_drawing_and_paper(tmp_path, rules, capfd):
     assert {(piece.get("part"), piece.get("length"), piece.get("width")) for piece in pieces} == {("yan", "718", "558")}
     layout = next(root.iter("Layout"))
     assert (layout.get("trimLeft"), layout.get("kerf")) == ("10", "4")
+    assert program.main([str(body), "--out", str(tmp_path / "again"), *rules]) == 0
+    for file in (tmp_path / "again").iterdir():
+        assert file.read_bytes() == (tmp_path / "sol" / file.name).read_bytes()
 
 
-def test_the_same_file_gives_the_same_bytes(tmp_path, rules):
-    rows = [row(f"p{n}", 300 + 37 * n, 200 + 23 * n, n) for n in range(1, 4)]
-    file = batch(tmp_path / "b.xlsx", rows)
-    for name in ("first", "second"):
-        assert program.main([str(file), "--out", str(tmp_path / name), *rules]) == 0
-    for suffix in ("xml", "svg", "pdf"):
-        made = [(tmp_path / name / f"b.{suffix}").read_bytes() for name in ("first", "second")]
-        assert made[0] == made[1]
-
-
-def test_a_part_too_large_writes_nothing_and_is_named(tmp_path, rules, capsys):
+def test_what_cannot_be_planned_writes_nothing_and_is_named(tmp_path, rules, capsys):
     good = batch(tmp_path / "a.xlsx", [row()])
     bad = batch(tmp_path / "b.xlsx", [row("boy", 2800, 2070, 50)])
-    code = program.main([str(good), str(bad), "--out", str(tmp_path / "sol"), *rules])
-    output = capsys.readouterr().err
-    assert code == program.EXIT_UNPLANNABLE
-    assert output.count("\n") == 1
-    assert "part 'boy' (2800 × 2070 mm) is larger than the board" in output
-    assert not (tmp_path / "sol").exists()
-
-
-def test_two_files_of_one_name_are_refused(tmp_path, rules, capsys):
     (tmp_path / "x").mkdir()
-    files = [str(batch(folder / "b.xlsx", [row()])) for folder in (tmp_path, tmp_path / "x")]
-    assert program.main([*files, "--out", str(tmp_path / "sol"), *rules]) == program.EXIT_UNPLANNABLE
-    assert capsys.readouterr().err == "b: two files of this name were given\n"
-
-
-def test_wrong_rules_are_refused_by_name(tmp_path, capsys):
-    (tmp_path / "rules.json").write_text(json.dumps({**RULES, "kerf": 4}), "utf-8")
-    arguments = [str(batch(tmp_path / "b.xlsx", [row()])), "--out", str(tmp_path)]
-    code = program.main([*arguments, "--rules", str(tmp_path / "rules.json")])
-    assert (code, capsys.readouterr().err) == (program.EXIT_UNPLANNABLE, "rules.json: kerf: is not a known field\n")
+    twin = batch(tmp_path / "x" / "a.xlsx", [row()])
+    wrong = tmp_path / "wrong.json"
+    wrong.write_text(json.dumps({**RULES, "kerf": 4}), "utf-8")
+    for files, its_rules, message in (
+        ([good, bad], rules, "part 'boy' (2800 × 2070 mm) is larger than the board"),
+        ([good, twin], rules, "a: two files of this name were given"),
+        ([good], ["--rules", str(wrong)], "wrong.json: kerf: is not a known field"),
+    ):
+        arguments = [*map(str, files), "--out", str(tmp_path / "sol"), *its_rules]
+        assert program.main(arguments) == program.EXIT_UNPLANNABLE
+        output = capsys.readouterr().err
+        assert (output.count("\n"), message in output) == (1, True)
+        assert not (tmp_path / "sol").exists()
 
 
 @pytest.mark.parametrize(

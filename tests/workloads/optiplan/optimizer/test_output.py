@@ -64,7 +64,7 @@ def pages(paper: bytes) -> list[str]:
     return [document[n].get_textpage().get_text_range() for n in range(len(document))]
 
 
-def test_the_xml_tells_the_summary_optiplanning_tells():
+def test_the_xml_tells_the_summary_optiplanning_tells_of_all_its_materials():
     root = ET.fromstring(solution_xml([LARGE]))
     best = [element for element in root.iter("Solution") if element.get("best") == "1"]
     sums = compute_statistics(LARGE)
@@ -82,6 +82,9 @@ def test_the_xml_tells_the_summary_optiplanning_tells():
     ]
     assert float(best[0].get("mqDrops", "")) == pytest.approx(sums.offcut_m2, abs=1e-4)
     assert best[0].get("jobCost") == "0.00"
+    (solution,) = ET.fromstring(solution_xml([PLAN, LARGE])).iter("Solution")
+    assert [int(element.get("number", "")) for element in solution] == list(range(1, len(solution) + 1))
+    assert int(solution.get("boards", "")) == PLAN.boards + LARGE.boards
 
 
 def priced(*more_boards: Board, **saw: Any) -> CuttingPlan:
@@ -136,9 +139,9 @@ def test_books_clamps_and_the_rack_are_counted():
     assert compute_statistics(held).clamps == 3
 
 
-def test_the_xml_holds_every_piece_and_every_cut():
+def test_the_xml_holds_every_piece_and_every_cut_and_the_drawing_numbers_the_pieces():
     root = ET.fromstring(solution_xml([LARGE]))
-    for element, layout in zip(root.iter("Layout"), LARGE.layouts, strict=True):
+    for number, (element, layout) in enumerate(zip(root.iter("Layout"), LARGE.layouts, strict=True), start=1):
         pieces = [
             tuple(hundredths(element.get(name, "")) for name in ("x", "y", "length", "width"))
             for element in element.iter("Piece")
@@ -148,35 +151,20 @@ def test_the_xml_holds_every_piece_and_every_cut():
         assert int(element.get("times", "")) == layout.times
         assert len(list(element.iter("Cut"))) == len(layout.cuts)
         assert len(list(element.iter("Drop"))) == len(layout.offcuts)
+        drawn = {text for text in texts(draw_svg([LARGE], only=number)) if text.isdecimal()}
+        assert {str(placement.part + 1) for placement in layout.placements} <= drawn
 
 
-def test_awkward_names_survive_the_xml():
+def test_awkward_names_survive_the_xml_and_the_drawing():
     root = ET.fromstring(solution_xml([PLAN]))
     names = {element.get("part") for element in root.iter("Piece")}
     assert AWKWARD.replace("\x07", "\ufffd") in names
     assert {element.get("dx") for element in root.iter("Piece")} == {"2 mm", None}
-
-
-def test_several_materials_share_one_file():
-    root = ET.fromstring(solution_xml([PLAN, LARGE]))
-    (solution,) = root.iter("Solution")
-    assert [int(element.get("number", "")) for element in solution] == list(range(1, len(solution) + 1))
-    assert int(solution.get("boards", "")) == PLAN.boards + LARGE.boards
-
-
-def test_the_drawing_is_well_formed_and_names_every_part():
     drawn_texts = texts(draw_svg([PLAN]))
     assert any(AWKWARD.replace("\x07", "\ufffd") in text for text in drawn_texts)
     assert "18MM <Meşe>" in " ".join(drawn_texts)
     assert any(text.endswith(" %") for text in drawn_texts)
     assert texts(draw_svg([PLAN], only=1)) == drawn_texts[: len(texts(draw_svg([PLAN], only=1)))]
-
-
-def test_every_piece_has_its_number_in_the_drawing():
-    for number, layout in enumerate(LARGE.layouts, start=1):
-        drawn_texts = texts(draw_svg([LARGE], only=number))
-        listed = {text for text in drawn_texts if text.isdecimal()}
-        assert {str(placement.part + 1) for placement in layout.placements} <= listed
 
 
 def test_bands_offcuts_and_cut_numbers_are_drawn():
@@ -229,30 +217,16 @@ def test_a_text_is_shortened_to_its_room():
     assert shorten("Yan", 10, 1) == ""
 
 
-def test_the_paper_prints_turkish_letters():
-    drawn_texts = "\n".join(pages(print_plans([PLAN], "tr")))
-    for text in ("Kesim planı", 'Kapak <A&B> "İç" ğış', "b_Meşe", "Saklanacak artıklar", "tıraş"):
-        assert text in drawn_texts
-    assert "Cutting plan" in pages(print_plans([PLAN]))[0]
-
-
-def test_the_paper_has_a_page_for_each_pattern_with_its_cuts():
-    drawn_texts = pages(print_plans([LARGE]))
-    patterns = [text for text in drawn_texts if text.startswith("Board ")]
-    assert len(patterns) == len(LARGE.layouts)
-    for text, layout in zip(patterns, LARGE.layouts, strict=True):
-        assert "Trims" in text
-        assert ("Ripping strips" in text) == any(cut.stage < 3 and cut.runs == "rip" for cut in layout.cuts)
-        assert ("Recuts" in text) == any(cut.stage >= 3 for cut in layout.cuts)
-    assert f"{len(drawn_texts)} / {len(drawn_texts)}" in drawn_texts[-1]
-
-
-def test_the_paper_names_its_order_and_counts_the_materials_of_all_plans():
+def test_the_paper_is_in_its_language_names_its_order_and_counts_the_materials_of_all_plans():
     head = PaperHead("W-12", "Demir Mobilya", "19.11.2026")
     drawn_texts = pages(print_plans([PLAN, LARGE], "tr", head))
     assert all("Demir Mobilya · W-12 · 19.11.2026" in text for text in drawn_texts)
+    whole = "\n".join(drawn_texts)
+    for text in ("Kesim planı", 'Kapak <A&B> "İç" ğış', "b_Meşe", "Saklanacak artıklar", "tıraş"):
+        assert text in whole
     summary = drawn_texts[0]
     assert summary.startswith("Kesim planı")
+    assert "TRY" not in summary
     for plan in (PLAN, LARGE):
         sizes = list(plan.kept_offcuts)
         assert all(f"{mm_text(a)} × {mm_text(b)}" in summary for a, b in sizes)
@@ -260,34 +234,35 @@ def test_the_paper_names_its_order_and_counts_the_materials_of_all_plans():
     assert "Demir Mobilya · W-12" in " ".join(texts(draw_svg([PLAN], "tr", head=head)))
 
 
-def test_the_summary_has_the_price_of_boards_bands_and_saw_work():
+def test_the_paper_has_a_page_for_each_pattern_with_every_cut():
+    drawn_texts = pages(print_plans([LARGE]))
+    assert "Cutting plan" in drawn_texts[0]
+    patterns = [text for text in drawn_texts if text.startswith("Board ")]
+    assert len(patterns) == len(LARGE.layouts)
+    for text, layout in zip(patterns, LARGE.layouts, strict=True):
+        assert "Trims" in text
+        assert ("Ripping strips" in text) == any(cut.stage < 3 and cut.runs == "rip" for cut in layout.cuts)
+        assert ("Recuts" in text) == any(cut.stage >= 3 for cut in layout.cuts)
+        listed = re.findall(r"^(\d+)(?:–(\d+))? [\d.]+ × [\d.]+ [\d.]+", text, re.MULTILINE)
+        cuts = [n for a, b in listed for n in range(int(a), int(b or a) + 1)]
+        assert cuts == list(range(1, 4 + len(layout.cuts) + 1))
+    assert f"{len(drawn_texts)} / {len(drawn_texts)}" in drawn_texts[-1]
+
+
+def test_the_paper_has_the_price_of_boards_bands_and_saw_work_and_says_what_is_cut_together():
     rates = Rates("TRY", cut_metre=350, band_metre=1200)
     board = replace(PLAN.demand.board, price=185_000, code="ML-18", supplier="Kaya")
-    plan = replace(PLAN, demand=replace(PLAN.demand, rates=rates, board=board))
-    costs = plan_costs(plan, compute_statistics(plan))
-    summary = pages(print_plans([plan], "tr"))[0]
-    boards = f"{plan.boards * 1850:,.2f}".translate(str.maketrans(",.", ".,"))
-    assert f"ML-18 · Kaya 2800 × 2100 {plan.boards} {boards} TRY" in summary
-    total = f"{costs.total / 100:,.2f}".translate(str.maketrans(",.", ".,"))
-    assert f"Toplam {total} TRY" in summary
-    assert "TRY" not in pages(print_plans([PLAN], "tr"))[0]
-
-
-def test_a_pattern_says_how_many_boards_are_cut_together():
-    layouts = (replace(PLAN.layouts[0], times=7), *PLAN.layouts[1:])
     saw = replace(PLAN.demand.saw, name="beam saw", book_height=7500)
-    plan = replace(PLAN, layouts=layouts, demand=replace(PLAN.demand, saw=saw, thickness=1800))
-    page = next(text for text in pages(print_plans([plan])) if text.startswith("Board 1–7"))
-    assert "beam saw · Book 4 · 2 × cycle" in page
-
-
-def test_a_page_lists_every_cut_of_its_pattern():
-    last = 4 + max(len(layout.cuts) for layout in LARGE.layouts)
-    number = 1 + max(range(len(LARGE.layouts)), key=lambda n: len(LARGE.layouts[n].cuts))
-    [text] = [t for t in pages(print_plans([LARGE])) if t.startswith(f"Board {number} ")]
-    listed = re.findall(r"^(\d+)(?:–(\d+))? [\d.]+ × [\d.]+ [\d.]+", text, re.MULTILINE)
-    cuts = [n for a, b in listed for n in range(int(a), int(b or a) + 1)]
-    assert cuts == list(range(1, last + 1))
+    layouts = (replace(PLAN.layouts[0], times=7), *PLAN.layouts[1:])
+    plan = CuttingPlan(replace(PLAN.demand, rates=rates, board=board, saw=saw, thickness=1800), layouts)
+    costs = plan_costs(plan, compute_statistics(plan))
+    printed = pages(print_plans([plan], "tr"))
+    boards = f"{plan.boards * 1850:,.2f}".translate(str.maketrans(",.", ".,"))
+    assert f"ML-18 · Kaya 2800 × 2100 {plan.boards} {boards} TRY" in printed[0]
+    total = f"{costs.total / 100:,.2f}".translate(str.maketrans(",.", ".,"))
+    assert f"Toplam {total} TRY" in printed[0]
+    page = next(text for text in printed if text.startswith("Levha 1–7"))
+    assert "beam saw · Paket 4 · 2 × " in page
 
 
 def test_the_cut_list_starts_with_the_trims_and_frees_every_piece():
@@ -299,14 +274,10 @@ def test_the_cut_list_starts_with_the_trims_and_frees_every_piece():
         assert freed == sorted(placement.part + 1 for placement in layout.placements)
 
 
-def test_band_metres_are_those_of_the_finished_parts():
-    sums = compute_statistics(PLAN)
-    lengths = dict(sums.band_metres)
+def test_band_metres_are_those_of_the_finished_parts_and_yield_is_parts_by_boards():
+    lengths = dict(compute_statistics(PLAN).band_metres)
     assert lengths["0.4 mm"] == pytest.approx(5 * 0.72)
     assert lengths["2 mm"] == pytest.approx(5 * 0.56 + 4 * 0.9)
-
-
-def test_yield_is_parts_by_boards():
     sums = compute_statistics(LARGE)
     parts = sum(part.area * part.quantity for part in LARGE.demand.parts)
     assert sums.yield_share == pytest.approx(parts / (LARGE.boards * LARGE.demand.board.area))

@@ -181,7 +181,7 @@ class Shop(RuleBasedStateMachine):
 
 
 def test_the_rack_agrees_with_what_happened_to_its_offcuts():
-    few = settings(max_examples=10, stateful_step_count=25)
+    few = settings(max_examples=6, stateful_step_count=20)
     run_state_machine_as_test(Shop, settings=few)
 
 
