@@ -1,5 +1,7 @@
 """The order service: reissues, and who may do what; ``test_transitions.py`` has the states."""
 
+from itertools import product
+
 import pytest
 
 from kesin.engine.access.masking import MASK
@@ -76,19 +78,15 @@ def test_the_first_revision_is_still_what_the_same_payload_finds(each_floor: Flo
 # Permissions
 
 
-@pytest.mark.parametrize("call", ["approve", "retry", "cancel", "reissue"])
-def test_an_actor_without_operate_learns_nothing_of_a_job(call: str, floor: Floor):
-    act = getattr(floor.orders, call)
+def test_an_actor_without_operate_learns_nothing_of_a_job_and_withdraws_no_file(floor: Floor):
     known = floor.unknown()
-    for job_id in (known, NO_JOB):
+    for call, job_id in product(("approve", "retry", "cancel", "reissue"), (known, NO_JOB)):
+        act = getattr(floor.orders, call)
         with pytest.raises(Forbidden):
             act(actor_with("optiplan"), job_id)
         with pytest.raises(NotFound, match="no queue"):
             act(actor_with("operator", sites=frozenset({"north"})), job_id)
     assert floor.state(known) == "HOLD"
-
-
-def test_an_operator_of_another_queue_withdraws_no_file(floor: Floor):
     job_id = floor.sent()
     with pytest.raises(NotFound):
         floor.orders.cancel(actor_with("operator", queues=frozenset({"pdf"})), job_id)

@@ -58,9 +58,12 @@ def text_of(page: pypdfium2.PdfPage) -> str:
     return text
 
 
-def codes(page: pypdfium2.PdfPage, dpi: int = 203) -> dict[str, str]:
-    """What a scanner reads on the page as a printer of this resolution prints it."""
-    picture = page.render(scale=dpi / 72).to_pil()
+def codes(page: pypdfium2.PdfPage, layout: LabelLayout = "100x50") -> dict[str, str]:
+    """What a scanner reads on the page's first label as a printer of 203 or 300 dots an inch prints it."""
+    dpi = 300 if layout == "a4-3x8" else 203
+    width, height = (side * POINTS_PER_MM for side in size_of(layout))
+    rest = (0, max(page.get_height() - height - 1, 0), max(page.get_width() - width, 0), 0)
+    picture = page.render(scale=dpi / 72, crop=rest).to_pil()
     return {str(code.format.name): code.text for code in zxingcpp.read_barcodes(picture)}
 
 

@@ -24,17 +24,9 @@ LAYOUTS: tuple[LabelLayout, ...] = ("100x50", "80x50", "a4-3x8")
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_both_codes_scan_as_a_label_printer_prints_them(layout: LabelLayout):
-    [page] = pages(printed(how(layout), label()))
-    assert codes(page, 203 if layout != "a4-3x8" else 300) == {
-        "Code128": "B7Q4TXA7K2-12-1",
-        "QRCode": f"{SCAN_URL}B7Q4TXA7K2-12-1",
-    }
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_label_says_all_that_the_bench_needs(layout: LabelLayout):
+def test_a_label_says_all_that_the_bench_needs_and_its_codes_scan(layout: LabelLayout):
     [page] = pages(printed(how(layout), label(2)))
+    assert codes(page, layout) == {"Code128": "B7Q4TXA7K2-12-2", "QRCode": f"{SCAN_URL}B7Q4TXA7K2-12-2"}
     text = text_of(page)
     for shown in ("S-1 r2 · Güneş Ahşap", "Raf", "2 / 3", "600 × 450", "Kesim 598 × 449.6"):
         assert shown in text

@@ -31,12 +31,8 @@ def test_a_decimal_comma_and_a_quoted_separator_stay_in_their_cell():
     assert rows(b'"a,b",1,2,3\n') == [["a,b", "1", "2", "3"]]
 
 
-def test_the_rows_of_a_workbook_keep_their_numbers():
-    data = sheet_of([[], ["", 1.5], [None, "ş"]])
-    assert rows(data) == [["", ""], ["", 1.5], ["", "ş"]]
-
-
-def test_hidden_sheets_are_not_read():
+def test_the_rows_of_a_workbook_keep_their_numbers_and_hidden_sheets_are_not_read():
+    assert rows(sheet_of([[], ["", 1.5], [None, "ş"]])) == [["", ""], ["", 1.5], ["", "ş"]]
     book = openpyxl.Workbook()
     book.worksheets[0]["A1"] = "seen"
     hidden = book.create_sheet("Gizli")
@@ -52,11 +48,12 @@ def with_cells(cells: str) -> bytes:
     return with_part(sheet_of([["x"]]), name, sheet.replace("</sheetData>", row).encode())
 
 
-def test_formulas_are_read_as_what_they_gave():
+def test_formulas_are_read_as_what_they_gave_and_errors_right_of_the_list_do_no_harm():
     given = with_cells(
         '<c r="A2"><f>1+1</f><v>2</v></c><c r="B2" t="str"><f>IF(1,"","x")</f><v></v></c><c r="C2"><v>3</v></c>'
+        '<c r="M2" t="e"><v>#REF!</v></c>'
     )
-    assert rows(given)[1] == [2, "", 3]
+    assert rows(given)[1][:3] == [2, "", 3]
 
 
 @pytest.mark.parametrize(
@@ -72,10 +69,6 @@ def test_formulas_are_read_as_what_they_gave():
 )
 def test_a_formula_without_a_value_is_not_an_empty_cell(cell: str, expected: str):
     assert expected in reason(with_cells(cell))
-
-
-def test_errors_right_of_the_list_do_no_harm():
-    rows(with_cells('<c r="A2"><v>1</v></c><c r="M2" t="e"><v>#REF!</v></c>'))
 
 
 @pytest.mark.parametrize(

@@ -48,8 +48,10 @@ def test_a_file_counts_at_the_second_look(export: Path):
     assert look(export, times=2) == FoundXml({BODY: path}, True, {path.name: [4, 1000 * 10**9]})
 
 
-def test_a_file_that_grows_or_is_touched_between_looks_is_waited_for(export: Path):
-    path = write(export, f"{BODY}.xml", "<a>")
+def test_a_file_that_is_empty_grows_or_is_touched_between_looks_is_waited_for(export: Path):
+    path = write(export, f"{BODY}.xml", "")
+    assert not look(export).complete  # it was only begun
+    write(export, path.name, "<a>")
     first = find_xml(export, JOB, [BODY], {})
     write(export, path.name, "<a></a>")
     grown = find_xml(export, JOB, [BODY], first.file_states)
@@ -59,12 +61,7 @@ def test_a_file_that_grows_or_is_touched_between_looks_is_waited_for(export: Pat
     assert find_xml(export, JOB, [BODY], touched.file_states).complete
 
 
-def test_an_empty_file_is_one_that_was_only_begun(export: Path):
-    write(export, f"{BODY}.xml", "")
-    assert not look(export).complete
-
-
-def test_every_batch_is_waited_for(export: Path):
+def test_every_batch_is_waited_for_and_one_file_may_stand_for_all_that_have_none_of_their_own(export: Path):
     body = write(export, f"{BODY}.xml")
     result = look(export, BODY, BACK)
     assert (dict(result.files), result.complete) == ({BODY: body}, False)
@@ -72,31 +69,22 @@ def test_every_batch_is_waited_for(export: Path):
     result = look(export, BODY, BACK)
     assert (dict(result.files), result.complete) == ({BODY: body, BACK: back}, True)
     assert result.paths == (body, back)
-
-
-def test_one_file_may_stand_for_all_batches(export: Path):
     path = write(export, f"Plan {JOB}.XML")
+    back.unlink()
+    assert not look(export, BODY, BACK).complete
+    body.unlink()
     result = look(export, BODY, BACK)
     assert (dict(result.files), result.complete) == ({BODY: path, BACK: path}, True)
     assert result.paths == (path,)
 
 
-def test_where_batches_have_files_of_their_own_none_stands_for_all(export: Path):
-    write(export, f"{JOB}.xml")
-    write(export, f"{BODY}.xml")
-    assert not look(export, BODY, BACK).complete
-
-
-def test_names_are_compared_without_case(export: Path):
+def test_names_are_compared_without_case_and_the_longer_stem_wins(export: Path):
     path = write(export, f"{BODY.upper()}_P001.XML")
     assert look(export).files == {BODY: path}
-
-
-def test_the_longer_stem_wins(export: Path):
     longer = f"{BODY}2"
-    path = write(export, f"{longer}_x.xml")
-    assert look(export, BODY, longer).files == {longer: path}
-    assert look(export, longer, BODY).files == {longer: path}
+    other = write(export, f"{longer}_x.xml")
+    for stems in ((BODY, longer), (longer, BODY)):
+        assert look(export, *stems).files == {BODY: path, longer: other}
 
 
 def test_of_two_the_newest_is_taken_and_waited_for_while_it_grows(export: Path):
@@ -109,9 +97,8 @@ def test_of_two_the_newest_is_taken_and_waited_for_while_it_grows(export: Path):
     assert look(export).files == {BODY: twin}  # the name decides where time does not
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
+def test_no_other_file_is_taken(export: Path):
+    names = {
         f"{OTHER}.xml",
         f"{OTHER}_GOVDE_Mese_18mm.xml",
         f"{OTHER}_GOVDE_{JOB}_18mm.xml",
@@ -121,14 +108,13 @@ def test_of_two_the_newest_is_taken_and_waited_for_while_it_grows(export: Path):
         f"{JOB[:-1]}.xml",
         f"{JOB}.xlsx",
         "plan.xml",
-    ],
-)
-def test_no_other_file_is_taken(export: Path, name: str):
-    write(export, name)
+    }
+    for name in names:
+        write(export, name)
     result = look(export)
     assert (dict(result.files), result.file_states) == ({}, {})
     assert set_aside(export, JOB, [BODY], "old") == []
-    assert (export / name).exists()
+    assert {path.name for path in export.iterdir()} == names
 
 
 def test_links_folders_and_names_that_are_no_text_are_not_looked_at(export: Path, tmp_path: Path):
@@ -203,12 +189,10 @@ def test_a_file_that_goes_while_it_is_set_aside_is_not_missed(export: Path, monk
     assert set_aside(export, JOB, [BODY], "old") == []
 
 
-@pytest.mark.parametrize(
-    ("job_id", "stems"), [("job-1", ["job-1_x"]), (JOB, []), (JOB, [OTHER + "_x"]), (JOB, [BODY, BODY.upper()])]
-)
-def test_nonsense_is_refused(export: Path, job_id: str, stems: list[str]):
-    with pytest.raises(ValueError, match=r"expected|begins"):
-        find_xml(export, job_id, stems, {})
+def test_nonsense_is_refused(export: Path):
+    for job_id, stems in (("job-1", ["job-1_x"]), (JOB, []), (JOB, [OTHER + "_x"]), (JOB, [BODY, BODY.upper()])):
+        with pytest.raises(ValueError, match=r"expected|begins"):
+            find_xml(export, job_id, stems, {})
 
 
 WORDS = st.sampled_from(["", "p1", "_", "-", "plan ", ".", "GOVDE_", "0", "ab", "18mm"])

@@ -24,14 +24,10 @@ from tests.workloads.optiplan.workbench import POLL_S, InstantProgram, Workbench
 LONG_ON_POSTGRES = ["sqlite", pytest.param("postgres", marks=pytest.mark.long)]
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Workbench]:
     with open_bench(request.param, tmp_path, request) as bench:
         yield bench
-
-
-def all_done(bench: Workbench) -> bool:
-    return all(job.state == "DONE" for job in bench.queue.jobs(Filter()).jobs)
 
 
 def most_in_the_slot(bench: Workbench, jobs: list[Job]) -> int:
@@ -52,38 +48,25 @@ def most_in_the_slot(bench: Workbench, jobs: list[Job]) -> int:
     return most
 
 
-@pytest.mark.parametrize("bench", LONG_ON_POSTGRES, indirect=True)
-def test_orders_in_flight_with_one_worker_are_all_cut_one_program_at_a_time(
-    bench: Workbench, monkeypatch: pytest.MonkeyPatch
-):
-    instant = InstantProgram(bench, monkeypatch)
-    jobs = [bench.order() for _ in range(6)]
-    bench.worker.threads = 2
-    for _ in range(100):
-        bench.poll()
-        bench.saw.process_inbox()
-        if all_done(bench):
-            break
-    for job in jobs:
-        assert bench.reload(job).state == "DONE"
-        assert len(bench.moves(job)) < 40
-        bench.assert_delivered_once(job)
-    assert instant.starts == dict.fromkeys((job.id for job in jobs), 1)
-    assert most_in_the_slot(bench, jobs) == 1
-
-
-def test_several_runners_beside_each_other_use_the_slot_one_after_the_other(
-    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("bench", "workers", "threads"),
+    [("sqlite", 1, 2), ("sqlite", 3, 1), pytest.param("postgres", 1, 2, marks=pytest.mark.long), ("postgres", 3, 1)],
+    indirect=["bench"],
+)
+def test_orders_in_flight_are_all_cut_one_program_at_a_time(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch, workers: int, threads: int
 ):
     instant = InstantProgram(bench, monkeypatch)
     jobs = [bench.order() for _ in range(4)]
-    workers = [bench.new_worker() for _ in range(3)]
-    with ThreadPoolExecutor(len(workers)) as threads:
+    runners = [bench.new_worker() for _ in range(workers)]
+    for runner in runners:
+        runner.threads = threads
+    with ThreadPoolExecutor(workers) as pool:
         for _ in range(60):
             bench.clock.advance(31)
-            list(threads.map(lambda worker: worker.drain(), workers))
+            list(pool.map(lambda runner: runner.drain(), runners))
             bench.saw.process_inbox()
-            if all_done(bench):
+            if all(job.state == "DONE" for job in bench.queue.jobs(Filter()).jobs):
                 break
     for job in jobs:
         bench.assert_delivered_once(job)

@@ -60,34 +60,29 @@ def test_a_good_one_is_reported_in_figures(xml: Path):
     }
 
 
-def test_without_a_best_the_first_is_reported_and_nonsense_is_left_out(xml: Path):
-    long = "9" * 100
-    xml.write_text(
-        f'<a><Solution name="p1" patterns="two" mqBoards="nan" jobCost="inf" cycles="{long}" '
-        f'zcuts=" 7 "/><Solution name="p2"/></a>'
-    )
-    assert check_xml(xml)["best"] == {"name": "p1", "zcuts": 7}
+def test_of_other_programs_only_what_makes_sense_is_reported(xml: Path):
+    nonsense = f'patterns="two" mqBoards="nan" jobCost="inf" cycles="{"9" * 100}"'
+    for text, solutions, best in (
+        (
+            f'<a><Solution name="p1" {nonsense} zcuts=" 7 "/><Solution name="p2"/></a>',
+            2,
+            {"name": "p1", "zcuts": 7},  # without a best, the first
+        ),
+        ('<a><Solution name="p1" mqDrops="0" jobCost="0.00"/></a>', 1, {"name": "p1", "mqDrops": 0}),  # no price
+        ("<root><child/></root>", 0, {}),
+        ('<x:a xmlns:x="urn:x"><x:Solution name="n"/></x:a>', 1, {"name": "n"}),
+    ):
+        xml.write_text(text)
+        checked = check_xml(xml)
+        assert (checked["solutions"], dict(checked["best"])) == (solutions, best)
 
 
-def test_a_job_without_a_price_is_not_said_to_cost_nothing(xml: Path):
-    xml.write_text('<a><Solution name="p1" mqDrops="0" jobCost="0.00"/></a>')
-    assert check_xml(xml)["best"] == {"name": "p1", "mqDrops": 0}
-
-
-def test_which_elements_a_machine_wants_is_its_own_affair(xml: Path):
-    xml.write_bytes(b"<root><child/></root>")
-    checked = check_xml(xml)
-    assert (checked["solutions"], dict(checked["best"])) == (0, {})
-    xml.write_bytes(b'<x:a xmlns:x="urn:x"><x:Solution name="n"/></x:a>')
-    assert check_xml(xml)["best"] == {"name": "n"}
-
-
-@pytest.mark.parametrize("encoding", ["windows-1254", "iso-8859-9", "utf-16", "utf-8-sig"])
-def test_other_encodings_are_read_when_they_are_declared(xml: Path, encoding: str):
-    declared = encoding.removesuffix("-sig")
-    text = f'<?xml version="1.0" encoding="{declared}"?><a><Solution name="Meşe"/></a>'
-    xml.write_bytes(text.encode(encoding))
-    assert check_xml(xml)["best"] == {"name": "Meşe"}
+def test_other_encodings_are_read_when_they_are_declared(xml: Path):
+    for encoding in ("windows-1254", "iso-8859-9", "utf-16", "utf-8-sig"):
+        declared = encoding.removesuffix("-sig")
+        text = f'<?xml version="1.0" encoding="{declared}"?><a><Solution name="Meşe"/></a>'
+        xml.write_bytes(text.encode(encoding))
+        assert check_xml(xml)["best"] == {"name": "Meşe"}
 
 
 @pytest.mark.parametrize(
@@ -154,15 +149,10 @@ def test_a_file_that_grows_while_it_is_read_is_refused(xml: Path, monkeypatch: p
         read_plain_file(xml, 100_000)
 
 
-def test_a_file_of_just_the_limit_is_read(xml: Path):
-    end = b"</a>"
-    xml.write_bytes(b"<a><b/>" + b" " * (MAX_XML_BYTES - 7 - len(end)) + end)
-    assert check_xml(xml)["size_bytes"] == MAX_XML_BYTES
-
-
-def test_a_long_text_is_passed_over(xml: Path):
-    xml.write_bytes(b"<a><b>" + b"x" * 15_000_000 + b"</b></a>")
-    assert check_xml(xml)["size_bytes"] > 15_000_000
+def test_a_file_of_just_the_limit_is_read_and_its_long_text_passed_over(xml: Path):
+    begin, end = b"<a><b>", b"</b></a>"
+    xml.write_bytes(begin + b"x" * (MAX_XML_BYTES - len(begin) - len(end)) + end)
+    assert check_xml(xml)["size_bytes"] == MAX_XML_BYTES > 15_000_000
 
 
 def test_links_and_folders_and_pipes_are_no_solutions(xml: Path, tmp_path: Path):
@@ -185,48 +175,31 @@ def test_a_file_that_is_gone_can_be_made_again_and_a_share_that_is_away_waited_f
         check_xml(xml.parent / "not" / "mounted.xml")
 
 
-def test_a_schema_is_followed_if_there_is_one(xml: Path, tmp_path: Path):
-    xsd = tmp_path / "solution.xsd"
+def test_a_schema_is_followed_if_there_is_one_be_it_a_link_or_an_include(xml: Path, tmp_path: Path):
+    xsd, linked, outer = (tmp_path / f"{name}.xsd" for name in ("solution", "linked", "outer"))
     xsd.write_text(XSD)
-    xml.write_bytes(b'<Solutions>\n<Solution patterns="2"/>\n</Solutions>')
-    assert check_xml(xml, xsd)["solutions"] == 1
-    xml.write_bytes(b'<Solutions>\n<Solution patterns="secret"/>\n</Solutions>')
-    problem = refused(xml, xsd)
-    assert problem.details["line"] == 2
-    assert "solution.xsd" in problem.message
-    assert "secret" not in problem.message
-
-
-@pytest.mark.parametrize("content", [None, "<a>", "<a/>"])
-def test_a_schema_that_cannot_be_used_is_not_the_solutions_fault(xml: Path, tmp_path: Path, content: str | None):
-    xml.write_bytes(GOOD)
-    xsd = tmp_path / "solution.xsd"
-    if content is not None:
-        xsd.write_text(content)
-    with pytest.raises(OrderProblem, match="XSD") as caught:
-        check_xml(xml, xsd)
-    assert caught.value.code == OptiCode.CONFIG_UNAVAILABLE
-
-
-def test_a_schema_may_be_a_link_but_must_be_a_file(xml: Path, tmp_path: Path):
-    xml.write_bytes(GOOD)
-    linked = tmp_path / "linked.xsd"
-    linked.symlink_to(tmp_path)
-    with pytest.raises(OrderProblem, match="XSD") as caught:
-        check_xml(xml, linked)
-    assert caught.value.code == OptiCode.CONFIG_UNAVAILABLE
-    (tmp_path / "solution.xsd").write_text(XSD)
-    linked.unlink()
-    linked.symlink_to(tmp_path / "solution.xsd")
-    xml.write_bytes(b'<Solutions><Solution patterns="2"/></Solutions>')
-    assert check_xml(xml, linked)["solutions"] == 1
-
-
-def test_a_schema_may_include_what_lies_beside_it(xml: Path, tmp_path: Path):
-    (tmp_path / "solution.xsd").write_text(XSD)
-    outer = tmp_path / "outer.xsd"
+    linked.symlink_to(xsd)
     outer.write_text(
         '<schema xmlns="http://www.w3.org/2001/XMLSchema"><include schemaLocation="solution.xsd"/></schema>'
     )
-    xml.write_bytes(b'<Solutions><Solution patterns="2"/></Solutions>')
-    assert check_xml(xml, outer)["solutions"] == 1
+    xml.write_bytes(b'<Solutions>\n<Solution patterns="2"/>\n</Solutions>')
+    for schema in (xsd, linked, outer):
+        assert check_xml(xml, schema)["solutions"] == 1
+    xml.write_bytes(b'<Solutions>\n<Solution patterns="secret"/>\n</Solutions>')
+    for schema in (xsd, linked, outer):
+        problem = refused(xml, schema)
+        assert problem.details["line"] == 2
+        assert schema.name in problem.message
+        assert "secret" not in problem.message
+
+
+def test_a_schema_that_cannot_be_used_is_not_the_solutions_fault(xml: Path, tmp_path: Path):
+    xml.write_bytes(GOOD)
+    for name, content in (("none", None), ("half", "<a>"), ("other", "<a/>")):
+        if content is not None:
+            (tmp_path / name).write_text(content)
+        with pytest.raises(OrderProblem, match="XSD") as caught:
+            check_xml(xml, tmp_path / name)
+        assert caught.value.code == OptiCode.CONFIG_UNAVAILABLE
+    with pytest.raises(OrderProblem, match="XSD"):
+        check_xml(xml, tmp_path)

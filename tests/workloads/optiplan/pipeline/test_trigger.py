@@ -33,22 +33,17 @@ def test_out_of_the_box_the_built_in_optimiser_is_started(tmp_path: Path):
     assert build_launch("A", paths, FILES, own_options=("--language", "tr")) == expected
 
 
-def test_a_program_is_started_with_the_files_in_its_own_folder(installed: Paths):
+def test_a_program_is_started_with_the_files_in_its_own_folder_or_missed_by_name(installed: Paths):
     assert installed.exe is not None
     trigger = build_launch("A", installed, FILES)
     assert trigger.command == (str(installed.exe), "/in/a b.xlsx", "/in/c.xlsx")
     assert trigger.working_folder == installed.exe.parent
-
-
-@pytest.mark.parametrize("what", ["nothing", "a folder"])
-def test_a_program_that_is_not_there_is_missed_by_name(installed: Paths, what: str):
-    assert installed.exe is not None
     installed.exe.unlink()
-    if what == "a folder":
-        installed.exe.mkdir()
-    with pytest.raises(OrderProblem, match=r"OptiPlanning\.exe.*optiplanningExePath") as caught:
-        build_launch("A", installed, FILES)
-    assert caught.value.code == OptiCode.OPTI_MODE_A_RUNNER_MISSING
+    for make in (lambda: None, installed.exe.mkdir):
+        make()
+        with pytest.raises(OrderProblem, match=r"OptiPlanning\.exe.*optiplanningExePath") as caught:
+            build_launch("A", installed, FILES)
+        assert caught.value.code == OptiCode.OPTI_MODE_A_RUNNER_MISSING
 
 
 def test_the_macro_is_opened_by_the_configured_command(installed: Paths):
@@ -60,14 +55,11 @@ def test_the_macro_is_opened_by_the_configured_command(installed: Paths):
     assert build_launch("B", installed, FILES, template).command == command
 
 
-def test_a_macro_that_is_not_there_is_missed(installed: Paths, tmp_path: Path):
+def test_a_macro_or_its_command_that_is_not_there_is_missed(installed: Paths, tmp_path: Path):
     for paths in (installed, built_in(tmp_path)):
         with pytest.raises(OrderProblem, match=r"RunOptiPlanning\.xls must be next to") as caught:
             build_launch("B", paths, FILES, "excel {macro}")
         assert caught.value.code == OptiCode.OPTI_MODE_B_MACRO_MISSING
-
-
-def test_without_a_command_for_the_macro_it_is_said_what_to_configure(installed: Paths):
     assert installed.exe is not None
     installed.exe.with_name("RunOptiPlanning.xls").touch()
     with pytest.raises(OrderProblem, match=r"configure one, with \{macro\}") as caught:
