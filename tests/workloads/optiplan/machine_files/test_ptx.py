@@ -15,6 +15,7 @@ from tests.workloads.optiplan.optimizer.instances import instances
 from tests.workloads.optiplan.optimizer.orders import QUICK, order, orders
 
 SHOP = {name: demand for name, demand in instances().items() if demand.saw.max_stages}
+USUAL = {name for name in SHOP if not name.endswith(("-2", "-3"))}
 
 
 def expected(plan: CuttingPlan) -> Counter[tuple[str, tuple[int, int]]]:
@@ -34,7 +35,7 @@ def within_four_stages(plan: CuttingPlan) -> bool:
     return max((cut.stage for layout in plan.layouts for cut in layout.cuts), default=1) <= 4
 
 
-@pytest.mark.parametrize("name", SHOP)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in USUAL else pytest.mark.long) for name in SHOP])
 def test_every_piece_of_a_shop_order_falls_where_it_is_planned(name: str):
     demand = SHOP[name]
     plan = optimise(replace(demand, saw=replace(demand.saw, max_stages=3)), QUICK)

@@ -30,7 +30,7 @@ def write_overrides(path, **values):
     path.with_suffix(".json").write_text(json.dumps(values), "utf-8")
 
 
-def test_a_row_is_read_with_all_its_cells(tmp_path):
+def test_a_row_is_read_with_all_its_cells_and_a_banded_side_cut_shorter_by_its_band(tmp_path):
     cells = row("yan_1", 720.55, 300, 4, 2, edges=(1, 0.4, None, 2))
     cells[10:] = ["D35", "sağ"]
     (demand,) = read_batch(batch(tmp_path / "b.xlsx", [cells]), RULES)
@@ -38,20 +38,22 @@ def test_a_row_is_read_with_all_its_cells(tmp_path):
     assert (part.name, part.quantity, part.grain, part.notes) == ("yan_1", 4, 2, ("D35", "sağ"))
     assert part.finished == (72_055, 30_000)
     assert part.bands == (Band("1 mm", 100), Band("0.4 mm", 40), None, Band("2 mm", 200))
+    assert (part.length, part.width) == (hundredths(718.55), hundredths(298.6))
 
 
-def test_a_banded_side_is_cut_shorter_by_its_band(tmp_path):
-    path = batch(tmp_path / "b.xlsx", [row(length=600, width=450, edges=(1, 0.4, 2, None))])
-    (part,) = read_batch(path, RULES)[0].parts
-    assert (part.length, part.width) == (hundredths(598), hundredths(448.6))
-
-
-def test_the_board_comes_from_the_rules_and_the_trim_from_the_rows(tmp_path):
-    path = batch(tmp_path / "b.xlsx", [row(trim="5.00"), row("p2", trim="5.00")])
-    (demand,) = read_batch(path, RULES)
+def test_the_board_comes_from_the_rules_and_before_them_from_the_material_and_the_file_beside(tmp_path):
+    (demand,) = read_batch(batch(tmp_path / "b.xlsx", [row(trim="5.00"), row("p2", trim="5.00")]), RULES)
     assert (demand.board.length, demand.board.width) == (280_000, 210_000)
     assert demand.board.trims == Trims.of(500)
     assert demand.saw.kerf_cross == 400
+    path = batch(tmp_path / "b.xlsx", [row(material="18MM 183*366", grain=None)])
+    (demand,) = read_batch(path, RULES)
+    assert (demand.board.length, demand.board.width) == (366_000, 183_000)
+    write_overrides(path, plate_w_mm=1700, plate_h_mm=2100, trim_mm=3.5, kerf_mm=3.2)
+    (demand,) = read_batch(path, RULES)
+    assert (demand.board.length, demand.board.width) == (210_000, 170_000)
+    assert (demand.board.trims, demand.saw.kerf_rip) == (Trims.of(350), 320)
+    assert demand.parts[0].grain == 0
 
 
 def test_the_saw_comes_from_the_rules_and_its_kerf_from_them_where_it_has_none(tmp_path):
@@ -67,21 +69,6 @@ def test_without_any_saw_every_number_of_stages_is_allowed(tmp_path):
     write_overrides(path, plate_w_mm=1700, plate_h_mm=2100, kerf_mm=3)  # of an older version
     (demand,) = read_batch(path)
     assert (demand.saw.stage_limit, demand.saw.kerf_cross) == (0, 300)
-
-
-def test_the_name_of_the_material_goes_before_the_rules(tmp_path):
-    path = batch(tmp_path / "b.xlsx", [row(material="18MM 183*366")])
-    (demand,) = read_batch(path, RULES)
-    assert (demand.board.length, demand.board.width) == (366_000, 183_000)
-
-
-def test_the_file_beside_it_goes_before_everything_else(tmp_path):
-    path = batch(tmp_path / "b.xlsx", [row(material="18MM 183*366", grain=None)])
-    write_overrides(path, plate_w_mm=1700, plate_h_mm=2100, trim_mm=3.5, kerf_mm=3.2)
-    (demand,) = read_batch(path, RULES)
-    assert (demand.board.length, demand.board.width) == (210_000, 170_000)
-    assert (demand.board.trims, demand.saw.kerf_rip) == (Trims.of(350), 320)
-    assert demand.parts[0].grain == 0
 
 
 def test_all_settings_reach_the_demand(tmp_path):
@@ -125,8 +112,8 @@ def test_a_trim_given_nowhere_is_that_of_the_thickness(tmp_path):
     assert (demand.board.trims, demand.parts[0].name) == (Trims.of(500), "Yan")
 
 
-def test_materials_are_planned_apart_in_the_order_they_come(tmp_path):
-    rows = [row("a", material="M2"), row("b", material="M1"), row("c", material="M2")]
+def test_materials_are_planned_apart_in_the_order_they_come_and_empty_rows_passed_over(tmp_path):
+    rows = [row("a", material="M2"), row("b", material="M1"), [], row("c", material="M2")]
     demands = read_batch(batch(tmp_path / "b.xlsx", rows), RULES)
     names = [(demand.material, [part.name for part in demand.parts]) for demand in demands]
     assert names == [("M2", ["a", "c"]), ("M1", ["b"])]
@@ -138,11 +125,6 @@ def test_what_optiplanning_itself_writes_is_understood(tmp_path):
     (part,) = demand.parts
     assert (part.name, part.grain, part.finished) == ("row 3", 3, (60_600, 49_650))
     assert (part.bands[0], part.bands[3]) == (Band("1 mm", 100), Band("0.4 mm", 40))
-
-
-def test_empty_rows_between_are_passed_over(tmp_path):
-    path = batch(tmp_path / "b.xlsx", [row("a"), [], row("b")])
-    assert [part.name for part in read_batch(path, RULES)[0].parts] == ["a", "b"]
 
 
 def test_a_sheets_name_may_be_spelt_in_parts(tmp_path):
@@ -171,18 +153,12 @@ def test_a_wrong_cell_is_named(tmp_path, cells, message):
         read_batch(batch(tmp_path / "b.xlsx", [cells]), RULES)
 
 
-def test_a_changed_tag_is_named(tmp_path):
+def test_a_changed_tag_a_missing_board_parts_a_sheet_a_workbook_a_file_are_named(tmp_path):
     path = batch(tmp_path / "b.xlsx", [row()], tags=[*TAGS[:7], "[P_EDGE_MAT_LO]", *TAGS[8:]])
     with pytest.raises(Unplannable, match=r"column 8 should be \[P_EGDE_MAT_LO\], is \[P_EDGE_"):
         read_batch(path, RULES)
-
-
-def test_a_missing_board_is_reported(tmp_path):
     with pytest.raises(Unplannable, match=r"plate_w_mm and plate_h_mm into b.json or default"):
         read_batch(batch(tmp_path / "b.xlsx", [row()]))
-
-
-def test_no_parts_no_sheet_no_workbook_no_file(tmp_path):
     with pytest.raises(Unplannable, match="no parts below row 2"):
         read_batch(batch(tmp_path / "b.xlsx", []), RULES)
     book = xlsxwriter.Workbook(str(tmp_path / "c.xlsx"))
@@ -191,10 +167,9 @@ def test_no_parts_no_sheet_no_workbook_no_file(tmp_path):
     with pytest.raises(Unplannable, match="no sheet ŞABLON; there are Liste"):
         read_batch(tmp_path / "c.xlsx", RULES)
     (tmp_path / "d.xlsx").write_bytes(b"PK\x03\x04 no workbook")
-    with pytest.raises(Unplannable, match=r"d\.xlsx: cannot be read"):
-        read_batch(tmp_path / "d.xlsx", RULES)
-    with pytest.raises(Unplannable, match=r"e\.xlsx: cannot be read"):
-        read_batch(tmp_path / "e.xlsx", RULES)
+    for name in ("d", "e"):
+        with pytest.raises(Unplannable, match=rf"{name}\.xlsx: cannot be read"):
+            read_batch(tmp_path / f"{name}.xlsx", RULES)
 
 
 @pytest.mark.parametrize(

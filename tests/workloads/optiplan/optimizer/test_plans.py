@@ -95,22 +95,18 @@ def test_the_kerf_is_between_pieces_only(spare_mm, boards):
     assert optimise(order((600, 300, 3), board=board), QUICK).boards == boards
 
 
-def test_a_part_as_large_as_the_room_needs_no_cut():
+def test_every_trim_is_kept():
+    for side in ("left", "right", "bottom", "top"):
+        board = Board(hundredths(1000), hundredths(500), replace(Trims.of(0), **{side: hundredths(1)}))
+        assert optimise(order((999, 499, 1), board=board), QUICK).boards == 1
+        long, wide = (1000, 499) if side in {"left", "right"} else (999, 500)
+        with pytest.raises(Unplannable):
+            optimise(order((long, wide, 1, 1), board=board), QUICK)
+
+
+def test_a_part_as_large_as_the_room_needs_no_cut_and_a_larger_is_named():
     plan = optimise(order((2780, 2080, 1)), QUICK)
     assert (plan.layouts[0].cuts, plan.layouts[0].offcuts) == ((), ())
-
-
-@pytest.mark.parametrize("side", ["left", "right", "bottom", "top"])
-def test_every_trim_is_kept(side):
-    trims = replace(Trims.of(0), **{side: hundredths(1)})
-    board = Board(hundredths(1000), hundredths(500), trims)
-    assert optimise(order((999, 499, 1), board=board), QUICK).boards == 1
-    long, wide = (1000, 499) if side in {"left", "right"} else (999, 500)
-    with pytest.raises(Unplannable):
-        optimise(order((long, wide, 1, 1), board=board), QUICK)
-
-
-def test_a_part_larger_than_the_board_is_named():
     with pytest.raises(Unplannable, match=r"part 'p2' \(2800 × 2070 mm\) is larger.*2780 × 2080"):
         optimise(order((100, 100, 1), (2800, 2070, 50)), QUICK)
 
@@ -144,13 +140,10 @@ def test_the_clock_ends_the_search_and_not_the_plan():
     assert find_faults(plan) == []
 
 
-def test_thousands_of_pieces_are_planned():
+def test_thousands_of_pieces_are_planned_and_repeated_kinds_cut_by_repeated_boards():
     plan = optimise(order((300, 200, 2_500), (250, 100, 2_500)), Effort(looks=1))
     assert made(plan) == {0: 2_500, 1: 2_500}
     assert find_faults(plan) == []
-
-
-def test_repeated_kinds_are_cut_by_repeated_boards():
     demand = order((700, 520, 90), (1100, 390, 60), (450, 260, 80))
     plan = optimise(demand, Effort(looks=100_000))
     assert len(plan.layouts) < plan.boards
@@ -172,15 +165,11 @@ def test_a_narrow_piece_comes_out_of_a_strip_that_is_wide_enough():
     assert [cut.stage for cut in plan.layouts[0].cuts] == [1, 2, 3]
 
 
-def test_a_board_too_large_for_every_first_cut_is_refused():
+def test_limits_of_a_saw_that_leave_no_cut_are_named():
     saw = SawProfile("small saw", largest_cut=hundredths(2000))
     with pytest.raises(Unplannable, match="'small saw' leave no first cut"):
         optimise(replace(order((600, 300, 1)), saw=saw), QUICK)
-
-
-def test_a_part_that_needs_another_first_cut_is_named():
-    """It is as wide as the board: only a cross cut frees it."""
-    saw = SawProfile("table", first_cut="rip")
+    saw = SawProfile("table", first_cut="rip")  # as wide as the board: only a cross cut frees it
     with pytest.raises(Unplannable, match=r"'p1' \(600 × 2080 mm\).*limits of saw 'table'"):
         optimise(replace(order((600, 2080, 1, 1)), saw=saw), QUICK)
 

@@ -46,17 +46,9 @@ def test_a_plan_reserves_its_offcuts_and_a_done_order_has_used_them(bench: Workb
     assert Rack(bench.queue).orders() == []
 
 
-def test_an_order_whose_offcut_is_gone_is_planned_anew(bench: Workbench, program: PlanningProgram):
-    first = put_offcut(bench.queue, "a")
-    job = bench.until(bench.order(), "OPTI_RUNNING")
-    second = put_offcut(bench.queue, "b")
-    RackService(bench.orders.context).act(ME, first, "scrap", {})
-    bench.until(job, "XML_READY")
-    assert state_of(bench.queue, second) == "RESERVED"
-    assert program.starts[job.id] == 2
-
-
-def test_after_two_plans_with_offcuts_that_were_gone_nothing_is_offered(bench: Workbench, program: PlanningProgram):
+def test_a_plan_whose_offcut_is_gone_is_made_anew_and_after_two_nothing_is_offered(
+    bench: Workbench, program: PlanningProgram
+):
     offcut, job = put_offcut(bench.queue, "0"), bench.order()
     bench.until(job, "OPTI_RUNNING")
     for number in range(1, MAX_REPLANS + 1):
@@ -69,14 +61,13 @@ def test_after_two_plans_with_offcuts_that_were_gone_nothing_is_offered(bench: W
     assert (program.starts[job.id], state_of(bench.queue, offcut)) == (MAX_REPLANS + 1, "FREE")
 
 
-@pytest.mark.parametrize("order", [{"use_rack": False}, {"opti_mode": "C"}], ids=str)
-def test_an_order_can_do_without_the_rack(bench: Workbench, program: PlanningProgram, order: dict[str, object]):
-    offcut, job = put_offcut(bench.queue, "a"), bench.order(**order)
+def test_an_order_can_do_without_the_rack(bench: Workbench, program: PlanningProgram):
+    offcut = put_offcut(bench.queue, "a")
+    bench.until(bench.order(use_rack=False), "DONE")
+    job = bench.until(bench.order(opti_mode="C"), "HOLD")
+    bench.orders.approve(ME, job.id, confirmed=True)
     bench.poll()
-    if bench.reload(job).state == "HOLD":
-        bench.orders.approve(ME, job.id, confirmed=True)
-        bench.poll()
-        bench.solve(job)
+    bench.solve(job)
     bench.until(job, "DONE")
     assert state_of(bench.queue, offcut) == "FREE"
 

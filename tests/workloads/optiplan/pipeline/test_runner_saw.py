@@ -156,18 +156,6 @@ def plugged_in(bench: Workbench) -> None:
     machine.with_name("unplugged").rename(machine)
 
 
-def test_a_share_that_is_away_is_waited_for(bench: Workbench):
-    job = bench.order()
-    bench.until(job, "OPTI_RUNNING")
-    unplugged(bench)
-    for _ in range(4):
-        bench.poll()
-    assert bench.reload(job).state == "XML_READY"
-    plugged_in(bench)
-    bench.until(job, "DONE")
-    bench.assert_delivered_once(job)
-
-
 def test_while_the_share_is_away_a_cancel_is_refused_and_a_retry_sends_nothing_beside_what_lies_there(
     bench: Workbench, instant: InstantProgram
 ):
