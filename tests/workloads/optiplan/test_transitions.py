@@ -177,17 +177,6 @@ def test_hold_for_each_hold_code_before_files_are_out(bench: Workbench):
         free_slot(bench)
 
 
-def test_hold_for_the_operator_comes_once(bench: Workbench):
-    resolved = bench.queue.lifecycle.errors.resolve(TRIGGER_REQUIRED, channel="runner", category=None)
-    assert resolved.move == "hold_for_operator"
-    job = aside(bench, "HOLD", TRIGGER_REQUIRED)
-    assert (job.state, job.error_code) == ("HOLD", TRIGGER_REQUIRED)
-    assert job.error_category == "VALIDATION"
-    bench.orders.approve(ME, job.id, confirmed=True)
-    held = claimed(bench, "OPTI_IMPORTED", job)
-    assert apply(bench, "hold_for_operator", held).reason == "flag_not_set"
-
-
 def test_fail_for_each_other_code_and_from_every_state_before_the_delivery(bench: Workbench):
     for code in FAILURES:
         resolved = bench.queue.lifecycle.errors.resolve(code, channel="runner", category=None)
@@ -207,41 +196,40 @@ TIMEOUTS = [("OPTI_RUNNING", 20, "E_OPTI_XML_TIMEOUT"), ("XML_READY", 5, "E_OSI_
 
 
 @pytest.mark.parametrize(("state", "minutes", "code"), TIMEOUTS)
-@pytest.mark.parametrize("meanwhile", ["", "wait", "release", "recover"])
-def test_timeout_counts_from_the_entry_into_the_state(
-    bench: Workbench, state: str, minutes: int, code: str, meanwhile: str
-):
-    held = claimed(bench, state)
-    entered = bench.queue.now()
-    for _ in range(3 if meanwhile else 0):
-        bench.clock.advance(LEASE_S)
-        if meanwhile == "recover":
-            bench.sweep()
-        else:
-            apply(bench, meanwhile, held)
+def test_timeout_counts_from_the_entry_into_the_state(bench: Workbench, state: str, minutes: int, code: str):
+    for meanwhile in ("", "wait", "release", "recover"):
+        held = claimed(bench, state)
+        entered = bench.queue.now()
+        for _ in range(3 if meanwhile else 0):
+            bench.clock.advance(LEASE_S)
+            if meanwhile == "recover":
+                bench.sweep()
+            else:
+                apply(bench, meanwhile, held)
+            bench.clock.advance(1)
+            [held] = bench.queue.claim("runner", ids=[held.id])
+        apply(bench, "wait", held)
+        bench.clock.time_us = entered + minutes * MINUTE * 1_000_000 - 1
+        bench.sweep()
+        assert bench.reload(held).state == state
+        bench.clock.time_us += 1
+        bench.sweep()
+        assert (bench.reload(held).state, bench.reload(held).error_code) == ("FAILED", code), meanwhile
+
+
+def test_timeout_leaves_a_claimed_job_alone_and_no_claim_comes_after_it(bench: Workbench):
+    for state, minutes, _ in TIMEOUTS:
+        held = claimed(bench, state)
+        for _ in range(minutes):
+            bench.clock.advance(MINUTE - 1)
+            assert bench.queue.renew([held]) == {held.id}
+        bench.clock.advance(minutes)
+        bench.sweep()
+        assert bench.reload(held).state == state
+        apply(bench, "wait", held)
         bench.clock.advance(1)
-        [held] = bench.queue.claim("runner", ids=[held.id])
-    apply(bench, "wait", held)
-    bench.clock.time_us = entered + minutes * MINUTE * 1_000_000 - 1
-    bench.sweep()
-    assert bench.reload(held).state == state
-    bench.clock.time_us += 1
-    bench.sweep()
-    assert (bench.reload(held).state, bench.reload(held).error_code) == ("FAILED", code)
-
-
-@pytest.mark.parametrize(("state", "minutes"), [(state, much) for state, much, _ in TIMEOUTS])
-def test_timeout_leaves_a_claimed_job_alone_and_no_claim_comes_after_it(bench: Workbench, state: str, minutes: int):
-    held = claimed(bench, state)
-    for _ in range(minutes):
-        bench.clock.advance(MINUTE - 1)
-        assert bench.queue.renew([held]) == {held.id}
-    bench.clock.advance(minutes)
-    bench.sweep()
-    assert bench.reload(held).state == state
-    apply(bench, "wait", held)
-    bench.clock.advance(1)
-    assert bench.queue.claim("runner", ids=[held.id]) == []
+        assert bench.queue.claim("runner", ids=[held.id]) == []
+        free_slot(bench)
 
 
 # recover, attempt_cap, release
@@ -306,15 +294,21 @@ def test_approve_begins_again_and_sets_the_flag_for_the_operators_hold_only(benc
         assert audited(bench, job)[-1] == "HOLD_APPROVED"
 
 
-def test_approve_and_retry_leave_an_earlier_approval_as_it_was(bench: Workbench):
+def test_the_operators_hold_comes_once_and_a_later_approval_or_retry_leaves_it_approved(bench: Workbench):
+    resolved = bench.queue.lifecycle.errors.resolve(TRIGGER_REQUIRED, channel="runner", category=None)
+    assert resolved.move == "hold_for_operator"
     job = aside(bench, "HOLD", TRIGGER_REQUIRED)
+    assert (job.state, job.error_code, job.error_category) == ("HOLD", TRIGGER_REQUIRED, "VALIDATION")
     bench.orders.approve(ME, job.id, confirmed=True)
     aside(bench, "HOLD", GATES[0], claimed(bench, "NEW", job))
     bench.orders.approve(ME, job.id, confirmed=True)
     assert flag(bench, job, APPROVED)
     aside(bench, "FAILED", "E_OSI_ACK_FAILED", claimed(bench, "NEW", job))
-    bench.orders.retry(ME, job.id)
+    retried = bench.orders.retry(ME, job.id)
     assert flag(bench, job, APPROVED)
+    bench.clock.time_us = retried.run_at
+    held = claimed(bench, "OPTI_IMPORTED", job)
+    assert apply(bench, "hold_for_operator", held).reason == "flag_not_set"
 
 
 def test_retry_waits_one_three_and_nine_minutes_and_then_no_more(bench: Workbench):

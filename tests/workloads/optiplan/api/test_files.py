@@ -48,14 +48,31 @@ def test_several_solutions_and_the_import_files_are_sent_as_archives(floor: Floo
         assert answer.content == floor.get(f"/jobs/{cut}/{what}").content
 
 
-def test_the_plan_is_drawn_as_it_went_to_the_saw(floor: Floor, cut: str):
-    answer = floor.get(f"/jobs/{cut}/plan.svg")
-    assert (answer.status_code, answer.headers["content-type"]) == (200, "image/svg+xml")
-    assert "default-src 'none'" in answer.headers["content-security-policy"]
-    root = ET.fromstring(answer.text)  # our own
+def test_the_plan_is_drawn_as_it_went_to_the_saw_board_by_board_and_printed(
+    floor: Floor, cut: str, monkeypatch: pytest.MonkeyPatch
+):
+    whole = floor.get(f"/jobs/{cut}/plan.svg")
+    assert (whole.status_code, whole.headers["content-type"]) == (200, "image/svg+xml")
+    assert "default-src 'none'" in whole.headers["content-security-policy"]
+    root = ET.fromstring(whole.text)  # our own
     assert root.tag.endswith("svg")
-    assert "p1" in answer.text
-    assert floor.get(f"/jobs/{cut}/plan.svg", lang="tr").text != answer.text
+    assert "p1" in whole.text
+    assert floor.get(f"/jobs/{cut}/plan.svg", lang="tr").text != whole.text
+    boards = [floor.get(f"/jobs/{cut}/plan.svg", board=n) for n in (1, 2)]
+    assert all(len(drawing.text) < len(whole.text) for drawing in boards)
+    assert boards[0].text != boards[1].text
+    none = floor.get(f"/jobs/{cut}/plan.svg", board=3)
+    assert (none.status_code, error_of(none)["code"]) == (404, "E_FILE_NOT_FOUND")
+    wrong = floor.get(f"/jobs/{cut}/plan.svg", board=0)
+    assert (wrong.status_code, error_of(wrong)["code"]) == (422, "E_VALIDATION")
+    answer = floor.get(f"/jobs/{cut}/plan.pdf", lang="tr")
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "application/pdf")
+    assert answer.content.startswith(b"%PDF-")
+    monkeypatch.setattr(artifacts, "MAX_DRAWN_BOARDS", 1)  # very many are refused
+    for what in ("plan.svg", "plan.pdf"):
+        answer = floor.get(f"/jobs/{cut}/{what}")
+        assert (answer.status_code, error_of(answer)["details"]) == (404, {"boards": 2})
+    assert floor.get(f"/jobs/{cut}/plan.svg", board=2).status_code == 200
 
 
 def test_a_plan_names_its_customer_only_to_those_who_may_see_it(floor: Floor, cut: str):
@@ -72,33 +89,12 @@ def test_a_plan_names_its_customer_only_to_those_who_may_see_it(floor: Floor, cu
     assert "Beyaz 8 mm · arkalık" in floor.get(f"/jobs/{cut}/plan.svg", lang="tr").text
 
 
-def test_one_board_can_be_drawn_alone(floor: Floor, cut: str):
-    whole = floor.get(f"/jobs/{cut}/plan.svg").text
-    boards = [floor.get(f"/jobs/{cut}/plan.svg", board=n) for n in (1, 2)]
-    assert all(len(drawing.text) < len(whole) for drawing in boards)
-    assert boards[0].text != boards[1].text
-    none = floor.get(f"/jobs/{cut}/plan.svg", board=3)
-    assert (none.status_code, error_of(none)["code"]) == (404, "E_FILE_NOT_FOUND")
-    wrong = floor.get(f"/jobs/{cut}/plan.svg", board=0)
-    assert (wrong.status_code, error_of(wrong)["code"]) == (422, "E_VALIDATION")
-
-
-def test_the_plan_can_be_printed(floor: Floor, cut: str):
-    answer = floor.get(f"/jobs/{cut}/plan.pdf", lang="tr")
-    assert (answer.status_code, answer.headers["content-type"]) == (200, "application/pdf")
-    assert answer.content.startswith(b"%PDF-")
-
-
-def test_before_there_are_files_there_is_nothing_to_fetch(floor: Floor):
+def test_before_there_are_files_there_is_nothing_to_fetch_and_no_name_leads_to_another_folder(floor: Floor):
     job_id = floor.new()
     for what in FILES:
         answer = floor.get(f"/jobs/{job_id}/{what}")
         assert (answer.status_code, error_of(answer)["code"]) == (404, "E_FILE_NOT_FOUND")
         assert error_of(answer)["details"] == {"state": "NEW"}
-
-
-def test_a_name_in_the_progress_record_leads_to_no_other_folder(floor: Floor):
-    job_id = floor.new()
     (floor.paths.export_folder.parent / "secret.xml").write_text("<a/>")
     job = floor.queue.job(job_id)
     assert job is not None
@@ -148,14 +144,6 @@ def test_a_plan_that_does_not_go_with_its_order_is_not_drawn(floor: Floor):
     board.write_text('{"plate_w_mm": 100, "plate_h_mm": 100}')  # no part fits it
     assert error_of(floor.get(f"/jobs/{job_id}/plan.svg"))["code"] == "E_XML_INVALID"
     floor.saw.process_inbox()
-
-
-def test_a_drawing_of_very_many_boards_is_refused(floor: Floor, cut: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(artifacts, "MAX_DRAWN_BOARDS", 1)
-    for what in ("plan.svg", "plan.pdf"):
-        answer = floor.get(f"/jobs/{cut}/{what}")
-        assert (answer.status_code, error_of(answer)["details"]) == (404, {"boards": 2})
-    assert floor.get(f"/jobs/{cut}/plan.svg", board=2).status_code == 200
 
 
 def test_a_folder_that_is_away_is_not_an_empty_one(floor: Floor, cut: str):

@@ -46,21 +46,15 @@ def two_files(sources: list[Path]) -> Delivery:
     return plan_delivery(sources, JOB, 1)
 
 
-def test_a_plan_is_json_and_comes_back_from_it(two_files: Delivery, sources: list[Path]):
+def test_a_plan_is_json_and_names_hold_the_job_and_from_the_second_on_the_attempt(
+    two_files: Delivery, sources: list[Path], tmp_path: Path
+):
     assert [(file.source, file.name) for file in two_files.files] == [(sources[0], BODY), (sources[1], BACK)]
     assert Delivery.from_json(json.loads(json.dumps(two_files.as_json()))) == two_files
-
-
-def test_the_name_holds_the_job_and_from_the_second_on_the_attempt(tmp_path: Path):
-    made = make_sources(tmp_path)[0]
     other = tmp_path / "Plan.XML"
     other.write_text("<a><b/></a>")
-
-    def named(try_no: int) -> list[str]:
-        return [file.name for file in plan_delivery([made, other], JOB, try_no).files]
-
-    assert named(1) == [BODY, f"{JOB}_Plan.XML"]
-    assert named(2) == [BODY.replace(".xml", "_try2.xml"), f"{JOB}_Plan_try2.XML"]
+    names = [file.name for file in plan_delivery([sources[0], other], JOB, 2).files]
+    assert names == [BODY.replace(".xml", "_try2.xml"), f"{JOB}_Plan_try2.XML"]
 
 
 def test_a_plan_that_cannot_be_is_refused(sources: list[Path], tmp_path: Path):
@@ -148,18 +142,6 @@ def test_a_source_that_changed_or_went_is_not_delivered(machine: Machine, one_fi
     assert machine.everything() == []
 
 
-def test_once_it_was_staged_the_source_is_not_needed(
-    machine: Machine, one_file: Delivery, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(delivery, "move_file", killed)
-    with pytest.raises(Killed):
-        put_in_inbox(machine.folder, one_file)
-    monkeypatch.undo()
-    one_file.files[0].source.unlink()
-    put_in_inbox(machine.folder, one_file)
-    assert machine.inbox() == [BODY]
-
-
 def test_what_is_withdrawn_leaves_nothing_behind_and_if_the_machine_has_a_file_the_others_stay(
     machine: Machine, two_files: Delivery
 ):
@@ -188,7 +170,7 @@ def test_a_share_that_is_away_can_be_waited_for(machine: Machine, one_file: Deli
         put_in_inbox(Path("/proc/no-such-machine"), one_file)
 
 
-def test_a_disk_that_is_full_leaves_nothing_to_be_cut(
+def test_a_disk_that_is_full_leaves_nothing_to_be_cut_and_what_is_staged_needs_no_source(
     machine: Machine, one_file: Delivery, monkeypatch: pytest.MonkeyPatch
 ):
     def full(*_: object) -> None:
@@ -199,6 +181,11 @@ def test_a_disk_that_is_full_leaves_nothing_to_be_cut(
         put_in_inbox(machine.folder, one_file)
     monkeypatch.undo()
     assert machine.inbox() == []
+    monkeypatch.setattr(delivery, "move_file", killed)
+    with pytest.raises(Killed):
+        put_in_inbox(machine.folder, one_file)
+    monkeypatch.undo()
+    one_file.files[0].source.unlink()
     put_in_inbox(machine.folder, one_file)
     assert machine.inbox() == [BODY]
 

@@ -15,20 +15,6 @@ OTHER = GOOD.replace("5.88", "11.76")
 pytestmark = pytest.mark.usefixtures("instant")
 
 
-# Stale files
-
-
-def test_an_old_solution_is_put_aside_before_the_program_is_started(bench: Workbench):
-    job = bench.order()
-    old = bench.paths.export_folder / f"{job.id}_GOVDE_Beyaz_18mm.xml"
-    old.write_text(OTHER)
-    bench.until(job, "DONE")
-    [cut] = bench.files("processed", job)
-    assert (bench.paths.processed / cut).read_text() == GOOD
-    [aside] = (bench.paths.export_folder / "old").iterdir()
-    assert aside.read_text() == OTHER
-
-
 def test_a_solution_changed_after_it_was_checked_is_not_sent(bench: Workbench, monkeypatch: pytest.MonkeyPatch):
     def checked_then_changed(path: Path, xsd: Path | None) -> object:
         checked = check(path, xsd)

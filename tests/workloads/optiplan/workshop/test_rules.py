@@ -51,11 +51,14 @@ def test_the_defaults_are_the_workshops():
     }
 
 
-def test_the_file_is_made_on_first_start(tmp_path: Path):
+def test_the_file_is_made_on_first_start_or_reported_if_it_cannot_be_written(tmp_path: Path):
     file = tmp_path / "data" / "rules.json"
     assert load_rules(file) == default_rules()
     assert json.loads(file.read_text("utf-8")) == SHIPPED
     assert [path.name for path in file.parent.iterdir()] == ["rules.json"]
+    with pytest.raises(OrderProblem, match="cannot be written") as caught:
+        save_rules(file / "rules.json", default_rules())
+    assert caught.value.code is OptiCode.CONFIG_UNAVAILABLE
 
 
 def test_rules_survive_the_file_and_a_byte_order_mark_of_notepad(tmp_path: Path):
@@ -95,13 +98,6 @@ def test_a_file_that_cannot_be_used_is_reported_by_its_name(tmp_path: Path, cont
     assert str(file) in caught.value.message
     assert expected in f"{caught.value.message} {caught.value.details}".replace("', 'message': '", ": ")
     assert file.read_bytes() == content
-
-
-def test_a_file_that_cannot_be_written_is_reported_by_its_name(tmp_path: Path):
-    (tmp_path / "data").write_text("in the way")
-    with pytest.raises(OrderProblem, match="cannot be written") as caught:
-        save_rules(tmp_path / "data" / "rules.json", default_rules())
-    assert caught.value.code is OptiCode.CONFIG_UNAVAILABLE
 
 
 def test_a_rule_that_is_missing_is_named():
@@ -154,22 +150,18 @@ def test_thicknesses_are_numbers_however_they_are_spelled():
     assert rules.trim_mm(Decimal(16)) is None
 
 
-@pytest.mark.parametrize(
-    ("mode_of_order", "ruled", "built_in", "mode"),
-    [
+def test_the_mode_is_the_orders_or_the_rules_or_what_is_there():
+    cases: list[tuple[Any, Any, bool, str]] = [
         (None, None, True, "A"),
         (None, None, False, "C"),
         (None, "B", True, "B"),
         (None, "C", True, "C"),
         ("C", "A", True, "C"),
         ("A", None, False, "A"),
-    ],
-)
-def test_the_mode_is_the_orders_or_the_rules_or_what_is_there(
-    mode_of_order: Any, ruled: Any, built_in: bool, mode: str
-):
-    rules = read_rules({**SHIPPED, "optiModeDefault": ruled})
-    assert rules.mode(mode_of_order, built_in_optimiser=built_in) == mode
+    ]
+    for mode_of_order, ruled, built_in, mode in cases:
+        rules = read_rules({**SHIPPED, "optiModeDefault": ruled})
+        assert rules.mode(mode_of_order, built_in_optimiser=built_in) == mode
 
 
 def test_a_file_without_saws_has_the_two_that_are_shipped_and_three_stages():
