@@ -58,7 +58,7 @@ def test_files_of_an_order_cut_long_ago_go_and_all_of_it_once_it_is_deleted(
 
 def test_an_order_that_is_not_done_keeps_everything(own_floor: Floor):
     floor = own_floor
-    job_ids = [floor.timed_out(), floor.sent(), floor.held(), floor.running()]
+    job_ids = [floor.timed_out(), floor.sent(), floor.held()]
     for job_id in job_ids:
         traces(floor, job_id)
     before = {job_id: files_of(floor, job_id) for job_id in job_ids}

@@ -258,7 +258,7 @@ def test_a_job_that_carries_no_order_is_reported_without_one(floor: Floor):
 # Operators
 
 
-def test_a_held_order_is_approved(floor: Floor):
+def test_an_order_held_for_a_person_is_approved_and_a_failed_one_reissued_once(floor: Floor):
     job_id = floor.unknown()
     answer = floor.act(job_id, "approve")
     assert (answer.status_code, answer.json()["success"]) == (200, True)
@@ -267,6 +267,15 @@ def test_a_held_order_is_approved(floor: Floor):
     assert floor.details(job_id, "HOLD_APPROVED")["mode_c_approved"] is False
     again = floor.act(job_id, "approve")
     assert (again.status_code, error_of(again)["code"]) == (409, "E_JOB_NOT_IN_HOLD")
+    floor.act(job_id, "cancel")
+    answer = floor.act(job_id, "reissue")
+    assert (answer.status_code, answer.json()["success"]) == (201, True)
+    job = answer.json()["job"]
+    assert (job["state"], job["revision"]) == ("NEW", 2)
+    assert job["payload"] == floor.job_body(job_id)["payload"]
+    for what in ("reissue", "retry"):
+        refused = floor.act(job_id, what)
+        assert (refused.status_code, error_of(refused)["code"]) == (409, "E_REISSUED")
 
 
 def test_a_held_order_whose_xml_has_appeared_says_so(floor: Floor):
@@ -293,19 +302,6 @@ def test_an_order_without_its_xml_is_approved_only_if_confirmed(floor: Floor):
     assert floor.state(job_id) == "HOLD"
     assert floor.act(job_id, "approve", confirm=True).status_code == 200
     assert floor.state(job_id) == "NEW"
-
-
-def test_a_failed_order_is_reissued_once(floor: Floor):
-    job_id = floor.unknown()
-    floor.act(job_id, "cancel")
-    answer = floor.act(job_id, "reissue")
-    assert (answer.status_code, answer.json()["success"]) == (201, True)
-    job = answer.json()["job"]
-    assert (job["state"], job["revision"]) == ("NEW", 2)
-    assert job["payload"] == floor.job_body(job_id)["payload"]
-    for what in ("reissue", "retry"):
-        refused = floor.act(job_id, what)
-        assert (refused.status_code, error_of(refused)["code"]) == (409, "E_REISSUED")
 
 
 def test_a_waiting_order_is_cancelled_and_one_in_a_runners_hand_is_asked_to_stop(floor: Floor):

@@ -140,7 +140,7 @@ def test_an_order_has_one_to_a_thousand_parts():
         assert wrong(body) == {"parts": f"must have 1…1000 parts, got {count}"}
 
 
-@settings(max_examples=settings.default.max_examples // 2)
+@settings(max_examples=settings.default.max_examples // 3)
 @given(orders, st.randoms(use_true_random=False))
 def test_an_order_survives_being_stored_with_its_keys_in_any_order(body: dict[str, Any], random: Any):
     def shuffled(value: Any) -> Any:

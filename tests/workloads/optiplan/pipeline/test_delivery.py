@@ -82,13 +82,21 @@ def test_the_way_of_a_file(machine: Machine, one_file: Delivery):
     assert read_ack(machine.folder, one_file) == MachineAck()
 
 
-def test_a_refused_file_is_reported_at_once(machine: Machine, two_files: Delivery):
+def test_a_refused_file_is_reported_at_once_and_an_earlier_attempt_never_decides_a_new_one(
+    machine: Machine, two_files: Delivery, sources: list[Path]
+):
     put_in_inbox(machine.folder, two_files)
     machine.take(BACK)
     machine.put("failed")
     assert read_ack(machine.folder, two_files) == MachineAck((BACK,))
     put_in_inbox(machine.folder, two_files)
     assert machine.inbox() == [BODY]
+    second = plan_delivery(sources[1:], JOB, 2)
+    assert read_ack(machine.folder, second) == MachineAck(awaited=(second.files[0].name,))
+    put_in_inbox(machine.folder, second)
+    machine.take(second.files[0].name)
+    machine.put("processed")
+    assert read_ack(machine.folder, second) == MachineAck()
 
 
 def test_a_copy_that_is_still_in_the_inbox_is_no_ack(machine: Machine, one_file: Delivery):
@@ -109,25 +117,6 @@ def test_a_file_of_our_name_with_other_content_decides_nothing(machine: Machine,
     assert read_ack(machine.folder, one_file) == MachineAck(awaited=(BODY,))
     assert withdraw(machine.folder, one_file) == ()
     assert stale.read_text() == "<stale/>"
-    put_in_inbox(machine.folder, one_file)
-    assert read_ack(machine.folder, one_file) == MachineAck(awaited=(BODY,))
-    machine.take()
-    machine.put("processed")
-    assert read_ack(machine.folder, one_file) == MachineAck()
-
-
-def test_an_earlier_attempt_never_decides_a_new_one(machine: Machine, sources: list[Path]):
-    first = plan_delivery(sources[:1], JOB, 1)
-    put_in_inbox(machine.folder, first)
-    machine.take()
-    machine.put("failed")
-    assert withdraw(machine.folder, first) == ()
-    second = plan_delivery(sources[:1], JOB, 2)
-    assert read_ack(machine.folder, second) == MachineAck(awaited=(second.files[0].name,))
-    put_in_inbox(machine.folder, second)
-    machine.take()
-    machine.put("processed")
-    assert read_ack(machine.folder, second) == MachineAck()
 
 
 def test_a_source_that_changed_or_went_is_not_delivered(machine: Machine, one_file: Delivery):

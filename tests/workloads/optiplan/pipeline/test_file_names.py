@@ -5,7 +5,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kesin.workloads.optiplan.pipeline.transform import ImportBatch
@@ -60,6 +60,7 @@ def test_colours_that_look_alike_are_numbered():
     ]
 
 
+@settings(max_examples=settings.default.max_examples // 2)
 @given(
     st.lists(
         st.tuples(

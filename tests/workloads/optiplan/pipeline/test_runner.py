@@ -1,7 +1,5 @@
 """One pass of an order, in each mode, with programs that succeed and programs that fail."""
 
-import os
-import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +11,7 @@ from kesin.lifecycle.model import Job
 from kesin.workloads.optiplan.pipeline import program
 from tests.workloads.optiplan.at_the_saw import retry
 from tests.workloads.optiplan.order_bodies import back, part
-from tests.workloads.optiplan.programs import is_alive, record, wait_for_end
+from tests.workloads.optiplan.programs import is_alive, record
 from tests.workloads.optiplan.workbench import GOOD, ME, MINUTE, InstantProgram, Workbench, open_bench
 
 SOLVE_ALL = "for file in files: solve(file)"
@@ -117,22 +115,6 @@ def test_mode_a_without_its_program_fails_until_it_is_there(bench: Workbench, in
     assert failed(bench, job)[0] == "E_OPTI_MODE_A_RUNNER_MISSING"
     exe.with_suffix(".away").rename(exe)
     bench.until(retry(bench, job), "DONE")
-
-
-def test_mode_a_starts_the_program_again_if_it_was_killed_with_its_supervisor(bench: Workbench):
-    exe = bench.install(HANG)
-    job = bench.order()
-    bench.until(job, "OPTI_RUNNING", polls=1)
-    process = record(bench.workshop.run_folder)
-    os.killpg(process["pid"], signal.SIGKILL)
-    wait_for_end(process["pid"])
-    exe.write_text(exe.read_text().replace(HANG, SOLVE_ALL))
-    entered = bench.reload(job).timer_at
-    bench.poll()
-    assert bench.reload(job).timer_at == entered
-    bench.until(job, "DONE")
-    assert bench.progress(job).runs == 2
-    bench.assert_delivered_once(job)
 
 
 def test_an_order_planned_by_hand_ends_the_earlier_program_in_its_slot_too(bench: Workbench):

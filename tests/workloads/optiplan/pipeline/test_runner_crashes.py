@@ -22,13 +22,13 @@ def crasher(instant: InstantProgram, monkeypatch: pytest.MonkeyPatch, request: p
 
 
 def crashing_everywhere(
-    bench: Workbench, crasher: Crasher, prepare: Callable[[], Job], *, saw: bool, step: int = 0
+    bench: Workbench, crasher: Crasher, prepare: Callable[[], Job], *, saw: bool, step: int = 4
 ) -> Iterator[tuple[Job, str]]:
     """Run order after order; each runner crashes some effects later, until none crashes.
 
     The saw works between two polls if asked to, and otherwise at the end.
     """
-    for effects in count(0, step or crasher.step):
+    for effects in count(0, min(step, crasher.step)):
         job = prepare()
         where = ""
         try:
@@ -53,7 +53,7 @@ def crashing_everywhere(
 def test_an_order_is_done_and_cut_once_wherever_its_runner_died(
     bench: Workbench, instant: InstantProgram, crasher: Crasher, saw: bool
 ):
-    for job, where in crashing_everywhere(bench, crasher, bench.order, saw=saw, step=1):
+    for job, where in crashing_everywhere(bench, crasher, bench.order, saw=saw, step=2):
         bench.until(job, "DONE")
         bench.assert_delivered_once(job)
         assert instant.starts[job.id] <= 2, where

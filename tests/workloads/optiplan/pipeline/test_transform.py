@@ -176,7 +176,7 @@ def test_type_colour_and_thickness_part_the_batches_first_seen_first():
     assert [import_row[5] for import_row in made[0].rows] == ["GOVDE_1_TRIM_10.00", "GOVDE_5_TRIM_10.00"]
 
 
-@settings(max_examples=settings.default.max_examples // 2)
+@settings(max_examples=settings.default.max_examples // 3)
 @given(st.lists(parts(st.sampled_from(["Beyaz", "Meşe", "mese"])), min_size=1, max_size=12))
 def test_no_part_is_lost_doubled_or_put_with_strangers(several: list[dict[str, Any]]):
     order = payload(*several)

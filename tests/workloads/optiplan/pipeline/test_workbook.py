@@ -67,7 +67,7 @@ def test_text_stays_text():
 
 
 @given(st.lists(parts(st.just("Beyaz")), min_size=1, max_size=5))
-@settings(max_examples=10)
+@settings(max_examples=settings.default.max_examples // 8)
 def test_every_row_reads_back(several: list[dict[str, Any]]):
     for batch in batches(*several):
         rows = cells_of(build_batch_xlsx(batch, TEMPLATE), SHEET)[2:]

@@ -12,7 +12,7 @@ from kesin.workloads.optiplan.stock.rack import Rack
 from kesin.workloads.optiplan.workshop.plan_settings import PlanSettings
 from kesin.workloads.optiplan.workshop.rules import Rules, default_rules
 from tests.workloads.optiplan.offcut_bodies import BODY
-from tests.workloads.optiplan.order_bodies import back, part, payload
+from tests.workloads.optiplan.order_bodies import part, payload
 from tests.workloads.optiplan.stock.racks import plan_with, put_offcut
 from tests.workloads.optiplan.workbench import Workbench
 
@@ -70,10 +70,9 @@ def test_the_largest_fifty_of_each_material_are_offered(tmp_path: Path):
 
 
 def test_nothing_is_offered_of_a_material_that_the_rules_except(tmp_path: Path):
-    rack = RULES.rack.model_copy(update={"except_materials": ("MDF",)})
-    rules = RULES.model_copy(update={"rack": rack})
+    rules = RULES.model_copy(update={"rack": RULES.rack.model_copy(update={"except_materials": ("MDF",)})})
     assert offered(tmp_path, offcut("R1"), rules=rules)
-    assert offered(tmp_path, offcut("R1", material="MDF"), rules=rules, parts=[back()]) == []
+    assert offered(tmp_path, offcut("R1", material="MDF"), rules=rules, parts=[part(material_code="MDF")]) == []
 
 
 def test_the_offcuts_of_a_plan_belong_to_its_batch_and_other_programs_use_none(tmp_path: Path):
