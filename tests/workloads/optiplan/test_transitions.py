@@ -306,6 +306,7 @@ def test_the_operators_hold_comes_once_and_a_later_approval_or_retry_leaves_it_a
     aside(bench, "FAILED", "E_OSI_ACK_FAILED", claimed(bench, "NEW", job))
     retried = bench.orders.retry(ME, job.id)
     assert flag(bench, job, APPROVED)
+    assert retried.run_at is not None
     bench.clock.time_us = retried.run_at
     held = claimed(bench, "OPTI_IMPORTED", job)
     assert apply(bench, "hold_for_operator", held).reason == "flag_not_set"

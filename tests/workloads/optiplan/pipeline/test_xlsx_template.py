@@ -2,6 +2,7 @@
 
 import importlib.util
 import unicodedata
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -65,9 +66,13 @@ def test_more_sheets_and_other_headings_are_fine_but_no_missing_file(tmp_path: P
     read_template(path)
 
 
+def _rename(title: str, sheet: Worksheet) -> None:
+    sheet.title = title
+
+
 def test_the_sheet_has_exactly_its_name(tmp_path: Path):
     for title in ("SABLON", "Şablon", unicodedata.normalize("NFD", SHEET)):
-        renamed = changed(lambda sheet, title=title: setattr(sheet, "title", title))
+        renamed = changed(partial(_rename, title))
         assert reason_of(tmp_path, renamed) == "there is no sheet named ŞABLON"
     book = openpyxl.Workbook()
     book.create_chartsheet(SHEET)
