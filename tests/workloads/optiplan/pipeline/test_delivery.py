@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
-from kesin.workloads.optiplan.pipeline import delivery
+from kesin.workloads.optiplan.pipeline import delivery, shared_folder
 from kesin.workloads.optiplan.pipeline.delivery import (
     Delivery,
     DeliveryFile,
@@ -144,6 +144,23 @@ def test_what_is_withdrawn_leaves_nothing_behind_and_if_the_machine_has_a_file_t
     assert machine.inbox() == [BACK]
     assert withdraw(machine.folder, two_files, all_or_nothing=False) == (BODY,)
     assert machine.inbox() == []
+
+
+def test_where_the_machine_is_faster_with_the_second_the_first_goes_back(
+    machine: Machine, two_files: Delivery, monkeypatch: pytest.MonkeyPatch
+):
+    put_in_inbox(machine.folder, two_files)
+    moves: list[Path] = []
+
+    def move(source: Path, target: Path) -> None:
+        moves.append(source)
+        if len(moves) == 2:
+            machine.take(BACK)
+        shared_folder.move_file(source, target)
+
+    monkeypatch.setattr(delivery, "move_file", move)
+    assert withdraw(machine.folder, two_files) == (BACK,)
+    assert machine.inbox() == [BODY]
 
 
 def test_a_share_that_is_away_can_be_waited_for(machine: Machine, one_file: Delivery, tmp_path: Path):
