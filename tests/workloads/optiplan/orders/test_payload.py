@@ -46,9 +46,11 @@ def test_every_missing_field_is_named_and_what_is_no_list_or_object_at_all():
     body = order()
     del body["parts"]
     assert wrong(body) == {"parts": "is missing"}
-    for no_list in ({}, None, "x", 5):
+    no_lists: list[Any] = [{}, None, "x", 5]
+    no_orders: list[Any] = [[], None, "x", 5, True]
+    for no_list in no_lists:
         assert "must be a list" in wrong(order() | {"parts": no_list})["parts"]
-    for no_order in ([], None, "x", 5, True):
+    for no_order in no_orders:
         assert "object" in wrong(no_order)["order"]
 
 
