@@ -167,6 +167,7 @@ def test_what_cannot_be_planned_is_reported(optiplan: Kesin, tmp_path: Path):
     assert not (tmp_path / "out").exists()
     answer = optiplan("optimize", *files[1:], "--out", tmp_path / "out")
     assert (answer.code, "another file has the same name" in answer.err) == (2, True)
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_effort_and_the_saw_of_a_plan_may_be_chosen(optiplan: Kesin, tmp_path: Path):

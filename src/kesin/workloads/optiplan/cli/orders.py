@@ -79,7 +79,7 @@ def _read_json_order(file: Path, data: bytes, order_id: str | None, phone: str |
 def plan_files(
     workshop: Workshop, files: Sequence[Path], out: Path, color: str | None, language: Language, **chosen: str | None
 ) -> list[dict[str, Any]]:
-    """Plan batches or orders, and write XML, SVG and PDF, but nothing of a bad file.
+    """Plan batches or orders, and write XML, SVG and PDF, but nothing for a bad file or for two of one name.
 
     ``chosen`` replaces rules, and these fields of all orders.
     """
@@ -96,14 +96,15 @@ def plan_files(
     stems: set[str] = set()
     try:
         with tempfile.TemporaryDirectory(prefix="kesin-optiplan-") as folder:
-            for file in files:
-                batches: dict[str, list[CuttingPlan]] = {}
-                for batch in _import_files(file, Path(folder), workshop, rules, read):
+            imported = [(file, list(_import_files(file, Path(folder), workshop, rules, read))) for file in files]
+            for file, batches in imported:
+                for batch in batches:
                     if batch.stem in stems:  # the second would replace the first
                         raise Invalid(f"{file}: another file has the same name")
                     stems.add(batch.stem)
-                    batches[batch.stem] = list(map(run.plan, read_batch(batch, plan_defaults)))
-                for stem, plans in batches.items():
+            for _, batches in imported:
+                planned = [(batch.stem, list(map(run.plan, read_batch(batch, plan_defaults)))) for batch in batches]
+                for stem, plans in planned:
                     write_plans(out, stem, plans, language, rules.saw().machine_files)
                     records += [_plan_record(stem, plan) for plan in plans]
     except Unplannable as problem:
