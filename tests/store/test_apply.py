@@ -7,7 +7,6 @@ import pytest
 from kesin.lifecycle.model import Change
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.errors import StoreError
-from kesin.store.limits import MAX_BATCH
 from kesin.store.records import Outcome
 from tests.store.scene import OPERATOR, PRODUCER, UNKNOWN_ID, error, results, sent_by
 
@@ -28,19 +27,20 @@ def test_a_move_answers_with_the_new_state_and_leaves_one_event(task):
     assert (event.result, event.note, event.worker, event.attempt) == ("[1]", '{"n":1}', None, 1)
 
 
-def test_outcomes_are_in_the_order_of_the_changes_not_of_the_ids(task):
-    jobs = task.claim_new_jobs(5)
-    shuffled = [jobs[n] for n in (3, 0, 4, 1, 2)]
-    assert [outcome.id for outcome in task.apply("complete", shuffled)] == [job.id for job in shuffled]
-    assert task.apply("complete", []) == []
-
-
-def test_each_job_of_a_call_gets_its_own_answer(task):
-    done, lost, good = task.claim_new_jobs(3)
+def test_each_job_of_a_call_gets_its_own_answer_in_the_order_of_the_changes(task, open_queue):
+    done, lost, *good = task.claim_new_jobs(5)
     task.move("complete", done)
     waiting = task.create_job()
-    outcomes = task.apply("complete", [good, Change(UNKNOWN_ID, 2), Change(lost.id, 1), done, waiting, Change("?", 2)])
-    assert results(outcomes) == ["moved", "unknown", "stale", "already", "stale", "unknown"]
+    foreign = open_queue(task_lifecycle(), "other").claim_new_job()
+    texts = ["", "nope", "123", "seal_1", "' OR 1=1 --", "{}", "0" * 32, "x" * 5_000, "ü", "\x00"]
+    changes = [good[2], *(Change(text, 2) for text in (UNKNOWN_ID, *texts)), foreign, Change(lost.id, 1), done, waiting]
+    outcomes = task.apply("complete", [*changes, good[0], good[1]])
+    unknown = ["unknown"] * (len(texts) + 2)
+    assert results(outcomes) == ["moved", *unknown, "stale", "already", "stale", "moved", "moved"]
+    assert [outcomes[at].id for at in (0, -2, -1)] == [good[n].id for n in (2, 0, 1)]
+    assert outcomes[1] == Outcome("unknown", UNKNOWN_ID)
+    assert task.store.job(foreign.id) == foreign
+    assert task.apply("complete", []) == []
 
 
 def test_an_id_asked_for_twice_moves_once(task):
@@ -50,27 +50,6 @@ def test_an_id_asked_for_twice_moves_once(task):
     assert second.done
     assert (second.state, second.seq) == ("done", 3)
     assert task.history(job) == ["enqueue", "claim", "complete"]
-
-
-def test_a_call_that_is_too_large_is_refused_whole(task):
-    job = task.claim_new_job()
-    with pytest.raises(StoreError, match="at most 10000 jobs, got 10001"):
-        task.apply("complete", [job] * (MAX_BATCH + 1))
-    assert task.state(job) == "running"
-
-
-def test_an_id_that_is_none_is_unknown_and_the_others_move(task):
-    texts = ["", "nope", "123", "seal_1", "' OR 1=1 --", "{}", "0" * 32, "x" * 5_000, "ü", "\x00"]
-    changes = [Change(text, 2) for text in texts]
-    outcomes = task.apply("complete", [*changes, task.claim_new_job()])
-    assert results(outcomes) == ["unknown"] * len(texts) + ["moved"]
-    assert task.apply_one("complete", Change(UNKNOWN_ID, 2)) == Outcome("unknown", UNKNOWN_ID)
-
-
-def test_a_job_of_another_queue_is_unknown(task, open_queue):
-    other = open_queue(task_lifecycle(), "other").claim_new_job()
-    assert task.apply_one("complete", other) == Outcome("unknown", other.id)
-    assert task.store.job(other.id).state == "running"
 
 
 def test_an_action_reaches_exactly_the_tenants_it_names(oci):
@@ -108,7 +87,8 @@ def test_the_number_of_statements_does_not_depend_on_the_number_of_jobs(task, st
 # Roles
 
 
-def test_an_action_that_a_role_does_not_have_is_refused(task):
+def test_an_action_or_option_that_a_role_does_not_have_is_refused(task, pdf, optiplan, oci):
+    """The second link of a chain is no action either."""
     job = task.claim_new_job()
     before = task.snapshot()
     for action, role in (
@@ -123,13 +103,16 @@ def test_an_action_that_a_role_does_not_have_is_refused(task):
         with pytest.raises(StoreError, match=f"not an action that the {role} can take on the queue 'task'"):
             task.apply(action, [job], role=role)
     assert task.snapshot() == before
-
-
-def test_the_second_link_of_a_chain_and_moves_of_another_role_are_no_actions(pdf, optiplan):
     with pytest.raises(StoreError, match="'requeue' is not an action that the worker can take"):
         pdf.apply("requeue", [pdf.claim_new_job()])
     with pytest.raises(StoreError, match="'done' is not an action that the operator can take"):
         optiplan.apply("done", [optiplan.claim_new_job().id], **OPERATOR)
+    failed = failed_in_oci(oci)
+    with pytest.raises(StoreError, match="no option 'clearerrors': it has clearErrors"):
+        oci.apply("RESET_TO_QUEUED", [failed.id], options=["clearerrors"], **OPERATOR)
+    with pytest.raises(StoreError, match="no option 'clearErrors': it has none"):
+        oci.apply("RETRY_SELECTED", [failed.id], options=["clearErrors"], **OPERATOR)
+    assert oci.state(failed) == "FAILED"
 
 
 # Options
@@ -145,12 +128,3 @@ def test_a_reset_clears_the_error_only_with_the_option(oci):
         assert job.state == "QUEUED"
         assert (job.error_code, job.error_category, job.error_message) == expected
         oci.move("MARK_FAILED", job.id, **OPERATOR)
-
-
-def test_an_option_that_the_action_does_not_have_is_refused(oci):
-    job = failed_in_oci(oci)
-    with pytest.raises(StoreError, match="no option 'clearerrors': it has clearErrors"):
-        oci.apply("RESET_TO_QUEUED", [job.id], options=["clearerrors"], **OPERATOR)
-    with pytest.raises(StoreError, match="no option 'clearErrors': it has none"):
-        oci.apply("RETRY_SELECTED", [job.id], options=["clearErrors"], **OPERATOR)
-    assert oci.state(job) == "FAILED"

@@ -107,15 +107,18 @@ def log(open_empty: Callable[[], Any]) -> Log:
     return Log(open_empty())
 
 
-def test_an_untouched_log_is_whole(log: Log):
+def test_an_untouched_log_is_whole(log: Log, open_empty: Callable[[], Any]):
     result = log.verify()
     assert (result.lines, result.missing, result.problems) == (10, 0, [])
     assert result.head == log.directory.audit_head()
     assert result.head.seq == 10
-
-
-def test_an_empty_log_is_whole(open_empty: Callable[[], Any]):
-    assert Log(open_empty(), 0).verify().problems == []
+    other = Log(open_empty(), 0)
+    assert other.verify().problems == []
+    for at in range(12):
+        other.directory.add_audit(line(at, actor="another"))
+    assert other.verify().problems == []
+    assert "differs from the one" in other.verify(log.directory.audit_head()).problems[0], "a backup notices"
+    assert log.verify(log.directory.audit_head()).problems == []
 
 
 def test_deleted_lines_are_counted_and_the_first_gap_is_named(log: Log):
@@ -155,15 +158,6 @@ def test_a_head_that_is_put_back_with_the_lines_after_it_is_noticed_by_a_backup(
     assert (result.missing, len(result.problems)) == (3, 1)
 
 
-def test_another_chain_is_noticed_by_a_backup(log: Log, open_empty: Callable[[], Any]):
-    other = Log(open_empty(), 0)
-    for at in range(12):
-        other.directory.add_audit(line(at, actor="another"))
-    assert other.verify().problems == []
-    assert "differs from the one" in other.verify(log.directory.audit_head()).problems[0]
-    assert log.verify(log.directory.audit_head()).problems == []
-
-
 GUARDED = {
     "a line is changed": "UPDATE {audit} SET actor = 'other'",
     "a line outside the chain": "INSERT INTO {audit} (at, actor, action, allowed) VALUES (1, 'a', 'x', 1)",
@@ -176,17 +170,11 @@ GUARDED = {
 
 
 def test_the_database_refuses_what_breaks_the_chain(log: Log):
-    for sql in GUARDED.values():
-        with pytest.raises(GuardRefused):
+    in_sqlite = {"another head": "INSERT OR REPLACE INTO audit_head VALUES (1, 0, 'x')"}
+    for name, sql in (GUARDED | (in_sqlite if log.store.dialect.name == "sqlite" else {})).items():
+        with pytest.raises(GuardRefused, match="only goes on" if name in in_sqlite else None):
             log.run(sql)
     assert log.verify().problems == []
-
-
-def test_sqlite_does_not_replace_the_head(request: pytest.FixtureRequest):
-    with opened("sqlite-file", request) as store:
-        log = Log(store)
-        with pytest.raises(GuardRefused, match="only goes on"):
-            log.run("INSERT OR REPLACE INTO audit_head VALUES (1, 0, 'x')")
 
 
 # Pruning
@@ -208,25 +196,17 @@ def test_pruning_leaves_an_anchor_from_which_the_chain_goes_on(log: Log):
     assert log.verify().problems == []
 
 
-def test_lines_that_go_missing_after_a_pruning_are_counted(log: Log):
-    log.directory.prune_audit(4, now=20)
-    first = log.ids()[0]
-    log.run(f"DELETE FROM {{audit}} WHERE id = {first}")
-    result = log.verify()
-    assert (result.missing, result.first_broken) == (1, log.ids()[0])
-
-
-def test_a_broken_chain_is_not_pruned(log: Log):
-    log.run(f"DELETE FROM {{audit}} WHERE id = {log.ids()[1]}")
-    with pytest.raises(AuditChainBroken, match="missing after number 1"):
-        log.directory.prune_audit(5, now=20)
-    assert len(log.ids()) == 9
-
-
-def test_a_line_of_a_clock_that_went_back_is_pruned_with_its_neighbours(log: Log):
+def test_lines_that_go_missing_around_a_pruning_are_counted(log: Log):
+    """One of a clock that went back is pruned with its neighbours."""
     log.directory.add_audit(line(1))
     assert log.directory.prune_audit(4, now=20) == 3
     assert log.verify().problems == []
+    log.run(f"DELETE FROM {{audit}} WHERE id = {log.ids()[0]}")
+    result = log.verify()
+    assert (result.missing, result.first_broken) == (1, log.ids()[0])
+    with pytest.raises(AuditChainBroken, match="missing after number 3"):
+        log.directory.prune_audit(6, now=20)
+    assert len(log.ids()) == 8
 
 
 # Lines from before the chain
@@ -249,11 +229,16 @@ def test_one_anchor_covers_the_lines_from_before_the_chain(old_log: Log):
     assert (result.older, result.lines, result.problems) == (5, 2, [])
     actions = [each.action for each in old_log.directory.audit(limit=2)]
     assert actions == ["x", "audit.begin"]
-    old_log.run(f"DELETE FROM {{audit}} WHERE id = {old_log.ids()[2]}")
-    result = old_log.verify()
-    assert (result.missing, len(result.problems)) == (1, 1)
-    with pytest.raises(AuditChainBroken, match="before the chain were changed"):
-        old_log.directory.prune_audit(3, now=20)
+    with old_log.undone():
+        old_log.run(f"DELETE FROM {{audit}} WHERE id = {old_log.ids()[2]}")
+        result = old_log.verify()
+        assert (result.missing, len(result.problems)) == (1, 1)
+        with pytest.raises(AuditChainBroken, match="before the chain were changed"):
+            old_log.directory.prune_audit(3, now=20)
+    for before, pruned, older in ((3, 2, 3), (5, 2, 1), (8, 3, 0)):
+        assert old_log.directory.prune_audit(before, now=20) == pruned
+        result = old_log.verify()
+        assert (result.older, result.problems) == (older, [])
 
 
 def test_a_changed_line_from_before_the_chain_is_noticed(old_log: Log):
@@ -264,38 +249,21 @@ def test_a_changed_line_from_before_the_chain_is_noticed(old_log: Log):
     assert result.first_broken == old_log.ids()[0]
 
 
-def test_lines_from_before_the_chain_are_pruned_in_parts(old_log: Log):
-    old_log.directory.add_audit(line(7))
-    for before, pruned, older in ((3, 2, 3), (5, 2, 1), (8, 3, 0)):
-        assert old_log.directory.prune_audit(before, now=20) == pruned
-        result = old_log.verify()
-        assert (result.older, result.problems) == (older, [])
-
-
 # Several writers, and copies
 
 
-def test_writers_of_several_processes_make_one_chain(log: Log):
+def test_writers_of_several_processes_make_one_chain_without_a_gap(log: Log):
     def write(writer: int) -> None:
         for at in range(10):
             log.directory.add_audit(line(at, actor=f"w{writer}"))
 
+    with suppress(Undone), log.directory.transaction():
+        log.directory.add_audit(line(11))
+        raise Undone
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(write, range(4)))
     result = log.verify()
     assert (result.lines, result.problems) == (50, [])
-
-
-def test_a_line_that_is_rolled_back_leaves_no_gap(log: Log):
-    def add_and_fail() -> None:
-        with log.directory.transaction():
-            log.directory.add_audit(line(11))
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        add_and_fail()
-    log.directory.add_audit(line(12))
-    assert (log.verify().lines, log.verify().problems) == (11, [])
 
 
 @pytest.mark.starts  # copies to each kind of store

@@ -31,16 +31,8 @@ def test_a_chain_is_two_moves_of_the_model_two_events_and_two_counts(pdf):
     assert pdf.enqueue(pdf.new(key="k")) == [duplicate], "the job holds its key again"
 
 
-def test_a_chain_stops_when_its_retries_are_used_up(pdf):
-    job = pdf.create_job()
-    for _ in range(3):
-        pdf.move("fail", pdf.claim()[0], **BROWSER)
-        pdf.clock.advance(5)
-    assert (pdf.state(job), pdf.job(job).retry_count) == ("failed", 2)
-
-
-def test_a_batch_of_failures_chains_each_by_its_own_row(pdf):
-    first, second, third = pdf.claim_new_jobs(3)
+def test_each_job_of_a_batch_is_chained_by_its_own_row_until_its_retries_are_used_up(pdf):
+    first, second, third, released = pdf.claim_new_jobs(4)
     pdf.apply(
         "fail",
         [
@@ -50,11 +42,12 @@ def test_a_batch_of_failures_chains_each_by_its_own_row(pdf):
         ],
     )
     assert [pdf.state(job) for job in (first, second, third)] == ["queued", "failed", "running"]
-
-
-def test_the_row_decides_which_second_link_is_made(pdf):
-    job = pdf.move("release", pdf.claim_new_job())
-    assert (job.state, job.move, job.retry_count, job.attempts_left) == ("queued", "resume", 0, 3)
+    back = pdf.move("release", released)  # the row decides which second link is made
+    assert (back.state, back.move, back.retry_count, back.attempts_left) == ("queued", "resume", 0, 3)
+    for _ in range(2):
+        pdf.clock.advance(5)
+        pdf.move("fail", pdf.claim(ids=[first.id])[0], **BROWSER)
+    assert (pdf.state(first), pdf.job(first).retry_count) == ("failed", 2)
 
 
 def test_a_chain_is_made_whole_or_not_at_all(pdf, monkeypatch):

@@ -51,50 +51,36 @@ def test_a_store_of_another_kind_has_no_directory():
 # Sites
 
 
-def test_a_site_is_added_once_and_found(directory):
+def test_sites_are_added_once_changed_and_listed_by_their_ids_byte_by_byte(directory):
     assert directory.add_site(SITE)
     assert not directory.add_site(SITE._replace(name="Other"))
-    assert directory.site("north") == SITE
-    assert directory.site("south") is None
-
-
-def test_sites_are_listed_by_their_ids_byte_by_byte(directory):
-    for site_id in ("b", "a", "B", "a-1"):
-        directory.add_site(SITE._replace(id=site_id))
-    assert [site.id for site in directory.sites()] == ["B", "a", "a-1", "b"]
-
-
-def test_a_changed_site_keeps_its_creation_time(directory):
-    directory.add_site(SITE)
+    assert (directory.site("north"), directory.site("south")) == (SITE, None)
     changed = Site("north", "N", "api", "UTC", "EUR", '{"a":1}', 99, 2)
     assert directory.update_site(changed)
     assert not directory.update_site(changed._replace(id="south"))
     with directory.transaction():
-        assert directory.lock_site("north") == changed._replace(created_at=1)
+        assert directory.lock_site("north") == changed._replace(created_at=1), "it keeps when it was created"
         assert directory.lock_site("south") is None
+    for site_id in ("b", "a", "B", "a-1"):
+        directory.add_site(SITE._replace(id=site_id))
+    assert [site.id for site in directory.sites()] == ["B", "a", "a-1", "b", "north"]
 
 
 # Users
 
 
-@pytest.mark.parametrize(
-    "user",
-    [
+def test_users_are_added_once_changed_and_read_as_they_are(directory):
+    users = [
         AYSE,
-        AYSE._replace(all_sites=True, sites=(), queues=(), disabled_at=7),
-        AYSE._replace(sites=('a"b', "ş"), role="admin"),
-    ],
-)
-def test_a_user_is_added_once_and_read_as_it_was(directory, user):
-    assert directory.add_user(user)
-    assert not directory.add_user(user._replace(role="viewer"))
-    assert directory.user("ayse") == user
-    assert directory.users() == [user]
+        AYSE._replace(name="b", all_sites=True, sites=(), queues=(), disabled_at=7),
+        AYSE._replace(name="c", sites=('a"b', "ş"), role="admin"),
+    ]
+    for user in users:
+        assert directory.add_user(user)
+        assert not directory.add_user(user._replace(role="viewer"))
+        assert directory.user(user.name) == user
+    assert directory.users() == users
     assert directory.user("Ayse") is None
-
-
-def test_a_changed_user_keeps_its_creation_time(directory):
-    directory.add_user(AYSE)
     changed = User("ayse", "new", "viewer", True, (), ("pdf",), 99, 2, 3)
     assert directory.update_user(changed)
     assert not directory.update_user(changed._replace(name="can"))
@@ -115,38 +101,28 @@ def test_a_session_is_read_by_its_hash_until_it_is_ended(directory):
     assert directory.session("mark") is None
 
 
-def test_all_sessions_of_one_user_end_and_those_of_others_stay(directory):
+def test_all_sessions_of_a_user_end_and_those_that_are_over_or_idle(directory):
     directory.add_session(SESSION._replace(token_hash="2", created_at=20))
     directory.add_session(SESSION._replace(token_hash="1"))
-    directory.add_session(SESSION._replace(token_hash="3", person="can"))
+    for token, expires_at, used_at in (("over", 50, 40), ("idle", 99, 30), ("live", 51, 31)):
+        directory.add_session(SESSION._replace(token_hash=token, person="can", expires_at=expires_at, used_at=used_at))
     assert [session.token_hash for session in directory.sessions_of("ayse")] == ["1", "2"]
     assert directory.end_sessions_of("ayse") == 2
     assert directory.sessions_of("ayse") == []
-    assert len(directory.sessions_of("can")) == 1
-
-
-def test_sessions_that_are_over_or_idle_are_swept(directory):
-    directory.add_session(SESSION._replace(token_hash="over", expires_at=50, used_at=40))
-    directory.add_session(SESSION._replace(token_hash="idle", expires_at=99, used_at=30))
-    directory.add_session(SESSION._replace(token_hash="live", expires_at=51, used_at=31))
     assert directory.end_old_sessions(50, 30) == 2
-    assert [session.token_hash for session in directory.sessions_of("ayse")] == ["live"]
+    assert [session.token_hash for session in directory.sessions_of("can")] == ["live"]
 
 
 # Keys
 
 
-@pytest.mark.parametrize("key", [KEY, KEY._replace(site=None, expires_at=9, used_at=8)])
-def test_a_key_is_added_once_and_found_as_it_was(directory, key):
-    assert directory.add_key(key)
-    assert not directory.add_key(key._replace(name="other"))
-    assert directory.api_key(key.id) == key
-    assert directory.api_keys() == [key]
+def test_keys_are_added_once_and_found_with_their_last_use_and_first_revocation(directory):
+    for key in (KEY, KEY._replace(id="other234", site=None, expires_at=9, used_at=8)):
+        assert directory.add_key(key)
+        assert not directory.add_key(key._replace(name="other"))
+        assert directory.api_key(key.id) == key
+    assert len(directory.api_keys()) == 2
     assert directory.api_key("nothing2") is None
-
-
-def test_the_last_use_and_the_first_revocation_of_a_key_are_written(directory):
-    directory.add_key(KEY)
     directory.touch_key(KEY.id, 40)
     assert directory.revoke_key(KEY.id, 50)
     assert not directory.revoke_key(KEY.id, 60)
@@ -168,18 +144,13 @@ def test_an_audit_line_comes_back_as_it_was_written(directory):
     assert row.id > 0
 
 
-def test_the_newest_lines_come_first_page_by_page(directory):
-    for at in range(5):
-        directory.add_audit(line(at=at))
-    first = directory.audit(limit=2)
-    rest = directory.audit(limit=9, before=first[-1].id)
-    assert [row.at for row in (*first, *rest)] == [4, 3, 2, 1, 0]
-
-
-def test_the_audit_log_is_searched_by_each_field(directory):
+def test_the_newest_lines_come_first_page_by_page_and_are_searched_by_each_field(directory):
     fields = ("actor", "action", "queue", "site", "target")
     for at, field in enumerate(fields):
         directory.add_audit(line(at=at, **{field: "wanted"}))
+    first = directory.audit(limit=2)
+    rest = directory.audit(limit=9, before=first[-1].id)
+    assert [row.at for row in (*first, *rest)] == [4, 3, 2, 1, 0]
     for at, field in enumerate(fields):
         assert [row.at for row in directory.audit(**{field: "wanted"})] == [at]
         assert directory.audit(**{field: "nothing"}) == []

@@ -17,12 +17,11 @@ TRANSIENT = error("UPLOAD_EXCEPTION", "TRANSIENT")
 # Payloads
 
 
-def invalid_in_oci(oci, **details):
-    return oci.move("ack_failed", oci.claim_new_job(**details), **error("BAD", "VALIDATION"))
-
-
 def test_a_correction_replaces_the_payload_and_its_event_holds_both(oci):
-    job = invalid_in_oci(oci, payload='{"v":1}')
+    job = oci.move("ack_failed", oci.claim_new_job(payload='{"v":1}'), **error("BAD", "VALIDATION"))
+    with pytest.raises(StoreError, match="payload"):
+        oci.apply_one("correct", job.id, **PRODUCER)
+    assert oci.job(job) == job
     corrected = oci.move("correct", job.id, payload='{"v":2}', **PRODUCER)
     assert (corrected.payload, corrected.payload_seq) == ({"v": 2}, corrected.seq)
     (claimed,) = oci.claim()
@@ -30,13 +29,6 @@ def test_a_correction_replaces_the_payload_and_its_event_holds_both(oci):
     oci.move("ack", claimed)
     payloads = [(event.move, event.payload, event.old_payload) for event in oci.events(job)]
     assert [row for row in payloads if row[1:] != (None, None)] == [("correct", '{"v":2}', '{"v":1}')]
-
-
-def test_a_correction_without_a_payload_is_refused_in_words(oci):
-    job = invalid_in_oci(oci)
-    with pytest.raises(StoreError, match="payload"):
-        oci.apply_one("correct", job.id, **PRODUCER)
-    assert oci.job(job) == job
 
 
 # Times, as the model has them
@@ -54,13 +46,3 @@ def test_every_retry_waits_as_long_as_the_model_says(oci):
     assert waits[:3] == [5, 10, 20]
     assert waits[-1] == 24 * 60
     assert oci.job(job).attempt_count == 12
-
-
-# Budgets
-
-
-def test_the_row_decides_between_a_retry_and_the_end(task):
-    task.create_job(max_attempts=2)
-    assert task.move("retry", task.claim()[0], **error()).state == "ready"
-    task.clock.advance(86_400)
-    assert task.move("retry", task.claim()[0], **error()).state == "failed"

@@ -26,42 +26,28 @@ BUSY = {"error_code": "BUSY", "error_category": "TRANSIENT"}
 
 
 def test_jobs_at_rest_and_jobs_to_be_tried_again_are_counted_apart(task):
-    fail(task, "fail", **BAD)
+    """``test_histories`` compares these counts with the reference."""
+    failed = fail(task, "fail", **BAD)
     started = task.now
     task.clock.advance(10)
     fail(task, "fail", **BAD)
-    retried = fail(task, "retry", **BUSY)
+    retried = fail(task, "retry", "south", **BUSY)
     run_at = task.store.job(retried).run_at
-    assert failures(task, recent_from=task.now) == [
-        FailureCount("default", "failed", "BAD", "VALIDATION", False, 2, started, None, task.now, ((0, 1),)),
-        FailureCount("default", "ready", "BUSY", "TRANSIENT", True, 1, task.now, run_at, task.now, ((0, 1),)),
-    ]
-
-
-def test_a_job_that_an_operator_takes_back_is_tried_again_and_then_over(task):
-    failed = fail(task, "fail", **BAD)
-    task.move("requeue", failed, **OPERATOR)
-    assert [(one.state, one.retries) for one in failures(task)] == [("ready", True)]
-    [job] = task.claim()
-    assert failures(task) == []  # a worker has it
-    task.move("complete", job)
-    assert failures(task) == []
-
-
-def test_states_can_be_chosen(task):
-    fail(task, "fail", **BAD)
-    fail(task, "retry", **BUSY)
-    for states in (("failed",), ("ready",)):
-        assert [one.state for one in failures(task, states=states)] == [*states]
-    assert failures(task, states=("done",)) == []
-
-
-def test_tenants_are_counted_apart_and_can_be_chosen(task):
-    for tenant in ("north", "north", "south"):
-        fail(task, "fail", tenant, **BAD)
-    assert [(one.tenant, one.n) for one in failures(task)] == [("north", 2), ("south", 1)]
+    at_rest = FailureCount("default", "failed", "BAD", "VALIDATION", False, 2, started, None, task.now, ((0, 1),))
+    tried = FailureCount("south", "ready", "BUSY", "TRANSIENT", True, 1, task.now, run_at, task.now, ((0, 1),))
+    assert failures(task, recent_from=task.now) == [at_rest, tried]
+    for states, tenants in ((("failed",), ["default"]), (("ready",), ["south"]), (("done",), [])):
+        assert [one.tenant for one in failures(task, states=states)] == tenants
     assert [one.tenant for one in failures(task, tenants=["south", "west"])] == ["south"]
     assert failures(task, tenants=[]) == []
+    task.move("requeue", failed, **OPERATOR)
+    assert [(one.state, one.retries, one.n) for one in failures(task, tenants=["default"])] == [
+        ("failed", False, 1),
+        ("ready", True, 1),
+    ]
+    [job] = task.claim(ids=[failed])
+    task.move("complete", job)
+    assert [(one.state, one.n) for one in failures(task, tenants=["default"])] == [("failed", 1)]
 
 
 def test_the_declaration_says_what_the_sweeper_takes_back():

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
-
 from kesin.lifecycle.model import Change
 from kesin.store.records import Note, Outcome
 from tests.store.scene import LEASE_S, NOW, OPERATOR, PRODUCER, SECOND, error, results
@@ -17,10 +15,16 @@ BROWSER = error("BROWSER_LAUNCH_FAILED")
 # The fence
 
 
-def test_a_job_is_finished_under_its_claim_even_after_the_lease_if_no_other_worker_took_it(task):
-    job = task.claim_new_job()
+def test_a_job_is_finished_even_after_the_lease_and_stale_once_it_was_recovered_or_claimed_again(task):
+    first, job = task.claim_new_jobs(2, worker="w1")
     task.clock.advance(LEASE_S * 10)
-    assert task.move("complete", job).state == "done"
+    assert task.move("complete", first).state == "done"
+    task.sweep("recover", to="ready")
+    assert task.apply_one("complete", job) == Outcome("refused", job.id, "ready", 3, "stale")
+    (again,) = task.claim(worker="w2")
+    assert task.apply_one("complete", job).reason == "stale"
+    assert task.move("complete", again, actor="w2").state == "done"
+    assert task.apply_one("complete", job).reason == "stale", "the other claim's finish"
 
 
 def test_a_finish_without_the_right_token_is_stale_and_leaves_only_a_note(task):
@@ -37,17 +41,6 @@ def test_a_finish_without_the_right_token_is_stale_and_leaves_only_a_note(task):
     assert task.snapshot() == before
 
 
-def test_a_finish_is_stale_once_the_job_was_recovered_claimed_or_finished_by_another(task):
-    job = task.claim_new_job(worker="w1")
-    task.clock.advance(LEASE_S)
-    task.sweep("recover", to="ready")
-    assert task.apply_one("complete", job) == Outcome("refused", job.id, "ready", 3, "stale")
-    (again,) = task.claim(worker="w2")
-    assert task.apply_one("complete", job).reason == "stale"
-    assert task.move("complete", again, actor="w2").state == "done"
-    assert task.apply_one("complete", job).reason == "stale", "the other claim's finish"
-
-
 def test_the_fence_is_the_claim_not_the_worker_and_the_attempt(optiplan):
     job = optiplan.claim_new_job()
     optiplan.move("prepare", job)
@@ -62,54 +55,40 @@ def test_the_fence_is_the_claim_not_the_worker_and_the_attempt(optiplan):
     assert optiplan.move("run", again).state == "OPTI_RUNNING"
 
 
-def test_a_repeated_finish_answers_already_and_changes_nothing(task):
-    job = task.claim_new_job()
+def test_a_repeated_finish_answers_already_and_changes_nothing_whatever_came_after_it(task):
+    job, retried = task.claim_new_jobs(2)
     task.move("complete", job, result="[1]")
+    task.move("retry", retried, **error())
+    assert task.apply_one("complete", retried).reason == "stale", "another finish"
+    task.clock.advance(86_400)
+    task.claim(worker="w2")
     before = task.snapshot()
     assert task.apply_one("complete", job, result="[2]") == Outcome("already", job.id, "done", 3)
+    assert task.apply_one("retry", retried, **error()) == Outcome("already", retried.id, "running", 4)
     assert task.snapshot() == before
     assert task.notes(job) == []
 
 
-def test_the_same_finish_again_answers_already_after_later_moves(pdf):
-    job = pdf.claim_new_job()
-    pdf.move("succeed", job)
-    pdf.move("artifact_gone", job.id, **PRODUCER)
-    assert pdf.apply_one("succeed", job) == Outcome("already", job.id, "expired", 4)
-
-
-def test_the_same_finish_again_answers_already_after_the_job_was_claimed_again(task):
-    job = task.claim_new_job()
-    task.move("retry", job, **error())
-    task.clock.advance(86_400)
-    (again,) = task.claim(worker="w2")
-    assert task.apply_one("retry", job, **error()) == Outcome("already", job.id, "running", 4)
-    assert task.job(job) == again
-
-
-def test_a_repeated_chain_answers_already(pdf):
+def test_a_repeated_chain_answers_already_and_so_does_a_finish_after_later_moves(pdf):
     job = pdf.claim_new_job()
     pdf.move("fail", job, **BROWSER)
     assert pdf.apply_one("fail", job, **BROWSER) == Outcome("already", job.id, "queued", 4)
+    pdf.clock.advance(60)
+    (job,) = pdf.claim()
+    pdf.move("succeed", job)
+    pdf.move("artifact_gone", job.id, **PRODUCER)
+    assert pdf.apply_one("succeed", job) == Outcome("already", job.id, "expired", 7)
 
 
-def test_another_finish_of_a_claim_that_is_finished_is_stale(task):
-    job = task.claim_new_job()
-    task.move("retry", job, **error())
-    assert task.apply_one("complete", job).reason == "stale"
-
-
-@pytest.mark.parametrize(
-    "actions", [["complete"] * 12, ["complete", "fail", "release", "retry"] * 2], ids=["equal", "different"]
-)
-def test_of_many_finishes_at_once_exactly_one_moves(task, actions):
-    job = task.claim_new_job()
+def test_of_many_finishes_at_once_exactly_one_moves(task):
     with ThreadPoolExecutor(4) as pool:
-        outcomes = list(pool.map(lambda action: task.apply_one(action, job, **error()), actions))
-    answers = sorted(results(outcomes))
-    assert answers.count("moved") == 1
-    assert len(set(actions)) > 1 or answers == ["already"] * 11 + ["moved"]
-    assert len(task.events(job)) == 3
+        for actions in (["complete"] * 12, ["complete", "fail", "release", "retry"] * 2):
+            job = task.claim_new_job()
+            outcomes = list(pool.map(lambda action, job=job: task.apply_one(action, job, **error()), actions))
+            answers = sorted(results(outcomes))
+            assert answers.count("moved") == 1
+            assert len(set(actions)) > 1 or answers == ["already"] * 11 + ["moved"]
+            assert len(task.events(job)) == 3
 
 
 # Moves without a fence
@@ -126,23 +105,15 @@ def test_the_row_decides_between_an_ack_and_a_late_ack(oci):
     assert {(job.state, job.error_code) for job in jobs} == {("COMPLETED", None)}
 
 
-def test_a_job_that_was_never_claimed_cannot_be_acknowledged(oci):
+def test_a_job_can_be_acknowledged_once_it_was_claimed_since_its_creation_or_correction(oci):
     job = oci.create_job()
     assert oci.apply_one("ack", job) == Outcome("refused", job, "QUEUED", 1, "was_claimed")
-
-
-def test_a_corrected_job_can_be_acknowledged_only_once_it_was_claimed_again(oci):
-    job = oci.move("ack_failed", oci.claim_new_job(), **error("BAD", "VALIDATION"))
-    oci.move("correct", job.id, payload='{"v":2}', **PRODUCER)
-    assert oci.apply_one("ack", job.id).reason == "was_claimed"
-    (again,) = oci.claim()
-    oci.move("retry_later", again, **TRANSIENT)
-    assert oci.move("ack", job.id).state == "COMPLETED"
-
-
-def test_a_repeated_ack_answers_already_and_an_ack_failed_after_it_is_refused(oci):
-    job = oci.move("ack", oci.claim_new_job().id)
+    oci.move("ack_failed", oci.claim()[0], **error("BAD", "VALIDATION"))
+    oci.move("correct", job, payload='{"v":2}', **PRODUCER)
+    assert oci.apply_one("ack", job).reason == "was_claimed"
+    oci.move("retry_later", oci.claim()[0], **TRANSIENT)
+    assert oci.move("ack", job).state == "COMPLETED"
     before = oci.snapshot()
-    assert oci.apply_one("ack", job.id) == Outcome("already", job.id, "COMPLETED", 3)
-    assert oci.apply_one("ack_failed", job.id, **TRANSIENT).reason == "state"
+    assert oci.apply_one("ack", job) == Outcome("already", job, "COMPLETED", 7)
+    assert oci.apply_one("ack_failed", job, **TRANSIENT).reason == "state"
     assert oci.snapshot() == before

@@ -61,11 +61,15 @@ def test_pages_hold_every_job_once_newest_first(hundreds):
         assert walk(hundreds, Filter(states=(state,)), limit=31) == expected
 
 
-def test_pages_are_full_except_the_last(task):
+def test_pages_are_full_except_the_last_and_of_one_queue(task, pdf):
+    pdf.create_job()
     assert pages(task) == [[]], "an empty queue has one empty page"
     task.create_jobs(10)
     for limit, sizes in ((4, [4, 4, 2]), (5, [5, 5]), (100, [10])):
         assert [len(page) for page in pages(task, limit=limit)] == sizes
+    task.create_jobs(91)
+    assert len(task.store.jobs("task", Filter()).jobs) == 100, "by default"
+    assert {job.queue for job in walk(task)} == {"task"}
 
 
 def test_no_job_is_missed_or_met_twice_while_jobs_move_between_pages(oci):
@@ -81,13 +85,6 @@ def test_no_job_is_missed_or_met_twice_while_jobs_move_between_pages(oci):
         oci.claim(3)
         oci.create_jobs(2)
     assert seen == ids[::-1]
-
-
-def test_a_page_holds_a_hundred_jobs_of_its_queue_by_default(task, pdf):
-    pdf.create_job()
-    task.create_jobs(101)
-    assert len(task.store.jobs("task", Filter()).jobs) == 100
-    assert {job.queue for job in walk(task)} == {"task"}
 
 
 def test_a_bad_page_is_refused(task):

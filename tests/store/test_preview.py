@@ -21,7 +21,7 @@ from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
 from tests.store.every_word import EFFECTS, cast, every_word
 from tests.store.model.lifecycles import ferry_lifecycle
-from tests.store.scene import MINUTE, OPERATOR, UNKNOWN_ID, error, results, rolled_back, sent_by
+from tests.store.scene import OPERATOR, UNKNOWN_ID, error, results, rolled_back, sent_by
 from tests.store.traffic import traffic
 
 LIFECYCLES = (
@@ -90,21 +90,21 @@ def test_a_preview_counts_what_the_action_then_does(open_queue, make, request):
     assert {"", "state"} < reasons
 
 
-@pytest.mark.parametrize("codes", [(), ("BROKEN",), ("BROKEN", "CONSENT_DENIED"), ("UNKNOWN",)])
-@pytest.mark.parametrize("tenants", [None, ("a",)])
-def test_a_preview_of_failed_jobs_by_their_codes(open_queue, codes, tenants):
+def test_a_preview_of_failed_jobs_by_their_codes(open_queue):
     """Where state and code decide, no job is read: these are counts of an index."""
     scene = open_queue(oci_lifecycle())
     failed = (("BROKEN", "a"), ("BROKEN", "b"), ("CONSENT_DENIED", "a"), ("OTHER", "a"))
     for code, tenant in failed:
         job_id = scene.create_job(tenant=tenant, stamps={"conversion_at": scene.now})
         scene.apply("MARK_FAILED", [job_id], **OPERATOR, **error(code, "VALIDATION"))
-    where = Filter(states=("FAILED",), tenants=tenants, codes=codes)
-    assert len(scene.store.jobs(scene.queue, where).jobs) == sum(
-        (not codes or code in codes) and tenant in (tenants or "ab") for code, tenant in failed
-    )
-    for action in ("RETRY_SELECTED", "MARK_FAILED", "correct"):
-        assert preview(scene, action, where) == apply_and_count(scene, action, where)
+    for codes in ((), ("BROKEN",), ("BROKEN", "CONSENT_DENIED"), ("UNKNOWN",)):
+        for tenants in (None, ("a",)):
+            where = Filter(states=("FAILED",), tenants=tenants, codes=codes)
+            assert len(scene.store.jobs(scene.queue, where).jobs) == sum(
+                (not codes or code in codes) and tenant in (tenants or "ab") for code, tenant in failed
+            )
+            for action in ("RETRY_SELECTED", "MARK_FAILED", "correct"):
+                assert preview(scene, action, where) == apply_and_count(scene, action, where), (codes, tenants)
 
 
 def test_a_preview_counts_failed_jobs_without_a_code_too(open_queue):
@@ -144,31 +144,25 @@ def test_of_rivals_for_a_key_one_moves_unless_another_job_holds_it(open_queue):
     assert preview(ferry, "board") == {("ashore", ""): 3, ("ashore", "duplicate"): 3, ("waiting", "already"): 1}
 
 
-def test_of_many_before_a_slot_one_enters_unless_it_is_taken(open_queue):
-    scene = open_queue(every_word())
-    first, *_ = scene.create_jobs(3, stamps={"first_at": scene.now})
-    counts = preview(scene, "take_slot")
-    assert counts == {("ready", ""): 1, ("ready", "busy"): 2}
-    assert counts == apply_and_count(scene, "take_slot")
-    scene.move("take_slot", first, **OPERATOR)
-    assert preview(scene, "take_slot") == {("ready", "busy"): 2, ("alone", "already"): 1}
-
-
-def test_a_preview_knows_the_slot_whichever_alternative_takes_it(open_queue):
+def test_of_many_before_a_slot_one_enters_by_any_alternative_unless_it_is_taken(open_queue):
     rules = every_word()
     back = Move("back", ("failed",), "ready", by=("operator",), run_at="now", action="go")
     alone = Move("go_alone", ("ready",), "alone", by=("operator",), action="go")
     scene = open_queue(replace(rules, moves=(*rules.moves, back, alone)))
-    scene.create_jobs(3, stamps={"first_at": scene.now})
-    counts = preview(scene, "go")
-    assert counts == {("ready", ""): 1, ("ready", "busy"): 2}
-    assert counts == apply_and_count(scene, "go")
+    first, *_ = scene.create_jobs(3, stamps={"first_at": scene.now})
+    for action in ("take_slot", "go"):
+        counts = preview(scene, action)
+        assert counts == {("ready", ""): 1, ("ready", "busy"): 2}
+        assert counts == apply_and_count(scene, action)
+    scene.move("take_slot", first, **OPERATOR)
+    assert preview(scene, "take_slot") == {("ready", "busy"): 2, ("alone", "already"): 1}
 
 
-def test_a_preview_of_named_jobs_counts_those_that_match(oci):
+def test_a_preview_of_named_jobs_counts_those_that_match_and_changes_nothing(oci):
     failed, other, waiting = oci.create_jobs(3, stamps={"conversion_at": oci.now})
     for job in (failed, other):
         oci.move("MARK_FAILED", job, **OPERATOR)
+    before = oci.snapshot(), oci.store.move_counts("oci")
     ids = (failed, failed, waiting, UNKNOWN_ID, "no id")
     assert preview(oci, "MARK_FAILED", ids=ids) == {("FAILED", "already"): 1, ("QUEUED", ""): 1}
     only = Filter(states=("FAILED",))
@@ -176,22 +170,11 @@ def test_a_preview_of_named_jobs_counts_those_that_match(oci):
     assert preview(oci, "MARK_FAILED", ids=()) == {}
     with pytest.raises(StoreError, match="at most"):
         preview(oci, "MARK_FAILED", ids=[failed] * (MAX_BATCH + 1))
-
-
-def test_an_action_of_another_role_or_an_unknown_option_is_refused(oci):
     with pytest.raises(StoreError, match="is not an action that the worker can take"):
         preview(oci, "MARK_FAILED", role="worker")
     with pytest.raises(StoreError, match="has no option 'loud'"):
         preview(oci, "MARK_FAILED", options=frozenset({"loud"}))
-
-
-def test_a_preview_changes_nothing(task):
-    task.claim_new_jobs(1)
-    task.create_jobs(3)
-    task.clock.advance(MINUTE)
-    before = task.snapshot(), task.store.move_counts("task")
-    assert preview(task, "cancel") == {("ready", ""): 3, ("running", ""): 1}
-    assert (task.snapshot(), task.store.move_counts("task")) == before
+    assert (oci.snapshot(), oci.store.move_counts("oci")) == before
 
 
 @pytest.mark.sql

@@ -27,6 +27,7 @@ def claimed(scene, **how) -> list[str]:
 
 
 def test_a_higher_priority_comes_first_and_older_jobs_of_the_same(task):
+    later = task.create_job(priority=2, run_at=task.now + 60_000_000)  # which holds up no lower one
     for n, priority in enumerate([0, -1, 2, 1, 2, 0]):
         task.enqueue(task.new(f'"{n}:{priority}"', priority=priority))
         task.clock.advance(1)
@@ -34,6 +35,8 @@ def test_a_higher_priority_comes_first_and_older_jobs_of_the_same(task):
     assert [job.payload_json for job in task.store.peek("task", limit=9, now=task.now)] == order
     assert claimed(task, limit=2) == order[:2]
     assert claimed(task, limit=9) == order[2:]
+    task.clock.advance(61)
+    assert [job.id for job in task.claim(limit=9)] == [later]
 
 
 def test_an_urgent_job_passes_by_no_other_tenant(task):
@@ -41,14 +44,6 @@ def test_an_urgent_job_passes_by_no_other_tenant(task):
         task.enqueue(task.new(f'"urgent {n}"', tenant="loud", priority=2))
         task.enqueue(task.new(f'"plain {n}"', tenant="quiet"))
     assert sorted(claimed(task, limit=4)) == [*('"plain 0"', '"plain 1"', '"urgent 0"', '"urgent 1"')]
-
-
-def test_a_job_that_is_not_due_holds_up_no_lower_one(task):
-    task.enqueue(task.new('"later"', priority=2, run_at=task.now + 60_000_000))
-    task.enqueue(task.new('"low"', priority=-1))
-    assert claimed(task, limit=9) == ['"low"']
-    task.clock.advance(61)
-    assert claimed(task, limit=9) == ['"later"']
 
 
 def test_statistics_know_the_oldest_of_every_priority(task):
@@ -72,17 +67,6 @@ def test_a_priority_stays_through_retries_and_is_read_with_the_job(store):
     assert (job.priority, queue.job(job_id).priority) == (2, 2)
     assert [found.priority for found in queue.jobs().jobs] == [2]
     assert [again.id for again in queue.claim("w")] == [job_id]
-
-
-@pytest.mark.parametrize("store", ["sqlite-memory"], indirect=True)
-@pytest.mark.parametrize("priority", ODD)
-def test_what_is_no_priority_is_refused(store, priority):
-    queue = Queue("task", task_lifecycle(), store)
-    with pytest.raises(BadInput, match="priority must be -1, 0, 1 or 2"):
-        queue.enqueue({}, priority=priority)
-    [refused] = queue.enqueue_many([NewJob({}, priority=priority)])
-    assert isinstance(refused, BadInput)
-    assert queue.stats().total == 0
 
 
 # A queue without priorities pays nothing for them
@@ -155,35 +139,24 @@ def chosen(open_queue):
 
 def test_an_operator_puts_jobs_before_and_behind_others_of_their_tenant(chosen):
     first, second, third = chosen.create_jobs(3)
+    held = chosen.claim(ids=[second])[0]
     chosen.move("prioritize", third, priority=2, **OPERATOR)
     chosen.move("prioritize", first, priority=-1, **OPERATOR)
-    assert [job.id for job in chosen.claim(limit=9)] == [third, second, first]
+    moved = chosen.move("prioritize", second, priority=1, **OPERATOR)
+    assert (moved.worker, moved.claim_seq) == (held.worker, held.claim_seq)
+    chosen.move("release", held)
+    assert [job.id for job in chosen.claim(limit=9)] == [third, second, first], "one that was held in its next attempt"
 
 
 def test_the_last_of_another_priority_leaves_a_line_of_one_level(chosen):
     first, second = chosen.create_jobs(2)
     for priority in (2, 0, 1, 0):
         assert chosen.move("prioritize", second, priority=priority, **OPERATOR).priority == priority
+    assert [event.priority for event in chosen.events(second)] == [0, 2, 0, 1, 0]
+    assert verify(chosen.store, chosen.queue)
     assert chosen.store.ready_tenants(chosen.queue, 9) == ["default"]
     assert [job.id for job in chosen.claim(limit=9)] == [first, second]
     assert chosen.store.ready_tenants(chosen.queue, 9) == []
-
-
-def test_a_job_that_a_worker_has_comes_sooner_in_its_next_attempt(chosen):
-    held = chosen.claim_new_job()
-    other = chosen.create_job()
-    moved = chosen.move("prioritize", held.id, priority=1, **OPERATOR)
-    assert (moved.worker, moved.claim_seq) == (held.worker, held.claim_seq)
-    chosen.move("release", held)
-    assert [job.id for job in chosen.claim(limit=9)] == [held.id, other]
-
-
-def test_events_say_which_priority_was_given_and_give_the_row_again(chosen):
-    job = chosen.create_job(priority=1)
-    for priority in (2, -1, 0):
-        chosen.move("prioritize", job, priority=priority, **OPERATOR)
-    assert [event.priority for event in chosen.events(job)] == [0, 2, -1, 0]
-    assert verify(chosen.store, chosen.queue)
 
 
 def test_an_action_that_sets_the_priority_keeps_it_from_no_other_move(chosen):
@@ -193,12 +166,12 @@ def test_an_action_that_sets_the_priority_keeps_it_from_no_other_move(chosen):
     assert chosen.job(job).priority == 1
 
 
-@pytest.mark.parametrize("priority", [-2, 3, None])
-def test_a_store_refuses_what_is_no_priority_in_words(chosen, priority):
+def test_a_store_refuses_what_is_no_priority_in_words(chosen):
     jobs = chosen.create_jobs(2)
-    changes = [Change(jobs[0], priority=1), Change(jobs[1], priority=priority)]
-    with pytest.raises(StoreError, match="prioritize sets the priority: give -1, 0, 1 or 2"):
-        chosen.store.apply(chosen.queue, "prioritize", changes, role="operator", actor="op")
+    for priority in (-2, 3, None):
+        changes = [Change(jobs[0], priority=1), Change(jobs[1], priority=priority)]
+        with pytest.raises(StoreError, match="prioritize sets the priority: give -1, 0, 1 or 2"):
+            chosen.store.apply(chosen.queue, "prioritize", changes, role="operator", actor="op")
     assert [chosen.job(job).seq for job in jobs] == [1, 1]
 
 
@@ -207,9 +180,14 @@ def test_a_queue_names_what_is_no_priority_and_where_none_is_set(store):
     queue = Queue("chosen", with_a_choice(), store)
     job_id = queue.enqueue({}).id
     for priority in ODD:
+        with pytest.raises(BadInput, match="priority must be -1, 0, 1 or 2"):
+            queue.enqueue({}, priority=priority)
+        [not_enqueued] = queue.enqueue_many([NewJob({}, priority=priority)])
+        assert isinstance(not_enqueued, BadInput)
         with pytest.raises(BadInput, match="priority must be -1, 0, 1 or 2") as refused:
             queue.act("prioritize", actor="op", ids=[job_id], priority=priority)
         assert (refused.value.code, refused.value.field) == ("bad_priority", "priority")
+    assert queue.stats().total == 1
     with pytest.raises(BadInput, match="cancel cannot set priority"):
         queue.act("cancel", actor="op", ids=[job_id], priority=1)
     assert queue.act("prioritize", actor="op", ids=[job_id], priority=2).moved == 1

@@ -15,8 +15,9 @@ def progress(scene, *ids) -> dict[str, Progress]:
     return scene.store.progress(scene.queue, [*ids, UNKNOWN_ID, "nonsense"])
 
 
-def test_the_last_word_of_the_claim_is_read(task):
+def test_the_last_word_of_the_claim_is_read_and_leaves_no_event(task):
     job, other = task.claim_new_jobs(2)
+    before = task.snapshot()
     assert progress(task, job.id, other.id) == {}
     assert report(task, job, 0.25, "page 3 of 12")
     task.clock.advance(2)
@@ -25,16 +26,10 @@ def test_the_last_word_of_the_claim_is_read(task):
     assert progress(task, job.id, other.id) == {job.id: said}
     assert report(task, other, None, "starting")
     assert progress(task, other.id) == {other.id: Progress(task.now, None, "starting")}
+    assert task.snapshot() == before
 
 
-def test_it_leaves_no_event_and_changes_no_row(task):
-    job = task.claim_new_job()
-    events, row = task.store.events(job.id), task.store.job(job.id)
-    report(task, job, 0.9)
-    assert (task.store.events(job.id), task.store.job(job.id)) == (events, row)
-
-
-def test_a_claim_that_was_lost_says_nothing_more(task):
+def test_a_claim_that_was_lost_says_nothing_more_and_all_goes_with_the_job(task):
     job = task.claim_new_job()
     report(task, job, 0.5)
     task.move("release", job)
@@ -45,14 +40,8 @@ def test_a_claim_that_was_lost_says_nothing_more(task):
     assert progress(task, job.id) == {}
     assert report(task, again, 0.1)
     assert progress(task, job.id)[job.id].fraction == 0.1
-
-
-def test_it_goes_with_the_job(task):
-    job = task.claim_new_job()
-    report(task, job, 0.5)
-    task.move("complete", job)
+    task.move("complete", again)
     assert progress(task, job.id) == {}
-    prune = next(move for move in task.lifecycle.moves if move.prunes)
     task.clock.advance(40 * 86_400)
-    assert task.store.sweep(task.queue, prune, limit=9, now=task.now) == 1
-    assert not report(task, job, 0.6)
+    assert task.sweep("prune") == 1
+    assert not report(task, again, 0.6)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 from functools import partial
 
@@ -18,8 +17,7 @@ from kesin.store.records import Backlog, Filter
 from kesin.store.sql.reader import SqlReader
 from kesin.store.sqlite.store import SqliteStore
 from kesin.workloads.oci.lifecycle import oci_lifecycle
-from tests.store.scene import DAY, HOUR, LEASE_S, MINUTE, NOW, OPERATOR, SECOND, UNKNOWN_ID, count_rows, error, sent_by
-from tests.store.traffic import traffic
+from tests.store.scene import DAY, HOUR, LEASE_S, MINUTE, NOW, SECOND, UNKNOWN_ID, count_rows, error, sent_by
 
 NOTHING = Backlog(None, {}, 0, 0)
 
@@ -31,24 +29,25 @@ def ids(jobs):
 # What a claim would give
 
 
-def test_a_peek_shows_the_jobs_a_claim_then_gives_in_its_order(oci):
-    chance = random.Random(7)
-    for n in range(60):
-        tenant = chance.choice("aaaabc")
-        oci.create_job(tenant=tenant, key=f"k{n}", run_at=NOW + chance.randint(-9, 3) * MINUTE)
-    for limit in (1, 2, 3, 5, 8, 13, 21):
-        for tenants in (None, ["a"], ["b", "c", "b"], ["z"], []):
-            seen = oci.peek(limit, tenants=tenants)
-            assert ids(oci.claim(limit, tenants=tenants)) == ids(seen)
-
-
-def test_a_peek_shows_the_jobs_as_they_are_and_changes_nothing(oci):
-    job = oci.create_job(key="k", payload='{"a":1}')
+def test_a_peek_shows_what_a_claim_would_give_and_changes_nothing(oci):
+    """``test_histories`` compares every claim with the peek before it."""
+    oci.claim_new_job(tenant="held")
+    oci.create_job(tenant="later", run_at=NOW + 1)
+    spent = oci.claim_new_job(tenant="spent", max_attempts=1)
+    oci.move("retry_later", spent, **error())
+    oci.clock.advance(DAY / SECOND)
+    oci.store.pause("oci", tenant="paused", actor="op", now=NOW)
+    oci.create_job(tenant="paused")
+    oci.create_job(tenant="other", key="k", payload='{"a":1}')
     before = oci.snapshot(), oci.store.move_counts("oci")
     assert oci.peek(0) == []
-    assert oci.peek() == oci.peek() == [oci.job(job)]
+    seen = oci.peek(9)
+    assert [job.tenant for job in seen] == ["later", "other"]
+    assert seen == [oci.job(job) for job in seen]
     assert len(oci.store.peek("oci", limit=1)) == 1, "without a time, by the clock of the store"
     assert (oci.snapshot(), oci.store.move_counts("oci")) == before
+    oci.store.pause("oci", actor="op", now=NOW)
+    assert oci.peek(9) == []
 
 
 def test_a_peek_is_one_statement(oci, statements):
@@ -74,20 +73,6 @@ def test_a_peek_does_not_block_a_claim(oci):
         assert oci.peek(2) == []
 
 
-def test_a_peek_shows_no_job_that_is_paused_held_later_or_spent(oci):
-    oci.claim_new_job(tenant="held")
-    oci.create_job(tenant="later", run_at=NOW + 1)
-    spent = oci.claim_new_job(tenant="spent", max_attempts=1)
-    oci.move("retry_later", spent, **error())
-    oci.clock.advance(DAY / SECOND)
-    oci.store.pause("oci", tenant="paused", actor="op", now=NOW)
-    oci.create_job(tenant="paused")
-    oci.create_job(tenant="other")
-    assert [job.tenant for job in oci.peek(9)] == ["later", "other"]
-    oci.store.pause("oci", actor="op", now=NOW)
-    assert oci.peek(9) == []
-
-
 def test_a_peek_at_a_queue_with_an_exclusive_claim_shows_one_job(lonely):
     first, _ = lonely.create_jobs(2)
     assert ids(lonely.peek(5)) == [first]
@@ -96,26 +81,17 @@ def test_a_peek_at_a_queue_with_an_exclusive_claim_shows_one_job(lonely):
 
 
 def test_a_peek_at_rivals_for_a_key_shows_the_one_that_a_claim_takes(open_queue):
+    """And the other takes no turn of another tenant."""
     lifecycle = task_lifecycle()
     states = tuple(replace(state, holds_key=state.name == "running") for state in lifecycle.states)
     scene = open_queue(replace(lifecycle, name="rivals", states=states))
-    first, _, other = (scene.create_job(key=key) for key in ("k", "k", "other"))
-    for expected in (first, other):
-        assert ids(scene.peek(5)) == [expected]
-        assert ids(scene.claim(5)) == [expected]
-    assert scene.peek(5) == scene.claim(5) == []
-
-
-def test_rivals_for_a_key_take_no_turn_of_another_tenant(open_queue):
-    lifecycle = task_lifecycle()
-    states = tuple(replace(state, holds_key=state.name == "running") for state in lifecycle.states)
-    scene = open_queue(replace(lifecycle, name="rivals", states=states))
-    rival, _ = (scene.create_job(key="k", tenant="b") for _ in range(2))
+    first, _, other = (scene.create_job(key=key, tenant="b") for key in ("k", "k", "other"))
     scene.clock.advance(1)
-    first = scene.create_job(tenant="a")
-    for expected in (first, rival):
-        assert ids(scene.peek(5)) == [expected]
-        assert ids(scene.claim(5)) == [expected]
+    foreign = scene.create_job(tenant="a")
+    for limit, expected in ((1, [foreign]), (5, [first]), (5, [other])):
+        assert ids(scene.peek(limit)) == expected
+        assert ids(scene.claim(limit)) == expected
+    assert scene.peek(5) == scene.claim(5) == []
 
 
 # Jobs by id
@@ -142,20 +118,16 @@ def test_the_holder_of_each_key_is_read(oci, task):
     odd = ["it's", "100%", "{schema}", ":now", "İ", '"', "a\\b"]
     holders = {"b": oci.claim_new_job(key="b").id}
     holders |= {key: oci.create_job(key=key) for key in ("a", *odd)}
-    oci.create_job(key="a", tenant="other")
+    other = oci.create_job(key="a", tenant="other")
     oci.create_job()
     task.create_job(key="c")
     keys = [*odd, "b", "a", "c", "a", ""]
     assert oci.store.ids_by_key("oci", "default", keys) == holders
     assert oci.store.ids_by_key("oci", "nobody", ["a"]) == {}
     assert oci.store.ids_by_key("oci", "default", []) == {}
-
-
-def test_a_key_is_found_in_many_tenants(oci):
-    jobs = [oci.create_job(tenant=tenant, key="k") for tenant in "abc"]
-    oci.create_job(tenant="a", key="other")
-    assert set(oci.store.key_holders("oci", ["a", "c", "z"], "k")) == {jobs[0], jobs[2]}
-    assert oci.store.key_holders("oci", [], "k") == oci.store.key_holders("oci", ["a"], "x") == []
+    assert set(oci.store.key_holders("oci", ["other", "default", "z"], "a")) == {holders["a"], other}
+    assert oci.store.key_holders("oci", ["other"], "a") == [other]
+    assert oci.store.key_holders("oci", [], "a") == oci.store.key_holders("oci", ["other"], "b") == []
 
 
 def test_a_released_key_has_no_holder_until_the_next(task):
@@ -172,69 +144,22 @@ def waiting(scene, tenant="default", **how):
     return scene.store.backlog(scene.queue, tenant, now=scene.now, **how)
 
 
-def test_a_tenant_without_jobs_has_no_backlog(oci):
-    oci.create_job(tenant="a")
-    assert waiting(oci) == NOTHING
+def test_the_backlog_of_a_tenant_is_read(oci):
+    """``test_histories`` compares that of every tenant with the reference."""
     assert waiting(oci, aged=("conversion_at", NOW)) == NOTHING
-
-
-def test_the_oldest_due_job_of_the_tenant_is_read(oci):
-    oci.create_job(tenant="b", run_at=NOW - DAY)
-    oci.create_job(run_at=NOW + 1)
-    assert waiting(oci).oldest_due_at is None
-    for minutes in (1, 9, 5):
-        oci.create_job(run_at=NOW - minutes * MINUTE)
-    assert waiting(oci).oldest_due_at == NOW - 9 * MINUTE
-
-
-def test_the_oldest_creation_in_every_unfinished_state_is_read(oci):
-    failed, retried, taken = oci.claim_new_jobs(3)
-    oci.move("ack_failed", failed, **error("BAD", "VALIDATION"))
-    oci.clock.advance(60)
-    oci.create_jobs(2)
-    oci.clock.advance(60)
-    oci.create_job()
-    oci.move("retry_later", retried, **error())
-    assert oci.state(taken) == "PROCESSING"
-    assert waiting(oci).first_created_at == {"QUEUED": NOW + MINUTE, "RETRY": NOW}
-
-
-def test_a_state_with_only_scheduled_moves_is_unfinished_too(optiplan):
-    traffic(optiplan, random.Random(4), steps=120)
-    ended = {state.name for state in optiplan.lifecycle.states if state.terminal or state.resting}
-    for tenant in {job.tenant for job in optiplan.all().values()}:
-        expected: dict[str, int] = {}
-        for job in optiplan.all().values():
-            if job.tenant == tenant and job.state not in ended and job.worker is None:
-                expected.setdefault(job.state, job.created_at)
-        assert waiting(optiplan, tenant).first_created_at == expected
-
-
-def test_claims_of_the_tenant_whose_lease_ran_out_are_counted(oci):
-    oci.claim_new_jobs(2)
-    oci.claim_new_jobs(1, tenant="b")
-    oci.clock.advance(LEASE_S - 1)
     oci.claim_new_job()
-    oci.clock.advance(1)
-    assert (waiting(oci).lease_over, waiting(oci, "b").lease_over) == (2, 1)
-
-
-def test_ready_jobs_whose_first_stamp_is_old_are_counted(oci):
-    for days in (80, 85, 85):
-        oci.create_job(stamps={"conversion_at": NOW - days * DAY})
-    oci.create_job(tenant="b", stamps={"conversion_at": NOW - 85 * DAY})
-    oci.create_job()
-
-    def aging(before, tenant="default"):
-        return waiting(oci, tenant, aged=("conversion_at", before)).aging
-
-    assert aging(NOW - 85 * DAY) == 0
-    assert aging(NOW - 85 * DAY + 1) == 2
-    assert aging(NOW) == 3
-    assert aging(NOW, "b") == 1
-    oci.claim(1, tenants=["default"])
-    assert aging(NOW) == 2
-    assert waiting(oci).aging == 0
+    oci.create_job(tenant="b", run_at=NOW - DAY, stamps={"conversion_at": NOW - 85 * DAY})
+    assert waiting(oci) == NOTHING
+    oci.create_job(run_at=NOW + HOUR, stamps={"conversion_at": NOW - 85 * DAY})
+    assert waiting(oci) == Backlog(None, {"QUEUED": NOW}, 0, 0)
+    assert oci.store.backlog("oci", "default").oldest_due_at == NOW + HOUR, "by the store's own clock"
+    oci.clock.advance(LEASE_S)
+    for minutes in (1, 9, 5):
+        oci.create_job(run_at=NOW - minutes * MINUTE, stamps={"conversion_at": NOW - 80 * DAY})
+    aged = [waiting(oci, aged=("conversion_at", NOW - days * DAY + 1)).aging for days in (86, 85, 80)]
+    assert aged == [0, 1, 4]
+    assert waiting(oci) == Backlog(NOW - 9 * MINUTE, {"QUEUED": NOW}, 1, 0)
+    assert waiting(oci, "b", aged=("conversion_at", NOW)) == Backlog(NOW - DAY, {"QUEUED": NOW}, 0, 1)
 
 
 def test_a_sql_store_also_counts_by_the_fourth_stamp(oci):
@@ -255,20 +180,6 @@ def test_age_is_measured_by_the_first_stamp_only(oci, task):
             waiting(oci, aged=(stamp, NOW))
     with pytest.raises(StoreError, match="is not the first stamp"):
         waiting(task, aged=("created_at", NOW))
-
-
-def test_waiting_without_a_time_goes_by_the_stores_own(oci):
-    oci.create_job(run_at=NOW + HOUR)
-    assert oci.store.backlog("oci", "default").oldest_due_at == NOW + HOUR
-
-
-def test_a_requeued_job_waits_since_its_creation(task):
-    job = task.claim_new_job()
-    task.move("fail", job, **error())
-    assert waiting(task) == NOTHING
-    task.clock.advance(60)
-    task.move("requeue", job.id, **OPERATOR)
-    assert waiting(task).first_created_at == {"ready": NOW}
 
 
 # Limits
@@ -296,15 +207,17 @@ def test_an_unknown_queue_is_refused_by_name(task):
     assert not count_rows(store)
 
 
-def test_a_read_takes_no_more_ids_or_keys_than_a_batch(oci):
+def test_a_call_takes_no_more_jobs_or_keys_than_a_batch(oci):
     many = ["x"] * (MAX_BATCH + 1)
-    for read in (
+    for call in (
         lambda: oci.store.find("oci", many),
         lambda: oci.store.states("oci", many),
         lambda: oci.store.ids_by_key("oci", "default", many),
+        lambda: oci.claim(ids=many),
+        lambda: oci.apply("ack", many),
     ):
         with pytest.raises(StoreError, match="at most 10000 jobs, got 10001"):
-            read()
+            call()
 
 
 # Through a queue

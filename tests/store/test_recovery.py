@@ -13,17 +13,10 @@ from kesin.lifecycle import declare
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.task import task_lifecycle
 from kesin.lifecycle.vocabulary import age_over
-from tests.store.scene import HOUR, MINUTE, NOW, OPERATOR, error
+from tests.store.scene import HOUR, MINUTE, OPERATOR, error
 
 TRANSIENT = error("UPLOAD_EXCEPTION", "TRANSIENT")
 YEARS_S = 10 * 366 * 86_400
-
-
-def reached(optiplan, *calls, **details):
-    job = optiplan.claim_new_job(**details)
-    for call in calls:
-        last = optiplan.move(call, job)
-    return last if calls else job
 
 
 # The cap
@@ -47,11 +40,14 @@ def test_a_job_is_capped_by_its_own_cap_and_says_why(oci):
     assert job.error_message == "MAX_ATTEMPTS_EXCEEDED"
 
 
-def test_a_cap_given_by_the_caller_counts_instead_of_the_jobs_own(oci):
+def test_a_cap_given_by_the_caller_counts_instead_of_the_jobs_own_from_the_last_renewal(oci):
     put_off(oci, 1, max_attempts=1)
     put_off(oci, 2, max_attempts=5)
     moved = [oci.sweep("attempt_cap", source="QUEUED", max_attempts=cap) for cap in (3, 2, 1)]
     assert moved == [0, 1, 1]
+    renewed = put_off(oci, 2, max_attempts=5)
+    oci.move("RESET_TO_QUEUED", renewed, **OPERATOR)
+    assert oci.sweep("attempt_cap", source="QUEUED", max_attempts=1) == 0
 
 
 def test_a_cap_given_by_the_caller_takes_a_claim_only_once_its_lease_is_over(oci):
@@ -62,24 +58,15 @@ def test_a_cap_given_by_the_caller_takes_a_claim_only_once_its_lease_is_over(oci
         assert oci.state(job) == state
 
 
-def test_a_cap_given_by_the_caller_counts_from_the_last_renewal(oci):
-    job = put_off(oci, 2, max_attempts=5)
-    oci.move("RESET_TO_QUEUED", job, **OPERATOR)
-    assert oci.sweep("attempt_cap", source="QUEUED", max_attempts=1) == 0
-
-
-@pytest.mark.parametrize("cap", [None, 1])
-def test_a_minimum_age_spares_jobs_that_moved_lately(oci, cap):
-    oci.move("retry_later", oci.claim_new_job(max_attempts=1), **TRANSIENT)
-    for seconds, moved in ((59, 0), (1, 1)):
-        oci.clock.advance(seconds)
-        how = {"min_age_us": MINUTE, "max_attempts": cap}
-        assert oci.sweep("attempt_cap", source="QUEUED", **how) == moved
-
-
-def test_a_minimum_age_spares_claims_that_moved_lately(oci):
+def test_a_minimum_age_spares_jobs_that_moved_lately(oci):
+    for cap in (None, 1):
+        oci.move("retry_later", oci.claim_new_job(max_attempts=1), **TRANSIENT)
+        for seconds, moved in ((59, 0), (1, 1)):
+            oci.clock.advance(seconds)
+            how = {"min_age_us": MINUTE, "max_attempts": cap}
+            assert oci.sweep("attempt_cap", source="QUEUED", **how) == moved
     job = oci.claim_new_job()
-    for now, moved in ((job.lease_until, 0), (NOW + HOUR, 1)):
+    for now, moved in ((job.lease_until, 0), (job.claimed_at + HOUR, 1)):
         oci.clock.time_us = now
         assert oci.sweep("recover", to="RETRY", min_age_us=HOUR) == moved
 
@@ -87,7 +74,7 @@ def test_a_minimum_age_spares_claims_that_moved_lately(oci):
 # Recovery
 
 
-def test_recovery_keeps_the_deadline_and_the_slot(optiplan):
+def test_recovery_keeps_the_deadline_and_the_slot_until_it_is_over(optiplan):
     first, second = optiplan.claim_new_jobs(2)
     optiplan.apply("prepare", [first, second])
     optiplan.apply("import", [first, second])
@@ -97,13 +84,9 @@ def test_recovery_keeps_the_deadline_and_the_slot(optiplan):
     recovered = optiplan.job(first)
     assert (recovered.state, recovered.timer_at) == ("OPTI_RUNNING", running.timer_at)
     assert optiplan.apply_one("run", second).result == "busy"
-
-
-def test_a_timed_out_job_leaves_the_slot(optiplan):
-    job = reached(optiplan, "prepare", "import", "run", "release")
-    optiplan.clock.time_us = job.timer_at
+    optiplan.clock.time_us = running.timer_at
     optiplan.sweep("xml_timeout")
-    assert reached(optiplan, "prepare", "import", "run").state == "OPTI_RUNNING"
+    assert optiplan.move("run", second).state == "OPTI_RUNNING"
 
 
 # Chains
@@ -112,6 +95,11 @@ def test_a_timed_out_job_leaves_the_slot(optiplan):
 def test_a_lost_job_goes_back_in_the_same_sweep_if_attempts_are_left(pdf):
     spent, left = pdf.claim_new_job(max_attempts=1), pdf.claim_new_job(max_attempts=3)
     pdf.clock.time_us = left.lease_until
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Lifecycle, "chained_moves", property(lambda self: 1 / 0))
+        with pytest.raises(ZeroDivisionError):
+            pdf.sweep("lose")
+    assert [pdf.job(job) for job in (spent, left)] == [spent, left], "a chain is made whole or not at all"
     assert pdf.sweep("lose") == 2
     assert pdf.history(spent) == ["enqueue", "claim", "lose"]
     assert pdf.history(left) == ["enqueue", "claim", "lose", "requeue"]
@@ -119,29 +107,17 @@ def test_a_lost_job_goes_back_in_the_same_sweep_if_attempts_are_left(pdf):
     assert pdf.job(left).error_code == "WORKER_LOST"
 
 
-def test_a_swept_chain_is_made_whole_or_not_at_all(pdf, monkeypatch):
-    job = pdf.claim_new_job()
-    pdf.clock.time_us = job.lease_until
-    monkeypatch.setattr(Lifecycle, "chained_moves", property(lambda self: 1 / 0))
-    with pytest.raises(ZeroDivisionError):
-        pdf.sweep("lose")
-    assert pdf.job(job) == job
-
-
 # Revival and expiry
 
 
-def test_only_a_temporary_failure_with_attempts_left_is_revived(oci):
+def test_only_a_temporary_failure_with_attempts_left_is_revived_and_no_job_expires_without_its_time(oci):
     for category in ("VALIDATION", "AUTH", "PERMANENT"):
         oci.move("ack_failed", oci.claim_new_job(), **error("CODE", category))
     oci.move("ack_failed", oci.claim_new_job(max_attempts=1), **TRANSIENT)
     oci.move("MARK_FAILED", oci.claim_new_job().id, **OPERATOR, **TRANSIENT)
+    oci.create_job()
     oci.clock.advance(30 * 86_400)
     assert oci.sweep("revive") == 0
-
-
-def test_a_job_without_a_conversion_time_never_expires(oci):
-    oci.create_job()
     oci.clock.advance(YEARS_S)
     assert oci.sweep("expire") == 0
 
@@ -170,18 +146,11 @@ def failed_with(stubborn, key):
     return stubborn.move("fail", stubborn.claim_new_job(key=key), **error()).id
 
 
-def test_a_sweep_leaves_jobs_whose_key_is_taken(stubborn):
-    blocked, free = failed_with(stubborn, "taken"), failed_with(stubborn, "free")
+def test_a_sweep_leaves_jobs_whose_key_is_taken_and_moves_all_others(stubborn):
+    jobs = [failed_with(stubborn, key) for key in ("taken", "k", "k", "k", "other")]
     stubborn.create_job(key="taken")
-    stubborn.clock.advance(60)
-    assert stubborn.sweep("again") == 1
-    assert (stubborn.state(blocked), stubborn.state(free)) == ("failed", "ready")
-
-
-def test_of_jobs_with_one_key_a_sweep_takes_one_and_all_others(stubborn):
-    jobs = [failed_with(stubborn, key) for key in ("k", "k", "k", "other")]
     stubborn.clock.advance(60)
     for _ in range(3):
         stubborn.sweep("again")
     states = [stubborn.state(job) for job in jobs]
-    assert (sorted(states[:3]), states[3]) == (["failed", "failed", "ready"], "ready")
+    assert (states[0], sorted(states[1:4]), states[4]) == ("failed", ["failed", "failed", "ready"], "ready")

@@ -16,21 +16,14 @@ def renew(scene, *jobs, lease_s=LEASE_S):
     return scene.store.renew(scene.queue, claims, lease_us=lease_s * SECOND, now=scene.now)
 
 
-def test_a_renewal_extends_the_lease_from_now_and_changes_nothing_else(task):
+def test_a_renewal_extends_the_lease_from_now_never_shortens_it_and_changes_nothing_else(task):
     job = task.claim_new_job(key="k")
     before = task.events(job), task.store.move_counts("task")
     task.clock.advance(20)
-    assert renew(task, job) == {job.id}
-    assert task.job(job) == job._replace(lease_until=NOW + (20 + LEASE_S) * SECOND)
+    for lease_s in (LEASE_S, 1):
+        assert renew(task, job, lease_s=lease_s) == {job.id}
+        assert task.job(job) == job._replace(lease_until=NOW + (20 + LEASE_S) * SECOND)
     assert (task.events(job), task.store.move_counts("task")) == before
-
-
-def test_a_renewal_never_shortens_a_lease(task):
-    task.create_job()
-    (job,) = task.claim(lease_s=600)
-    task.clock.advance(20)
-    assert renew(task, job, lease_s=60) == {job.id}
-    assert task.job(job).lease_until == job.lease_until
 
 
 def test_many_leases_are_renewed_by_as_many_statements_as_one(task, statements):
@@ -43,31 +36,19 @@ def test_many_leases_are_renewed_by_as_many_statements_as_one(task, statements):
     assert {job.lease_until for job in task.all().values()} == {task.now + LEASE_S * SECOND}
 
 
-def test_only_the_token_of_the_claim_renews_it(task):
-    job = task.claim_new_job()
-    task.clock.advance(20)
-    for token in (0, 1, 3):
-        assert renew(task, (job.id, token)) == set()
-    assert task.job(job) == job
-
-
-def test_claims_that_do_not_exist_are_not_renewed_and_the_others_are(task, open_queue):
-    finished, released, held = task.claim_new_jobs(3)
+def test_only_the_claims_that_are_held_are_renewed_by_their_tokens(task, open_queue):
+    finished, released, retried, held = task.claim_new_jobs(4)
     task.move("complete", finished)
     task.move("release", released)
+    task.clock.time_us = task.move("retry", retried, **error()).run_at or 0
+    task.claim(9, worker="w2")
     foreign = open_queue(task_lifecycle(), "other").claim_new_job()
-    claims = [finished, released, foreign, (UNKNOWN_ID, 2), ("nope", 2), held]
-    assert renew(task, *claims) == {held.id}
+    before = task.snapshot()
+    wrong = [(held.id, token) for token in (0, 1, 3)]
+    assert renew(task, finished, released, retried, foreign, (UNKNOWN_ID, 2), ("nope", 2), *wrong) == set()
+    assert task.snapshot() == before
+    assert renew(task, finished, retried, held) == {held.id}
     assert renew(task) == set()
-
-
-def test_the_former_worker_cannot_renew_the_lease_of_the_next(task):
-    job = task.claim_new_job()
-    task.move("retry", job, **error())
-    task.clock.advance(86_400)
-    (again,) = task.claim(worker="w2")
-    assert renew(task, job) == set()
-    assert task.job(job) == again
 
 
 def test_a_lease_is_kept_through_the_moves_under_its_claim(optiplan):
@@ -84,7 +65,7 @@ def short(open_queue):
     return open_queue(replace(task_lifecycle(), max_run_seconds=100))
 
 
-def test_no_lease_is_renewed_beyond_the_longest_run(short):
+def test_no_lease_is_renewed_beyond_the_longest_run_of_its_claim(short):
     job = short.claim_new_job()
     for _ in range(9):
         short.clock.advance(11)
@@ -94,13 +75,7 @@ def test_no_lease_is_renewed_beyond_the_longest_run(short):
     short.clock.advance(1)
     assert renew(short, job) == set()
     assert short.sweep("recover", to="ready") == 1
-
-
-def test_a_later_claim_has_its_own_longest_run(short):
-    short.create_job()
-    short.move("release", short.claim()[0])
-    short.clock.advance(90)
-    (job,) = short.claim()
+    (again,) = short.claim()
     short.clock.advance(50)
-    renew(short, job)
-    assert short.job(job).lease_until == NOW + 190 * SECOND
+    renew(short, again)
+    assert short.job(job).lease_until == NOW + 200 * SECOND

@@ -43,16 +43,12 @@ def test_every_version_is_stored_whole(store):
     assert store.rules("other") == []
 
 
-def test_opening_the_same_rules_again_stores_nothing(store):
+def test_opening_the_same_rules_again_stores_nothing_but_injected_times_once(store):
     for _ in range(2):
         store.open("q", task_lifecycle())
     moves = tuple(replace(move, doc="said otherwise") for move in task_lifecycle().moves)
     store.open("q", replace(task_lifecycle(), moves=moves))
     assert versions(store, "q") == [1]
-
-
-def test_injected_times_are_a_version_of_their_own_once(store):
-    store.open("q", task_lifecycle())
     for _ in range(2):
         store.open("q", task_lifecycle(), virtual_time=True)
     store.open("q", task_lifecycle())
@@ -67,32 +63,27 @@ before_the_store = pytest.mark.parametrize("store", ["sqlite-file"], indirect=Tr
 
 
 @before_the_store
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"flags": ("red", "blue")},
-        {"flags": ()},
-        {"flags": ("green", "blue", "red")},
-        {"stamps": ("read_at", "seen_at")},
-        {"stamps": ("heard_at", "seen_at", "read_at")},
-    ],
-)
-def test_flags_and_stamps_keep_their_places(store, change):
+def test_flags_and_stamps_keep_their_places(store):
     store.open("q", MARKED)
-    (reason,) = refused(store, "q", replace(MARKED, **change))
-    (kind,) = change
-    assert reason.startswith(f"U1: the stored {kind} are {', '.join(getattr(MARKED, kind))}")
-    assert reason.endswith("(0 jobs stored)")
+    for kind, names in (
+        ("flags", ("red", "blue")),
+        ("flags", ()),
+        ("flags", ("green", "blue", "red")),
+        ("stamps", ("read_at", "seen_at")),
+        ("stamps", ("heard_at", "seen_at", "read_at")),
+    ):
+        (reason,) = refused(store, "q", replace(MARKED, **{kind: names}))
+        assert reason.startswith(f"U1: the stored {kind} are {', '.join(getattr(MARKED, kind))}")
+        assert reason.endswith("(0 jobs stored)")
 
 
-@pytest.mark.parametrize(("jobs", "count"), [(0, "0 jobs"), (1, "1 job")])
-def test_a_state_does_not_vanish_and_the_refusal_counts_its_jobs(open_queue, jobs, count):
+def test_a_state_does_not_vanish_and_the_refusal_counts_its_jobs(open_queue):
     scene = open_queue(checking_lifecycle(), "q")
-    for _ in range(jobs):
+    for count in ("0 jobs", "1 job"):
+        (reason,) = refused(scene.store, "q", task_lifecycle())
+        assert reason.startswith(f"U2: the state checking is gone, which holds {count}:")
+        assert "retiring=True" in reason
         scene.move("check", scene.create_job(), **OPERATOR)
-    (reason,) = refused(scene.store, "q", task_lifecycle())
-    assert reason.startswith(f"U2: the state checking is gone, which holds {count}:")
-    assert "retiring=True" in reason
 
 
 def test_another_lifecycle_under_the_same_name_is_refused(open_queue):
@@ -112,25 +103,17 @@ def renamed_check(**marks: Any) -> Lifecycle:
 
 
 @before_the_store
-@pytest.mark.parametrize(
-    ("marks", "why"),
-    [
-        ({"terminal": True}, "jobs in checking are resting, and would have to be finished"),
-        ({"resting": True, "holds_key": True}, "checking now holds the key"),
-        ({"resting": True, "exclusive": True}, "checking had no slots and would have slots per queue"),
-    ],
-)
-def test_a_kept_state_keeps_what_its_rows_hold(store, marks, why):
-    store.open("q", checking_lifecycle())
-    (reason,) = refused(store, "q", renamed_check(**marks))
-    assert reason.startswith(f"U3: {why}")
-
-
-@before_the_store
-def test_a_key_is_not_let_go_by_a_new_version(store):
-    store.open("q", checking_lifecycle(holds_key=True))
-    (reason,) = refused(store, "q", renamed_check(resting=True))
-    assert reason.startswith("U3: checking no longer holds the key")
+def test_a_kept_state_keeps_what_its_rows_hold(store):
+    store.open("plain", checking_lifecycle())
+    store.open("keyed", checking_lifecycle(holds_key=True))
+    for queue, marks, why in (
+        ("plain", {"terminal": True}, "jobs in checking are resting, and would have to be finished"),
+        ("plain", {"resting": True, "holds_key": True}, "checking now holds the key"),
+        ("plain", {"resting": True, "exclusive": True}, "checking had no slots and would have slots per queue"),
+        ("keyed", {"resting": True}, "checking no longer holds the key"),
+    ):
+        (reason,) = refused(store, queue, renamed_check(**marks))
+        assert reason.startswith(f"U3: {why}")
 
 
 def test_a_key_that_the_same_moves_would_let_go_is_refused_as_that(open_queue):
@@ -141,14 +124,15 @@ def test_a_key_that_the_same_moves_would_let_go_is_refused_as_that(open_queue):
     assert reason == said
 
 
-@pytest.mark.parametrize(("name", "change"), [("requeue", {"retry": "count"}), ("release", {"attempt": "keep"})])
-def test_a_move_keeps_its_effects(store, name, change):
+def test_a_move_keeps_its_effects(store):
     task = task_lifecycle()
     store.open("q", task)
     before = store.rules("q")
-    changed = (replace(move, **change) if move.name == name else move for move in task.moves)
-    with pytest.raises(StoreError, match=f"the move {name} .* give the changed move a new name"):
-        store.open("q", replace(task, moves=tuple(changed)))
+    changes: dict[str, dict[str, Any]] = {"requeue": {"retry": "count"}, "release": {"attempt": "keep"}}
+    for name, change in changes.items():
+        changed = (replace(move, **change) if move.name == name else move for move in task.moves)
+        with pytest.raises(StoreError, match=f"the move {name} .* give the changed move a new name"):
+            store.open("q", replace(task, moves=tuple(changed)))
     assert store.rules("q") == before
 
 

@@ -20,17 +20,12 @@ def changed(*moves: Move, **marks: Any) -> Lifecycle:
     return replace(task, states=states, moves=(*others, *moves))
 
 
-def test_jobs_of_one_batch_share_a_key_where_enqueueing_takes_none(open_queue):
+def test_jobs_share_a_key_where_enqueueing_takes_none_and_a_claim_takes_one_of_them(open_queue):
+    """Ready holds no key and running does; both are due and picked together."""
     queue = open_queue(changed(holds_key=False))
     outcomes = queue.enqueue(queue.new(key="k"), queue.new(key="k"))
     assert [outcome.result for outcome in outcomes] == ["inserted", "inserted"]
     assert len({outcome.id for outcome in outcomes}) == 2
-
-
-def test_of_two_jobs_with_one_key_a_claim_takes_one(open_queue):
-    """Ready holds no key and running does; both are due and picked together."""
-    queue = open_queue(changed(holds_key=False))
-    queue.create_jobs(2, key="k")
     [first] = queue.claim(limit=2)
     assert queue.claim(limit=2) == []
     queue.move("complete", first)

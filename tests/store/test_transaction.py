@@ -46,17 +46,7 @@ def rendered(pdf, key="k"):
     return pdf.move("succeed", pdf.claim_new_job(key=key))
 
 
-def test_two_calls_in_a_block_are_both_kept(pdf):
-    gone = rendered(pdf)
-    new = pdf.new(key="k")
-    with pdf.store.transaction():
-        pdf.move("artifact_gone", gone.id, **PRODUCER)
-        (outcome,) = pdf.enqueue(new)
-    assert outcome == Outcome("inserted", new.id, "queued", 1)
-    assert (pdf.state(gone), pdf.state(new.id)) == ("expired", "queued")
-
-
-def test_an_exception_undoes_both_calls(pdf):
+def test_two_calls_in_a_block_are_both_kept_or_both_undone(pdf):
     gone = rendered(pdf)
     before = everything(pdf.store)
     with rolled_back(pdf.store):
@@ -64,6 +54,12 @@ def test_an_exception_undoes_both_calls(pdf):
         pdf.enqueue(pdf.new(key="k"))
     assert everything(pdf.store) == before
     assert pdf.enqueue(pdf.new(key="k"))[0].id == gone.id, "the old holder has the key"
+    new = pdf.new(key="k")
+    with pdf.store.transaction():
+        pdf.move("artifact_gone", gone.id, **PRODUCER)
+        (outcome,) = pdf.enqueue(new)
+    assert outcome == Outcome("inserted", new.id, "queued", 1)
+    assert (pdf.state(gone), pdf.state(new.id)) == ("expired", "queued")
 
 
 def test_every_kind_of_call_is_undone(oci):
@@ -87,41 +83,30 @@ def test_every_kind_of_call_is_undone(oci):
     assert oci.store.paused("oci") == []
 
 
-def test_inside_the_block_its_own_writes_are_seen(task):
+def test_inside_the_block_its_own_writes_are_seen_and_after_an_interruption_the_store_works_on(task):
+    with suppress(KeyboardInterrupt), task.store.transaction():
+        task.create_job()
+        raise KeyboardInterrupt
+    assert task.counts() == {}
     with task.store.transaction():
         job = task.create_job(key="k")
         assert task.state(job) == "ready"
         assert [claimed.id for claimed in task.claim()] == [job]
         assert task.counts() == {"running": 1}
         assert len(task.events(job)) == 2
+    assert task.counts() == {"running": 1}
 
 
-def test_an_interruption_undoes_the_block_and_the_store_works_on(task):
-    with suppress(KeyboardInterrupt), task.store.transaction():
-        task.create_job()
-        raise KeyboardInterrupt
-    assert task.counts() == {}
-    with task.store.transaction():
-        task.create_job()
-    assert task.counts() == {"ready": 1}
-
-
-def test_a_refused_move_does_not_undo_the_rest(pdf):
-    job = pdf.create_job()
-    with pdf.store.transaction():
-        outcome = pdf.apply_one("artifact_gone", job, **PRODUCER)
-        pdf.create_job()
-    assert outcome.result == "refused"
-    assert pdf.counts() == {"queued": 2}
-
-
-def test_two_equal_moves_into_a_key_do_not_undo_the_rest(task):
+def test_a_refused_move_does_not_undo_the_rest(task):
     old = [task.move("fail", task.claim_new_job(key="k"), **error()).id for _ in range(2)]
+    ready = task.create_job()
     with task.store.transaction():
+        refused = task.apply_one("complete", ready)
         outcomes = task.apply("requeue", old, role="operator")
         task.create_job()
+    assert refused.reason == "stale"
     assert sorted(results(outcomes)) == ["duplicate", "moved"]
-    assert task.counts() == {"ready": 2, "failed": 1}
+    assert task.counts() == {"ready": 3, "failed": 1}
 
 
 def test_a_chain_inside_a_block_is_kept_or_undone_with_it(pdf):
@@ -138,64 +123,40 @@ def test_a_chain_inside_a_block_is_kept_or_undone_with_it(pdf):
 # Blocks in blocks
 
 
-def test_an_inner_block_is_kept_or_undone_with_the_outer_one(task):
+def test_an_inner_block_is_kept_or_undone_with_the_outer_one_which_stays_whole_without_it(task):
     with rolled_back(task.store), task.store.transaction():
         task.create_job()
-    assert task.counts() == {}
-    with task.store.transaction():
-        task.create_job()
-        with task.store.transaction():
-            task.create_job()
-    assert task.counts() == {"ready": 2}
-
-
-def test_an_undone_inner_block_leaves_the_outer_one_whole(task):
-    with task.store.transaction():
-        first = task.create_job(key="first")
-        with rolled_back(task.store):
-            task.create_job(key="undone")
-        later = task.create_job(key="later")
-    assert sorted(task.all()) == [first, later]
-
-
-def test_an_exception_through_both_blocks_undoes_both(task):
     with suppress(Undo), task.store.transaction():
         task.create_job()
         with task.store.transaction():
             task.create_job()
             raise Undo
     assert task.counts() == {}
+    with task.store.transaction():
+        first = task.create_job(key="first")
+        with rolled_back(task.store):
+            task.create_job(key="undone")
+        with task.store.transaction():
+            inner = task.create_job(key="inner")
+        later = task.create_job(key="later")
+    assert sorted(task.all()) == [first, inner, later]
 
 
 # Threads
 
 
-def test_another_threads_calls_do_not_join_the_block(task):
-    def other():
+def test_another_threads_calls_do_not_join_the_block_and_never_see_what_was_undone(task):
+    def other(mine):
         started.set()
-        return task.create_job(key="theirs")
+        return task.store.job(mine), task.create_job(key="theirs")
 
     started = threading.Event()
     with ThreadPoolExecutor(1) as pool:
         with rolled_back(task.store):
-            task.create_job(key="mine")
-            theirs = pool.submit(other)
+            theirs = pool.submit(other, task.create_job(key="mine"))
             assert started.wait(10)
-        stored = theirs.result(10)
-    assert list(task.all()) == [stored]
-
-
-def test_another_thread_never_sees_what_was_undone(task):
-    def other(job):
-        started.set()
-        return task.store.job(job)
-
-    started = threading.Event()
-    with ThreadPoolExecutor(1) as pool:
-        with rolled_back(task.store):
-            seen = pool.submit(other, task.create_job())
-            assert started.wait(10)
-        assert seen.result(10) is None
+        seen, stored = theirs.result(10)
+    assert (seen, list(task.all())) == (None, [stored])
 
 
 def test_blocks_of_many_threads_keep_apart(task):
