@@ -84,11 +84,8 @@ ON_EACH = {
 # A test with several cases has its last, mostly the fullest, on the other databases. In these, each
 # case is a statement, a trigger or a driver of its own.
 EVERY_CASE = {
-    "test_a_job_and_the_callers_row_are_committed_together",
-    "test_a_rollback_takes_the_job_along",
+    "test_a_job_and_the_callers_row_are_committed_together_or_not_at_all",
     "test_an_installation_of_any_schema_goes_on_in_the_newest_one",
-    "test_every_column_of_what_only_grows_is_tried",
-    "test_what_may_change_by_hand_leaves_a_note",
 }
 
 

@@ -18,8 +18,6 @@ from kesin.store.postgres.store import PostgresStore
 from kesin.store.sql.migrate import MigrationRefused, migrations
 from kesin.store.sqlite.store import SqliteStore
 from tests.apart import crew
-from tests.store.conftest import SQL_STORES
-from tests.store.conftest import opened as fresh
 from tests.store.scene import Scene, rows
 
 
@@ -28,13 +26,6 @@ def migrate_when_told(place, pipe):
     pipe.recv()
     with opened(place) as store:
         pipe.send((store.migrate(), applied(store)))
-
-
-@pytest.fixture(params=SQL_STORES)
-def store(request):
-    """A store with a schema of its own: these tests change it."""
-    with fresh(request.param, request) as store:
-        yield store
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -81,24 +72,20 @@ def test_migrations_are_numbered_from_one_without_a_gap():
         assert versions == list(range(1, len(versions) + 1))
 
 
-def test_a_fresh_store_has_every_migration_and_migrating_again_changes_nothing(store):
-    task = Scene(store, "task", task_lifecycle())
-    job = task.claim_new_job()
-    assert applied(store) == known(store)
-    assert store.migrate() == []
-    assert applied(store) == known(store)
-    assert task.job(job) == job
-
-
-def test_a_store_opened_again_finds_its_jobs(place):
+def test_a_store_opened_again_has_every_migration_and_finds_its_jobs(place):
     with opened(place) as store:
         job = Scene(store, "task", task_lifecycle()).claim_new_job()
     with opened(place) as store:
+        assert applied(store) == known(store)
+        assert store.migrate() == []
+        assert applied(store) == known(store)
         assert Scene(store, "task", task_lifecycle()).job(job.id) == job
 
 
-def test_the_first_run_tells_what_it_applied(postgres_url, fresh_schema):
+def test_postgresql_is_not_migrated_unless_asked_and_then_tells_what_it_applied(postgres_url, fresh_schema):
     with closing(PostgresStore(postgres_url, schema=fresh_schema(), listen=False)) as store:
+        with pytest.raises(StoreError, match="has no kesin tables: run `kesin migrate` first"):
+            store.open("task", task_lifecycle())
         expected = [f"{step.version:04d}_{step.name}" for step in migrations("postgres")]
         assert store.migrate() == expected
 
@@ -139,14 +126,20 @@ def test_processes_that_migrate_at_once_apply_each_migration_once(place):
 # Refusals
 
 
-def test_a_newer_schema_is_refused_and_unchanged(place):
+def test_a_newer_schema_is_refused_and_unchanged_and_the_store_free_for_others(place):
     with opened(place) as store:
         declare_newer(store)
         before = applied(store)
         with pytest.raises(MigrationRefused, match="at version 9999 but this kesin knows only up"):
             store.migrate()
         assert applied(store) == before
-    with pytest.raises(MigrationRefused, match="upgrade kesin"), opened(place):
+        with pytest.raises(MigrationRefused, match="upgrade kesin"), opened(place):
+            pass
+        write(store, "DELETE FROM {schema_migration} WHERE version = 9999")
+        write(store, "UPDATE {schema_migration} SET checksum = 'x' WHERE version = 1")
+        with pytest.raises(MigrationRefused, match="0001_engine was changed after it was applied"):
+            store.migrate()
+    with pytest.raises(MigrationRefused, match="put the change into a new migration"), opened(place):
         pass
 
 
@@ -160,50 +153,18 @@ def test_a_file_that_is_not_opened_is_left_to_others(tmp_path):
     assert not [path for path in files if path.startswith(str(tmp_path))], refused
 
 
-def test_a_migration_that_was_changed_after_it_was_applied_is_refused(place):
-    with opened(place) as store:
-        write(store, "UPDATE {schema_migration} SET checksum = 'x' WHERE version = 1")
-        with pytest.raises(MigrationRefused, match="0001_engine was changed after it was applied"):
-            store.migrate()
-    with pytest.raises(MigrationRefused, match="put the change into a new migration"), opened(place):
-        pass
-
-
-def test_a_refusal_leaves_the_store_free_for_others(place):
-    with opened(place) as store:
-        declare_newer(store)
-        with pytest.raises(MigrationRefused):
-            store.migrate()
-        write(store, "DELETE FROM {schema_migration} WHERE version = 9999")
-    with opened(place) as store:
-        assert store.migrate() == []
-
-
 # Opening
 
 
-def test_postgresql_is_not_migrated_unless_asked(postgres_url, fresh_schema):
-    with (
-        closing(PostgresStore(postgres_url, schema=fresh_schema(), listen=False)) as store,
-        pytest.raises(StoreError, match="has no kesin tables: run `kesin migrate` first"),
-    ):
-        store.open("task", task_lifecycle())
-
-
-def test_the_embedded_store_brings_its_own_schema(tmp_path):
-    with closing(open_store(tmp_path / "new" / "k.db")) as store:
-        assert applied(store) == known(store)
-
-
-def test_a_bad_schema_name_is_refused():
+def test_what_is_no_address_or_schema_is_refused(tmp_path):
     for schema in ("", "Upper", "with space", "a;b", 'a"b', "x" * 64, "ü", "1st"):
         with pytest.raises(StoreError, match="is not a schema name"):
             PostgresStore("postgresql://nowhere", schema=schema)
-
-
-def test_an_unknown_kind_of_database_is_refused():
     with pytest.raises(StoreError, match="unknown database mysql://"):
         open_store("mysql://localhost/x")
+    (tmp_path / "k.db").write_text("this is a letter, not a database" * 100)
+    with pytest.raises(StoreError, match="is damaged \\(file is not a database\\)"):
+        SqliteStore(tmp_path / "k.db")
 
 
 def test_a_server_that_cannot_be_reached_is_a_clear_error(tmp_path):
@@ -221,26 +182,18 @@ def test_an_address_that_cannot_be_read_is_told_without_its_password(login):
     assert connection_failure(url) == str(refused.value)
 
 
-def test_a_file_that_is_no_database_is_a_clear_error(tmp_path):
-    (tmp_path / "k.db").write_text("this is a letter, not a database" * 100)
-    with pytest.raises(StoreError, match="is damaged \\(file is not a database\\)"):
-        SqliteStore(tmp_path / "k.db")
-
-
-def test_a_new_file_and_its_folder_are_its_owners_alone(tmp_path):
+def test_a_new_file_and_its_folder_are_its_owners_alone_and_what_was_there_keeps_its_mode(tmp_path):
     file = tmp_path / "data" / "k.db"
     with closing(open_store(file)) as store:
+        assert applied(store) == known(store), "the embedded store brings its own schema"
         store.open("task", task_lifecycle())  # something is written, so that all files are there
         modes = {path.name: path.stat().st_mode & 0o777 for path in file.parent.iterdir()}
     assert file.parent.stat().st_mode & 0o777 == 0o700
     assert {modes[name] for name in ("k.db", "k.db-wal", "k.db-shm")} == {0o600}
-
-
-def test_what_was_there_already_keeps_its_mode(tmp_path):
-    file = tmp_path / "k.db"
-    file.touch()
-    file.chmod(0o660)
+    there = tmp_path / "there.db"
+    there.touch()
+    there.chmod(0o660)
     tmp_path.chmod(0o770)
-    open_store(file).close()
-    assert file.stat().st_mode & 0o777 == 0o660
+    open_store(there).close()
+    assert there.stat().st_mode & 0o777 == 0o660
     assert tmp_path.stat().st_mode & 0o777 == 0o770

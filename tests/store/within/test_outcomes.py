@@ -141,33 +141,27 @@ import psycopg, sqlite3, sys
 from kesin import Queue, task_lifecycle
 from kesin.store.postgres.store import PostgresStore
 from kesin.store.sqlite.store import SqliteStore
-queue = Queue("mail", task_lifecycle(), {store})
-own = {connection}
-own.execute("INSERT INTO app_order VALUES (1)")
-print(queue.enqueue({{}}, key="k", within=own).result, flush=True)
+for store, own in (
+    (PostgresStore({postgres!r}, schema={schema!r}), psycopg.connect({postgres!r})),
+    (SqliteStore({sqlite!r}), sqlite3.connect({sqlite!r})),
+):
+    own.execute("INSERT INTO app_order VALUES (1)")
+    print(Queue("mail", task_lifecycle(), store).enqueue({{}}, key="k", within=own).result, flush=True)
 sys.stdin.read()
 """
 
 
-@pytest.mark.parametrize("kind", ["place", "file_place"])
-def test_a_producer_that_is_killed_leaves_nothing(request, kind):
-    place: Place = request.getfixturevalue(kind)
-    store, connection = f"SqliteStore({place.url!r})", f"sqlite3.connect({place.url!r})"
-    if kind == "place":
-        store = f"PostgresStore({place.url!r}, schema={place.schema!r})"
-        connection = f"psycopg.connect({place.url!r})"
-    producer = subprocess.Popen(
-        [sys.executable, "-c", PRODUCER.format(store=store, connection=connection)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
+def test_a_producer_that_is_killed_leaves_nothing(place: Place, file_place: Place):
+    script = PRODUCER.format(postgres=place.url, schema=place.schema, sqlite=file_place.url)
+    producer = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     with producer:
         assert producer.stdout
-        assert producer.stdout.readline() == b"inserted\n"
+        assert [producer.stdout.readline() for _ in range(2)] == [b"inserted\n"] * 2
         producer.kill()
         producer.wait(PATIENCE_S)
-    assert place.queue.enqueue({}, key="k").result == "inserted"  # once the server has noticed
-    assert (place.orders(), place.jobs()) == (0, 1)
+    for one in (place, file_place):
+        assert one.queue.enqueue({}, key="k").result == "inserted"  # once the server has noticed
+        assert (one.orders(), one.jobs()) == (0, 1)
 
 
 # Notifications, and the end

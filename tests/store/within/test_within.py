@@ -17,65 +17,37 @@ from sqlalchemy.orm import Session
 from kesin import NewJob, Queue, Store, StoreError, task_lifecycle
 from tests.servers import PostgresServer
 from tests.store.within.conftest import Place, place_of
-from tests.store.within.drivers import CASES, Given, django_connection
+from tests.store.within.drivers import CASES, Opener, django_connection
 
 
 @pytest.fixture(params=CASES, ids=[f"{kind}-{opener.__name__}" for kind, opener in CASES])
-def case(request: pytest.FixtureRequest) -> Iterator[tuple[Place, Given]]:
+def case(request: pytest.FixtureRequest) -> Iterator[tuple[Place, Opener]]:
     kind, opener = request.param
     with ExitStack() as stack:
-        place = place_of(kind, request, stack)
-        yield place, stack.enter_context(opener(place.url))
+        yield place_of(kind, request, stack), opener
 
 
-def test_a_job_and_the_callers_row_are_committed_together(case):
-    place, given = case
-    given.execute("INSERT INTO app_order VALUES (1)")
-    outcome = place.queue.enqueue({"order": 1}, key="order-1", within=given.within)
-    assert outcome.result == "inserted"
-    assert place.jobs() == 0
-    given.commit()
-    assert (place.orders(), place.jobs()) == (1, 1)
-    [job] = place.queue.claim("w", limit=5)
-    assert (job.id, job.payload, job.dedup_key) == (outcome.id, {"order": 1}, "order-1")
-
-
-def test_a_rollback_takes_the_job_along(case):
-    place, given = case
-    place.queue.enqueue({"order": 1}, within=given.within)
-    given.execute("INSERT INTO app_order VALUES (1)")
-    given.rollback()
-    assert (place.orders(), place.jobs()) == (0, 0)
-
-
-def test_a_key_that_is_held_gives_its_holder(case):
-    place, given = case
-    first = place.queue.enqueue({"n": 1}, key="same", within=given.within)
-    again = place.queue.enqueue({"n": 2}, key="same", within=given.within)
-    assert (again.result, again.id) == ("duplicate", first.id)
-    given.commit()
-    assert place.queue.enqueue({"n": 3}, key="same").id == first.id
-    assert [note.kind for note in place.queue.notes(first.id)] == ["duplicate"] * 2
-
-
-def test_many_jobs_and_one_that_is_refused(case):
-    place, given = case
-    news = [NewJob({"n": n}, key="same" if n < 2 else None) for n in range(4)]
-    outcomes = place.queue.enqueue_many([*news, NewJob(object())], within=given.within)
-    assert [getattr(outcome, "result", "bad") for outcome in outcomes] == [
-        *("inserted", "duplicate", "inserted", "inserted", "bad")
-    ]
-    given.rollback()
-    assert place.jobs() == 0
-
-
-def test_a_bad_value_leaves_the_transaction_usable(case):
-    place, given = case
-    with pytest.raises(ValueError, match="once needs a key"):
-        place.queue.enqueue({}, once=True, within=given.within)
-    place.queue.enqueue({}, within=given.within)
-    given.commit()
-    assert place.jobs() == 1
+def test_a_job_and_the_callers_row_are_committed_together_or_not_at_all(case):
+    """A value that is refused, and a key that is held, leave the transaction usable."""
+    place, opener = case
+    news = [NewJob({"order": n}, key="order-1" if n < 2 else None) for n in range(3)]
+    results = [*("inserted", "duplicate", "inserted", "bad")]
+    for kept in (False, True):
+        with opener(place.url) as given:
+            given.execute("INSERT INTO app_order VALUES (1)")
+            with pytest.raises(ValueError, match="once needs a key"):
+                place.queue.enqueue({}, once=True, within=given.within)
+            first, again, *_ = outcomes = place.queue.enqueue_many([*news, NewJob(object())], within=given.within)
+            assert [getattr(outcome, "result", "bad") for outcome in outcomes] == results
+            later = place.queue.enqueue({}, key="order-1", within=given.within)
+            assert again.id == later.id == first.id
+            assert place.jobs() == 0
+            (given.commit if kept else given.rollback)()
+            assert (place.orders(), place.jobs()) == (kept, 2 * kept)
+    assert place.queue.enqueue({}, key="order-1").id == first.id
+    assert [note.kind for note in place.queue.notes(first.id)] == ["duplicate"] * 3
+    jobs = {job.id: job for job in place.queue.claim("w", limit=5)}
+    assert (jobs[first.id].payload, jobs[first.id].dedup_key) == ({"order": 0}, "order-1")
 
 
 # What is refused, and enqueues nothing
