@@ -20,7 +20,7 @@ from kesin.store.open import open_store
 from kesin.store.postgres.store import PostgresStore
 from kesin.store.redis.store import RedisStore
 
-JOBS = 8
+JOBS = 5
 THREADS = 2
 
 

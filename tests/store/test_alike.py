@@ -10,7 +10,7 @@ import pytest
 from kesin.lifecycle.model import Change
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.sqlite.store import SqliteStore
-from tests.store.scene import UNKNOWN_ID, Scene, error, results
+from tests.store.scene import Scene, error, results
 
 NUL, SURROGATE = chr(0), chr(0xD800)
 
@@ -19,17 +19,6 @@ def last_events(task, jobs):
     """The values of the last event of each job."""
     events = [task.events(job)[-1] for job in jobs]
     return [(event.move, event.result, event.note, event.error_message) for event in events]
-
-
-def test_a_job_with_common_values_has_its_own_fence(task):
-    good, lost, done = task.claim_new_jobs(3)
-    task.move("complete", done)
-    task.clock.advance(61)
-    task.sweep("recover", to="ready")
-    outcomes = task.apply("complete", [good, lost, done, Change(UNKNOWN_ID, 2), task.create_job()])
-    assert results(outcomes) == ["stale", "stale", "already", "unknown", "stale"]
-    mine, _ = task.claim(2, worker="w2")
-    assert results(task.apply("complete", [mine, lost])) == ["moved", "stale"]
 
 
 @pytest.mark.parametrize("char", [NUL, SURROGATE])

@@ -128,3 +128,17 @@ def test_a_reset_clears_the_error_only_with_the_option(oci):
         assert job.state == "QUEUED"
         assert (job.error_code, job.error_category, job.error_message) == expected
         oci.move("MARK_FAILED", job.id, **OPERATOR)
+
+
+def test_a_correction_replaces_the_payload_and_its_event_holds_both(oci):
+    job = oci.move("ack_failed", oci.claim_new_job(payload='{"v":1}'), **error("BAD", "VALIDATION"))
+    with pytest.raises(StoreError, match="payload"):
+        oci.apply_one("correct", job.id, **PRODUCER)
+    assert oci.job(job) == job
+    corrected = oci.move("correct", job.id, payload='{"v":2}', **PRODUCER)
+    assert (corrected.payload, corrected.payload_seq) == ({"v": 2}, corrected.seq)
+    (claimed,) = oci.claim()
+    assert claimed.payload == {"v": 2}
+    oci.move("ack", claimed)
+    payloads = [(event.move, event.payload, event.old_payload) for event in oci.events(job)]
+    assert [row for row in payloads if row[1:] != (None, None)] == [("correct", '{"v":2}', '{"v":1}')]

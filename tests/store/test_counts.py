@@ -1,31 +1,11 @@
-"""Counts by state and tenant, and the move counters they are summed from."""
+"""Counts by state and tenant, and the move counters they are summed from.
+
+``test_histories`` compares them with the reference, and every test with the rows.
+"""
 
 from __future__ import annotations
 
-import random
-from collections import Counter
-
-from kesin.store.records import MoveCount
-from tests.store.conftest import counted, listed
 from tests.store.scene import HOUR, LEASE_S, NOW, SECOND
-from tests.store.traffic import traffic
-
-
-def test_counts_are_right_after_random_traffic(optiplan):
-    store, chance = optiplan.store, random.Random(4)
-    for _ in range(2):
-        traffic(optiplan, chance, steps=40)
-        assert counted(store, "optiplan") == listed(store, "optiplan")
-        events = Counter(
-            (job.tenant, event.move, event.from_state, event.to_state)
-            for job, events in store.scan("optiplan")
-            for event in events
-        )
-        counts = {count[:4]: count.n for count in store.move_counts("optiplan")}
-        assert {edge: n for edge, n in counts.items() if edge[1] != "prune"} == events
-        store.compact("optiplan")
-    assert counted(store, "optiplan") == listed(store, "optiplan")
-    assert sum(listed(store, "optiplan").values()) > 15
 
 
 def test_jobs_are_counted_by_tenant_and_by_every_state_of_the_queue(oci, task):
@@ -58,17 +38,6 @@ def test_totals_are_the_counts_of_all_tenants_together(oci):
         oci.create_job(tenant=tenant, run_at=run_at)
     assert oci.store.stats("oci", now=NOW).oldest_due_at == NOW - HOUR
     assert oci.store.totals("oci", now=NOW, oldest=True).oldest_due_at == NOW - HOUR
-
-
-def test_every_move_is_counted_by_tenant(oci):
-    oci.move("ack", oci.claim_new_job(tenant="a"))
-    oci.create_jobs(2, tenant="b")
-    assert oci.store.move_counts("oci") == [
-        MoveCount("a", "ack", "PROCESSING", "COMPLETED", 1, NOW),
-        MoveCount("a", "claim", "QUEUED", "PROCESSING", 1, NOW),
-        MoveCount("a", "enqueue", "", "QUEUED", 1, NOW),
-        MoveCount("b", "enqueue", "", "QUEUED", 2, NOW),
-    ]
 
 
 def test_compacting_keeps_every_sum_and_the_time_of_its_last_move(oci, task):

@@ -141,6 +141,9 @@ def test_of_many_equal_jobs_enqueued_at_once_exactly_one_is_created(task):
 # Batches
 
 
+@pytest.mark.parametrize(
+    "store", ["sqlite-file", "redis", pytest.param("postgres", marks=pytest.mark.long)], indirect=True
+)  # PostgreSQL takes them as arrays, of any length
 def test_a_batch_holds_ten_thousand_jobs_and_a_larger_one_is_refused_whole(task):
     news = [task.new(f'{{"n":{n}}}', key=f"k{n}") for n in range(MAX_BATCH + 1)]
     with pytest.raises(StoreError, match="at most 10000 jobs, got 10001"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from kesin.lifecycle.model import Change
 from kesin.store.records import Outcome
 from tests.store.scene import HOUR, OPERATOR, error, results
 
@@ -30,11 +29,6 @@ def test_the_second_at_an_exclusive_state_is_busy_and_unchanged_until_it_is_left
     assert optiplan.move("run", second).state == "OPTI_RUNNING"
 
 
-def test_of_many_jobs_in_one_call_one_enters_that_may(optiplan):
-    first, *others = at_the_slot(optiplan, 4)
-    assert sorted(results(optiplan.apply("run", [Change(first.id, 1), *others]))) == ["busy", "busy", "moved", "stale"]
-
-
 def test_of_many_entering_at_once_exactly_one_gets_in(optiplan):
     jobs = at_the_slot(optiplan, 8)
     with ThreadPoolExecutor(4) as pool:
@@ -55,15 +49,6 @@ def test_a_job_takes_its_key_back_only_when_it_is_free(task):
     task.move("complete", task.claim()[0])
     assert task.move("requeue", old.id, **OPERATOR).state == "ready"
     assert task.enqueue(task.new(key="k", tenant="a"))[0].id == old.id
-
-
-def test_of_two_jobs_with_one_key_in_one_call_one_gets_it(task):
-    first = task.move("fail", task.claim_new_job(key="k"), **error())
-    second = task.move("fail", task.claim_new_job(key="k"), **error())
-    other = task.move("fail", task.claim_new_job(key="other"), **error())
-    outcomes = task.apply("requeue", [first.id, second.id, other.id], **OPERATOR)
-    assert sorted(results(outcomes[:2])) == ["duplicate", "moved"]
-    assert outcomes[2].result == "moved"
 
 
 def test_of_two_jobs_with_one_key_moving_at_once_exactly_one_gets_it(task):

@@ -1,6 +1,7 @@
-"""Scheduled moves: the attempt cap, recovery, revival and expiry.
+"""Scheduled moves: caps and ages of the caller, chains, and keys.
 
-``test_sweep`` compares each scheduled move, made at its time, with the model.
+``test_sweep`` compares each scheduled move, made at its time, with the model, and
+``test_histories`` what each of random sweeps takes.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from kesin.lifecycle.vocabulary import age_over
 from tests.store.scene import HOUR, MINUTE, OPERATOR, error
 
 TRANSIENT = error("UPLOAD_EXCEPTION", "TRANSIENT")
-YEARS_S = 10 * 366 * 86_400
 
 
 # The cap
@@ -31,15 +31,6 @@ def put_off(oci, attempts, **details):
     return job
 
 
-def test_a_job_is_capped_by_its_own_cap_and_says_why(oci):
-    spent, left = put_off(oci, 1, max_attempts=1), put_off(oci, 1, max_attempts=2)
-    assert oci.sweep("attempt_cap", source="QUEUED") == 1
-    assert (oci.state(spent), oci.state(left)) == ("FAILED", "RETRY")
-    job = oci.job(spent)
-    assert (job.error_code, job.error_category) == ("MAX_ATTEMPTS", "PERMANENT")
-    assert job.error_message == "MAX_ATTEMPTS_EXCEEDED"
-
-
 def test_a_cap_given_by_the_caller_counts_instead_of_the_jobs_own_from_the_last_renewal(oci):
     put_off(oci, 1, max_attempts=1)
     put_off(oci, 2, max_attempts=5)
@@ -48,14 +39,10 @@ def test_a_cap_given_by_the_caller_counts_instead_of_the_jobs_own_from_the_last_
     renewed = put_off(oci, 2, max_attempts=5)
     oci.move("RESET_TO_QUEUED", renewed, **OPERATOR)
     assert oci.sweep("attempt_cap", source="QUEUED", max_attempts=1) == 0
-
-
-def test_a_cap_given_by_the_caller_takes_a_claim_only_once_its_lease_is_over(oci):
-    job = oci.claim_new_job(max_attempts=5)
-    for now, moved, state in ((job.lease_until - 1, 0, "PROCESSING"), (job.lease_until, 1, "FAILED")):
+    (held,) = oci.claim()
+    for now, moved_then in ((held.lease_until - 1, 0), (held.lease_until, 1)):
         oci.clock.time_us = now
-        assert oci.sweep("attempt_cap", source="PROCESSING", max_attempts=1) == moved
-        assert oci.state(job) == state
+        assert oci.sweep("attempt_cap", source="PROCESSING", max_attempts=1) == moved_then
 
 
 def test_a_minimum_age_spares_jobs_that_moved_lately(oci):
@@ -69,24 +56,6 @@ def test_a_minimum_age_spares_jobs_that_moved_lately(oci):
     for now, moved in ((job.lease_until, 0), (job.claimed_at + HOUR, 1)):
         oci.clock.time_us = now
         assert oci.sweep("recover", to="RETRY", min_age_us=HOUR) == moved
-
-
-# Recovery
-
-
-def test_recovery_keeps_the_deadline_and_the_slot_until_it_is_over(optiplan):
-    first, second = optiplan.claim_new_jobs(2)
-    optiplan.apply("prepare", [first, second])
-    optiplan.apply("import", [first, second])
-    running = optiplan.move("run", first)
-    optiplan.clock.time_us = first.lease_until
-    optiplan.sweep("recover", to="=")
-    recovered = optiplan.job(first)
-    assert (recovered.state, recovered.timer_at) == ("OPTI_RUNNING", running.timer_at)
-    assert optiplan.apply_one("run", second).result == "busy"
-    optiplan.clock.time_us = running.timer_at
-    optiplan.sweep("xml_timeout")
-    assert optiplan.move("run", second).state == "OPTI_RUNNING"
 
 
 # Chains
@@ -105,21 +74,6 @@ def test_a_lost_job_goes_back_in_the_same_sweep_if_attempts_are_left(pdf):
     assert pdf.history(left) == ["enqueue", "claim", "lose", "requeue"]
     assert (pdf.state(spent), pdf.state(left)) == ("failed", "queued")
     assert pdf.job(left).error_code == "WORKER_LOST"
-
-
-# Revival and expiry
-
-
-def test_only_a_temporary_failure_with_attempts_left_is_revived_and_no_job_expires_without_its_time(oci):
-    for category in ("VALIDATION", "AUTH", "PERMANENT"):
-        oci.move("ack_failed", oci.claim_new_job(), **error("CODE", category))
-    oci.move("ack_failed", oci.claim_new_job(max_attempts=1), **TRANSIENT)
-    oci.move("MARK_FAILED", oci.claim_new_job().id, **OPERATOR, **TRANSIENT)
-    oci.create_job()
-    oci.clock.advance(30 * 86_400)
-    assert oci.sweep("revive") == 0
-    oci.clock.advance(YEARS_S)
-    assert oci.sweep("expire") == 0
 
 
 # Sweeps that take a key

@@ -242,49 +242,32 @@ def test_no_deadline_takes_a_job_from_its_live_worker(optiplan):
 # Batches and order
 
 
-def test_a_sweep_moves_no_more_than_its_limit(oci):
+def test_a_sweep_moves_no_more_than_its_limit_of_one_tenant_or_of_many(oci):
+    """The order is that of the times: ``test_histories`` compares what limited sweeps take."""
     jobs = oci.claim_new_jobs(5)
     oci.clock.time_us = jobs[0].lease_until
     moved = [oci.sweep("recover", to="RETRY", limit=limit) for limit in (0, 2, 2, 2, 2)]
     assert moved == [0, 2, 2, 1, 0]
-
-
-def test_a_prune_takes_no_more_than_its_limit_of_one_tenant_or_of_many(oci):
-    oci.apply("ack", oci.claim_new_jobs(5))
+    for number in range(8):
+        oci.move("ack", oci.claim_new_job(tenant="abcd"[max(number - 4, 0)]))
     oci.clock.advance(91 * 86_400)
-    assert [oci.sweep("prune", source="COMPLETED", limit=2) for _ in range(4)] == [2, 2, 1, 0]
-    for tenant in "abcd":
-        oci.move("ack", oci.claim_new_job(tenant=tenant))
-    oci.clock.advance(91 * 86_400)
-    assert [oci.sweep("prune", source="COMPLETED", limit=3) for _ in range(3)] == [3, 1, 0]
+    assert [oci.sweep("prune", source="COMPLETED", limit=3) for _ in range(4)] == [3, 3, 2, 0]
 
 
-def test_the_earliest_timer_is_served_first(oci):
-    jobs = [oci.move("ack_failed", job, **TRANSIENT) for job in oci.claim_new_jobs(6)]
-    first = sorted(jobs, key=lambda job: job.timer_at)[:3]
-    oci.clock.advance(3_600)
-    oci.sweep("revive", limit=3)
-    assert {job.id for job in oci.all().values() if job.state == "RETRY"} == {j.id for j in first}
-
-
-def test_the_oldest_click_expires_first(oci):
-    ages = {oci.create_job(stamps={"conversion_at": NOW - d * DAY}): d for d in (91, 95, 93, 94)}
-    oci.sweep("expire", limit=2)
-    gone = {ages[job.id] for job in oci.all().values() if job.state == "FAILED"}
-    assert gone == {95, 94}
-
-
-def test_a_job_with_an_end_of_its_own_expires_there_the_oldest_end_first(oci):
+def test_the_oldest_click_expires_first_and_a_job_with_an_end_of_its_own_there(oci):
     """The fourth stamp is indexed like the first; a job without it stays."""
-    sold = {"conversion_at": NOW - 40 * DAY}
-    ends = {oci.create_job(stamps={**sold, "expires_at": NOW - d * DAY}): d for d in (0, 2, 1, -1)}
-    oci.create_job(stamps=sold)
-    oci.sweep("end", limit=2)
-    gone = [ends[job.id] for job in oci.all().values() if job.state == "FAILED"]
-    assert sorted(gone) == [1, 2]
-    oci.sweep("end")
-    gone = [ends[job.id] for job in oci.all().values() if job.state == "FAILED"]
-    assert sorted(gone) == [0, 1, 2]
+    for action, stamp, days in (("expire", "conversion_at", 90), ("end", "expires_at", 0)):
+        sold = {"conversion_at": NOW - 40 * DAY}
+        ages = {oci.create_job(stamps={**sold, stamp: NOW - (days + d) * DAY}): d for d in (1, 5, 3, 4, -1)}
+        oci.create_job(stamps=sold)
+
+        def gone(ages=ages):
+            return {ages[job.id] for job in oci.all().values() if job.state == "FAILED" and job.id in ages}
+
+        assert oci.sweep(action, limit=2) == 2, action
+        assert gone() == {5, 4}
+        assert oci.sweep(action) == 2
+        assert gone() == {5, 4, 3, 1}
 
 
 def test_jobs_from_before_a_lifecycle_had_the_fourth_stamp_live_on_beside_new_ones(store):

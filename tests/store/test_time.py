@@ -1,34 +1,17 @@
 """Time: it comes from the caller, and never runs backward for a job.
 
-``test_words`` tries every effect under a clock that was set back.
+``test_words`` tries every effect under a clock that was set back, ``test_histories`` every call.
 """
 
 from __future__ import annotations
 
 from kesin.engine.replay import verify
-from tests.store.scene import HOUR, LEASE_S, NOW, SECOND, error
-
-TRANSIENT = error("UPLOAD_EXCEPTION", "TRANSIENT")
+from tests.store.scene import LEASE_S, NOW, SECOND, error
 
 
 def test_without_a_time_the_clock_of_the_machine_decides(task):
     (outcome,) = task.store.enqueue("task", [task.new()], actor="p")
     assert task.job(outcome.id).created_at > NOW
-
-
-def test_a_sweep_after_a_jump_back_happens_at_the_jobs_last_move(oci):
-    job = oci.move("retry_later", oci.claim_new_job(max_attempts=1), **TRANSIENT)
-    oci.clock.advance(-3_600)
-    oci.sweep("attempt_cap", source="QUEUED")
-    capped = oci.job(job)
-    assert (capped.moved_at, capped.finished_at) == (NOW, NOW)
-
-
-def test_a_chain_after_a_jump_back_happens_at_the_jobs_last_move(pdf):
-    job = pdf.claim_new_job()
-    pdf.clock.advance(-3_600)
-    after = pdf.move("fail", job, **error("NAVIGATION_TIMEOUT"))
-    assert (after.moved_at, after.run_at) == (NOW, NOW)
 
 
 def test_a_jump_back_ends_no_lease_and_does_not_shorten_it(oci):
@@ -40,17 +23,6 @@ def test_a_jump_back_ends_no_lease_and_does_not_shorten_it(oci):
     oci.clock.advance(-3_600)
     oci.store.renew("oci", [(job.id, job.claim_seq)], lease_us=LEASE_S * SECOND, now=oci.now)
     assert oci.job(job).lease_until == job.lease_until
-
-
-def test_a_time_the_caller_gives_is_taken_as_it_is(optiplan):
-    job = optiplan.claim_new_job()
-    optiplan.move("prepare", job)
-    optiplan.move("import", job)
-    optiplan.clock.advance(-7_200)
-    assert optiplan.move("wait", job, run_at=NOW - HOUR).run_at == NOW - HOUR
-
-
-# Replay
 
 
 def test_replay_knows_payloads_that_were_replaced_twice_and_passes_over_pruned_jobs_and_other_queues(oci, task):

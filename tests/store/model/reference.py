@@ -347,11 +347,12 @@ class Reference(ReferenceLimits, ReferenceReads):
         """The jobs that the scheduled move is due for, the most overdue first."""
         candidates = []
         for job in self.jobs.values():
+            if job.state not in move.sources:
+                continue
             capped = job if max_attempts is None else job._replace(max_attempts=max_attempts)
             context = MoveContext(now, "clock", slots_taken=self.slots(job), parents=self.waits_for(job))
             if (
-                job.state in move.sources
-                and (not min_age_us or job.moved_at <= now - min_age_us)
+                (not min_age_us or job.moved_at <= now - min_age_us)
                 and failing_guard(move, capped, self.lifecycle, context, None) is None
                 and not self.target_taken(move, job)
                 and not (move.prunes and self.is_awaited(job.id))

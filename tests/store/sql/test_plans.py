@@ -97,6 +97,11 @@ def wrong_with(node: dict[str, Any], most: int) -> str:
     return f"{what} visits {visited} rows" if visited > most else ""
 
 
+def listed_if(*, long: bool) -> dict[str, Any]:
+    """Pages of every queue, in the long form."""
+    return {"listed": QUEUES} if long else {}
+
+
 def analyze(url: str, schema: str) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
         for table in ("job", "job_body", "event", "flow", "declared", "paused"):
@@ -112,8 +117,9 @@ def test_postgres_reaches_rows_by_index_whatever_the_statistics_say(
     problems: list[str] = []
 
     plain = Explained(postgres_url, schema)
+    long = request.config.getoption("--long")
     with closing(plain.store):
-        todo = list(calls(read_rows(plain.store)))
+        todo = list(calls(read_rows(plain.store), **listed_if(long=long)))
 
     def check(when: str, *, first: int = 0, generic: bool = False) -> None:
         explained = Explained(postgres_url, schema, generic=generic)
@@ -123,7 +129,6 @@ def test_postgres_reaches_rows_by_index_whatever_the_statistics_say(
                     moved_by(explained.store, call, first)
                 problems.extend(f"{when}: {call.name}: {p}" for p in explained.problems(call))
 
-    long = request.config.getoption("--long")
     for statistics in ("no statistics", "analyzed"):
         if statistics == "analyzed":
             analyze(postgres_url, schema)
@@ -172,14 +177,14 @@ class Watched:
         return lines
 
 
-def sqlite_steps(path: Path, when: str, problems: list[str]) -> dict[str, int]:
+def sqlite_steps(path: Path, when: str, problems: list[str], **listed: Any) -> dict[str, int]:
     """The steps each call takes; scans and missing indexes go to ``problems``."""
     store = SqliteStore(path)
     steps: dict[str, int] = {}
     with closing(store):
         for queue, lifecycle in QUEUES.items():
             store.open(queue, lifecycle, virtual_time=True)
-        todo = list(calls(read_rows(store)))
+        todo = list(calls(read_rows(store), **listed))
         store._connections._writer = watched = Watched(store._writer)  # type: ignore[assignment]
         for call in todo:
             watched.sent.clear()
@@ -199,18 +204,21 @@ def sqlite_steps(path: Path, when: str, problems: list[str]) -> dict[str, int]:
 
 
 @pytest.mark.parametrize(("least", "most"), [(FEW, MEDIUM), pytest.param(SMALL, LARGE, marks=pytest.mark.long)])
-def test_sqlite_reaches_rows_by_index_and_takes_as_many_steps_among_more(tmp_path: Path, least: int, most: int):
+def test_sqlite_reaches_rows_by_index_and_takes_as_many_steps_among_more(
+    tmp_path: Path, least: int, most: int, request: pytest.FixtureRequest
+):
+    listed = listed_if(long=request.config.getoption("--long"))
     problems: list[str] = []
     steps: dict[tuple[str, int], dict[str, int]] = {}
     for jobs in (least, most):
         path = tmp_path / f"{jobs}.db"
         crowd_sqlite(path, jobs)
-        steps["no statistics", jobs] = sqlite_steps(path, f"{jobs} jobs, no statistics", problems)
+        steps["no statistics", jobs] = sqlite_steps(path, f"{jobs} jobs, no statistics", problems, **listed)
         if most in (jobs, LARGE):
             with closing(sqlite3.connect(path, isolation_level=None)) as connection:
                 connection.execute("PRAGMA analysis_limit = 1000")
                 connection.execute("ANALYZE")
-            steps["analyzed", jobs] = sqlite_steps(path, f"{jobs} jobs, analyzed", problems)
+            steps["analyzed", jobs] = sqlite_steps(path, f"{jobs} jobs, analyzed", problems, **listed)
     for statistics, jobs in steps:
         if jobs == least:
             few, many = steps[statistics, least], steps[statistics, most]
