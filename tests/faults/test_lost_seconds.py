@@ -55,8 +55,9 @@ def lived(queue: Queue, file: Path) -> Iterator[Step]:
     yield step()
 
 
-@pytest.mark.parametrize("missing", [0, 1, pytest.param(40, marks=pytest.mark.long)])
-def test_redis_is_as_it_was_after_the_last_call_that_is_whole(missing: int):
+def test_redis_is_as_it_was_after_the_last_call_that_is_whole(request: pytest.FixtureRequest):
+    """In the short form each step is tried with its last byte or without, by turns."""
+    long = request.config.getoption("--long")
     with RedisServer(durable=True) as server:
         address = Address("redis", server.url())
         with closing(address.open()) as store:
@@ -64,15 +65,16 @@ def test_redis_is_as_it_was_after_the_last_call_that_is_whole(missing: int):
             steps = list(lived(address.queue(store), file))
         server.kill()
         whole = file.read_bytes()
-        for (_, before), (size, now) in zip([(0, []), *steps], steps, strict=False):
-            file.write_bytes(whole[: size - missing])
-            server.start()
-            with closing(address.open()) as store:
-                assert isinstance(store, RedisStore)
-                place = Place(address, store)
-                place.bury()
-                queue = address.queue(store)
-                assert everything(store) == (before if missing else now)
-                assert [str(difference) for difference in verify(store, "work").differences] == []
-                bring_to_rest(queue, [])
-            server.kill()
+        for number, ((_, before), (size, now)) in enumerate(zip([(0, []), *steps], steps, strict=False)):
+            for missing in (0, 1, 40) if long else (number % 2,):
+                file.write_bytes(whole[: size - missing])
+                server.start()
+                with closing(address.open()) as store:
+                    assert isinstance(store, RedisStore)
+                    place = Place(address, store)
+                    place.bury()
+                    queue = address.queue(store)
+                    assert everything(store) == (before if missing else now)
+                    assert [str(difference) for difference in verify(store, "work").differences] == []
+                    bring_to_rest(queue, [])
+                server.kill()

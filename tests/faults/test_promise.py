@@ -34,16 +34,6 @@ def queue() -> Iterator[Queue]:
         yield Queue("work", LIFECYCLES["task"], store, clock=Ahead())
 
 
-@pytest.fixture
-def answered_ids(queue: Queue) -> list[str]:
-    """Two jobs: claimed, lost, claimed again and done."""
-    ids = fill(queue, 2)
-    queue.claim("dead", limit=2)
-    report = bring_to_rest(queue, ids)
-    assert (report.jobs, report.claims, report.lost_claims) == (2, 4, 2)
-    return ids
-
-
 def forge(queue: Queue, statement: str) -> None:
     assert isinstance(queue.store, SqliteStore)
     writer = queue.store._writer
@@ -53,26 +43,32 @@ def forge(queue: Queue, statement: str) -> None:
     writer.execute(statement)
 
 
-@pytest.mark.parametrize(("forgery", "found"), FORGERIES.items())
-def test_a_forged_history_is_found(queue: Queue, answered_ids: list[str], forgery: str, found: str):
-    forge(queue, forgery)
-    with pytest.raises(AssertionError, match=found):
-        check_promise(queue.store, "work", queue.lifecycle, answered_ids)
-
-
-def test_two_jobs_with_one_key_are_found(queue: Queue):
+def test_a_forged_history_is_found(queue: Queue):
+    """Two jobs: claimed, lost, claimed again and done."""
     ids = fill(queue, 2)
-    forge(queue, "UPDATE job_body SET dedup_key = 'k'")
-    with pytest.raises(AssertionError, match="hold the key k"):
-        check_promise(queue.store, "work", queue.lifecycle, ids, at_rest=False)
+    queue.claim("dead", limit=2)
+    report = bring_to_rest(queue, ids)
+    assert (report.jobs, report.claims, report.lost_claims) == (2, 4, 2)
+    assert isinstance(queue.store, SqliteStore)
+    writer = queue.store._writer
+    honest = writer.serialize()
+    for forgery, found in FORGERIES.items():
+        forge(queue, forgery)
+        with pytest.raises(AssertionError, match=found):
+            check_promise(queue.store, "work", queue.lifecycle, ids)
+        writer.deserialize(honest)
+    check_promise(queue.store, "work", queue.lifecycle, ids)
 
 
-def test_a_job_that_is_left_in_hand_is_found(queue: Queue):
-    ids = fill(queue, 1)
+def test_two_jobs_with_one_key_and_one_that_is_left_in_hand_are_found(queue: Queue):
+    ids = fill(queue, 2)
     queue.claim("dead")
     with pytest.raises(AssertionError, match="is left running"):
         check_promise(queue.store, "work", queue.lifecycle, ids)
-    assert check_promise(queue.store, "work", queue.lifecycle, ids, at_rest=False).jobs == 1
+    assert check_promise(queue.store, "work", queue.lifecycle, ids, at_rest=False).jobs == 2
+    forge(queue, "UPDATE job_body SET dedup_key = 'k'")
+    with pytest.raises(AssertionError, match="hold the key k"):
+        check_promise(queue.store, "work", queue.lifecycle, ids, at_rest=False)
 
 
 def test_a_job_that_nobody_was_told_of_and_one_that_was_pruned_break_no_promise(queue: Queue):
