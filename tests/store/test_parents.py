@@ -195,7 +195,7 @@ def test_parents_are_read_in_pages_and_those_that_have_not_succeeded_without_the
 @pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 2))])
 def test_every_job_of_a_random_graph_ends(jobs, seed):
     chance, ids = random.Random(seed), jobs.create_jobs(3)
-    for _ in range(40):
+    for _ in range(25):
         after = tuple(chance.sample(ids, chance.randint(1, 3)))
         ids.append(jobs.create_job(after=after))
     failed = set()

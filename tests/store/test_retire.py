@@ -162,6 +162,3 @@ def test_postgres_moves_nothing_into_a_state_that_is_being_retired(open_queue, p
             until_somebody_waits(postgres_url, scene.store)
         assert entered.result() is False
     assert scene.state(job) == "ready"
-
-
-# Before there were versions

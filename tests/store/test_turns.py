@@ -40,10 +40,10 @@ def claimed_tenants(queue: Queue, limit: int = 1) -> list[str]:
 
 
 def test_a_tenant_does_not_wait_behind_the_flood_of_another(queue):
-    flood(queue, agency=120)
+    flood(queue, agency=30)
     assert claimed_tenants(queue) == ["agency"]
     flood(queue, newcomer=5)
-    places = [place for place in range(2, 40) if claimed_tenants(queue) == ["newcomer"]]
+    places = [place for place in range(2, 15) if claimed_tenants(queue) == ["newcomer"]]
     assert places == [2, 4, 6, 8, 10]
 
 
