@@ -214,7 +214,8 @@ def test_sha256sum_can_check_files_of_any_name(dump, folder, tmp_path):
 # Interruptions
 
 
-def test_a_killed_backup_or_restore_leaves_nothing_incomplete(new_database, killed, folder, tmp_path):
+def test_a_killed_backup_or_restore_leaves_nothing_incomplete(new_database, killed, folder, tmp_path, request):
+    every = 1 if request.config.getoption("--long") else 2  # of the steps of a restore
     address, target, part = new_database(), tmp_path / "b", tmp_path / "b.part"
     pdf = folder / "1.pdf"
     pdf.write_bytes(bytes(1_300_000))
@@ -230,7 +231,7 @@ def test_a_killed_backup_or_restore_leaves_nothing_incomplete(new_database, kill
     pdf.unlink()
     assert killed(0, "enqueue", address, target, folder)  # leaves its log and connection behind
     jobs: list[int] = []
-    while killed(len(jobs), "restore", address, target, folder):
+    while killed(len(jobs) * every, "restore", address, target, folder):
         jobs.append(replayed_jobs(address))
         Path(f"{tmp_path}/.{Path(address).name}.restoring").unlink(missing_ok=True)
     assert len(jobs) >= 4

@@ -38,22 +38,18 @@ def redis_store(url: str) -> Iterator[RedisStore]:
         yield store
 
 
-def test_keys_are_named_by_their_queue(url):
+def test_keys_are_named_by_their_queue_and_where_that_does_not_say_whose_they_are_by_their_tenant(url):
     with closing(RedisStore(url, keys_name_tenant=frozenset({"pdf"}), listen=False)) as store:
-        pdf = Scene(store, "pdf", pdf_lifecycle())
+        pdf, task = Scene(store, "pdf", pdf_lifecycle()), Scene(store, "task", task_lifecycle())
         job = pdf.create_job(key="abc", tenant="ayse")
         client: Any = store.client
         assert client.hget(f"pdf:job:{job}", "state") == "queued"
         assert client.get("pdf:key:abc") == job
         assert client.zrange("pdf:jobs:queued", 0, -1, withscores=True) == [(job, NOW)]
         assert [entry[1]["move"] for entry in client.xrange(f"pdf:events:{job}")] == ["enqueue"]
-
-
-def test_where_a_key_does_not_say_whose_it_is_its_tenant_does(redis_store):
-    task = Scene(redis_store, "task", task_lifecycle())
-    mine, yours = task.create_job(key="k", tenant="me"), task.create_job(key="k", tenant="you")
-    assert redis_store.client.get("task:key:2:me:k") == mine
-    assert redis_store.client.get("task:key:3:you:k") == yours
+        mine, yours = task.create_job(key="k", tenant="me"), task.create_job(key="k", tenant="you")
+        assert client.get("task:key:2:me:k") == mine
+        assert client.get("task:key:3:you:k") == yours
 
 
 def test_no_sign_in_a_tenant_or_a_key_makes_two_of_them_one(redis_store):
@@ -103,23 +99,37 @@ def test_who_meets_a_transaction_under_way_waits_no_longer_than_it_must(url, red
 # The server
 
 
-def test_a_script_that_redis_forgot_is_sent_again(redis_store):
+def test_a_script_or_a_queue_that_redis_forgot_is_sent_again(redis_store):
     task = Scene(redis_store, "task", task_lifecycle())
     redis_store.client.script_flush()
-    assert task.state(task.create_job()) == "ready"
+    task.create_job()
+    redis_store.client.flushdb()  # it came back empty
+    job = task.create_job()
+    assert (redis_store.queues(), task.state(job), task.history(job)) == (["task"], "ready", ["enqueue"])
+    done = task.move("complete", task.claim()[0])
+    task.clock.advance(400 * 86_400)
+    assert task.sweep("prune", source="done") == 1
+    assert redis_store.job(done.id) is None
 
 
-def test_a_server_without_room_takes_nothing_and_breaks_nothing(redis_store):
+def test_a_server_without_room_takes_nothing_breaks_nothing_and_lets_a_transaction_go(redis_store):
     task = Scene(redis_store, "task", task_lifecycle())
     job = task.create_job()
-    redis_store.client.config_set("maxmemory", "1mb")
     try:
+        with suppress(StoreUnreachable), redis_store.transaction():
+            task.create_job(key="undone")
+            redis_store.client.config_set("maxmemory", "1mb")
+            with pytest.raises(StoreUnreachable, match="at the moment") as refused:
+                task.create_job(key="too much")
+            raise refused.value
         with pytest.raises(StoreUnreachable, match="at the moment"):
             task.create_job(key="too much")
         assert task.state(job) == "ready"
     finally:
         redis_store.client.config_set("maxmemory", "0")
+    assert not redis_store.client.exists("kesin:lock", "kesin:undo")
     assert verify(redis_store, "task")
+    assert task.counts() == {"ready": 1}
     assert task.move("complete", task.claim()[0]).state == "done"
 
 
@@ -150,31 +160,6 @@ def test_a_queue_opened_while_it_is_away_works_once_it_is_back():
         server.start()
         assert queue.enqueue({}).result == "inserted"
         assert store.definition("task") is not None
-
-
-def test_a_server_that_comes_back_empty_is_told_its_queues_again(redis_store):
-    task = Scene(redis_store, "task", task_lifecycle())
-    task.create_job()
-    redis_store.client.flushdb()
-    job = task.create_job()
-    assert (redis_store.queues(), task.state(job), task.history(job)) == (["task"], "ready", ["enqueue"])
-    done = task.move("complete", task.claim()[0])
-    task.clock.advance(400 * 86_400)
-    assert task.sweep("prune", source="done") == 1
-    assert redis_store.job(done.id) is None
-
-
-def test_a_server_without_room_lets_a_transaction_go(redis_store):
-    task = Scene(redis_store, "task", task_lifecycle())
-    with suppress(StoreUnreachable), redis_store.transaction():
-        task.create_job(key="undone")
-        redis_store.client.config_set("maxmemory", "1mb")
-        with pytest.raises(StoreUnreachable, match="at the moment") as refused:
-            task.create_job(key="too much")
-        raise refused.value
-    redis_store.client.config_set("maxmemory", "0")
-    assert not redis_store.client.exists("kesin:lock", "kesin:undo")
-    assert task.counts() == {}
 
 
 def test_a_version_that_asks_for_another_age_finds_the_jobs_of_the_old_one(url):

@@ -39,18 +39,18 @@ def queue(pooled) -> Iterator[Queue]:
     store.close()
 
 
-@pytest.mark.parametrize("opener", [psycopg_plain, psycopg_dicts, sqlalchemy_session, django_atomic])
-def test_a_job_is_part_of_the_transaction(queue, pooled, opener):
-    before = queue.stats().total
-    with opener(pooled) as given:
-        for n in range(3):
-            queue.enqueue({"n": n}, within=given.within)
-        given.rollback()
-    with opener(pooled) as given:
-        outcome = queue.enqueue({"n": 1}, within=given.within)
-        given.commit()
-    assert queue.stats().total == before + 1
-    assert queue.job(outcome.id).payload == {"n": 1}
+def test_a_job_is_part_of_the_transaction(queue, pooled):
+    for opener in (psycopg_plain, psycopg_dicts, sqlalchemy_session, django_atomic):
+        before = queue.stats().total
+        with opener(pooled) as given:
+            for n in range(3):
+                queue.enqueue({"n": n}, within=given.within)
+            given.rollback()
+        with opener(pooled) as given:
+            outcome = queue.enqueue({"n": 1}, within=given.within)
+            given.commit()
+        assert queue.stats().total == before + 1, opener
+        assert queue.job(outcome.id).payload == {"n": 1}
 
 
 def by_uncached_asyncpg(url: str, commits: bool) -> AbstractAsyncContextManager[Any]:
@@ -63,18 +63,19 @@ def by_uncached_session(url: str, commits: bool) -> AbstractAsyncContextManager[
     return by_session(f"{url}&prepared_statement_cache_size=0", commits, connect_args=uncached)
 
 
-@pytest.mark.parametrize("opener", [by_psycopg, by_psycopg_session, by_uncached_asyncpg, by_uncached_session])
-def test_coroutines_too(queue, pooled, opener: Opener):
-    async def main() -> str:
+def test_coroutines_too(queue, pooled):
+    async def main(opener: Opener) -> str:
         async with opener(pooled, False) as own:
             await queue.aio.enqueue({"n": 1}, within=own)
         async with opener(pooled, True) as own, opener(pooled, False) as other:
             await queue.aio.enqueue({"n": 2}, within=other)
             return (await queue.aio.enqueue({"n": 3}, within=own)).id
 
-    before = queue.stats().total
-    assert queue.job(asyncio.run(main())).payload == {"n": 3}
-    assert queue.stats().total == before + 1
+    openers: list[Opener] = [by_psycopg, by_psycopg_session, by_uncached_asyncpg, by_uncached_session]
+    for opener in openers:
+        before = queue.stats().total
+        assert queue.job(asyncio.run(main(opener))).payload == {"n": 3}
+        assert queue.stats().total == before + 1, opener
 
 
 def test_the_function_from_psycopg2(queue, pooled):
