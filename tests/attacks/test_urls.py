@@ -30,16 +30,12 @@ ROUTES: dict[str, dict[str, Any]] = {
 }
 
 
-def test_no_hostile_url_passes_the_allow_list(record: Record):
+def test_no_hostile_url_passes_the_allow_list_and_every_harmless_one(record: Record):
     passed = {(name, url) for name, pattern in PATTERNS.items() for url in HOSTILE if validate_url(url, [pattern])}
     tried = len(PATTERNS) * len(HOSTILE)
     record("URLs × patterns", Counter({"refused": tried - len(passed), "legal": len(passed)}))
     assert passed == LEGAL
-
-
-@pytest.mark.parametrize("name", PATTERNS)
-def test_a_harmless_url_passes(name):
-    assert validate_url(HARMLESS[name], [PATTERNS[name]])
+    assert [name for name in PATTERNS if not validate_url(HARMLESS[name], [PATTERNS[name]])] == []
 
 
 @pytest.mark.parametrize("path", ROUTES)
@@ -86,17 +82,8 @@ def inside() -> Iterator[HTTPServer]:
     server.server_close()
 
 
-@pytest.mark.parametrize("host", INWARD)
-def test_an_address_inside_is_not_connected_to(host, inside):
-    before = inside.requests
-    with pytest.raises(FetchRefused, match="public"):
-        fetch(f"http://{host}:{inside.server_port}/")
-    with pytest.raises(FetchRefused, match="public"):
-        GuardedConnection(f"http://{host}:{inside.server_port}/", 5.0, public_only=True)
-    assert inside.requests == before
-
-
-def test_a_public_name_that_leads_inside_is_not_connected_to(inside, monkeypatch):
+def test_an_address_inside_is_not_connected_to(inside, monkeypatch):
+    """Nor a public name that leads inside."""
     resolve = socket.getaddrinfo
 
     def lead_inside(host: str, *rest: object, **options: object) -> object:
@@ -105,9 +92,12 @@ def test_a_public_name_that_leads_inside_is_not_connected_to(inside, monkeypatch
 
     monkeypatch.setattr(socket, "getaddrinfo", lead_inside)
     before = inside.requests
-    with pytest.raises(FetchRefused, match="public"):
-        fetch(f"http://cdn.example.com:{inside.server_port}/")
-    assert inside.requests == before
+    for host in (*INWARD, "cdn.example.com"):
+        with pytest.raises(FetchRefused, match="public"):
+            fetch(f"http://{host}:{inside.server_port}/")
+        with pytest.raises(FetchRefused, match="public"):
+            GuardedConnection(f"http://{host}:{inside.server_port}/", 5.0, public_only=True)
+        assert inside.requests == before, host
 
 
 def test_a_redirect_is_not_followed(inside):

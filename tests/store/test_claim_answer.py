@@ -14,7 +14,7 @@ from kesin.store.records import NewJobRow
 from kesin.store.sql.columns import INITIAL_VALUES
 from kesin.store.sqlite.store import SqliteStore
 from tests.store.attacks import WRONG_JOBS
-from tests.store.scene import MINUTE, NOW, OPERATOR, Scene, error
+from tests.store.scene import LEASE_S, MINUTE, NOW, OPERATOR, SECOND, Scene, error
 
 ODD = 'no: "\\u0000"\n\tçığ 🪚 {[,]} %s :now'
 
@@ -28,6 +28,17 @@ def test_a_claim_gives_new_and_seasoned_jobs_as_they_are_stored(task):
     taken = task.claim(3)
     assert [task.job(job) for job in taken] == taken
     assert {(job.seq, job.error_message) for job in taken} == {(4, ODD), (4, None), (2, None)}
+
+
+def test_a_first_claim_by_a_clock_behind_the_jobs_birth_is_given_as_it_is_stored(task):
+    task.clock.advance(60)
+    task.create_job(run_at=NOW)
+    task.clock.advance(-60)
+    task.create_job()
+    late, timely = taken = task.claim(2)
+    assert [task.job(job) for job in taken] == taken
+    assert (late.moved_at, timely.moved_at) == (NOW + MINUTE, NOW)
+    assert late.lease_until == late.claimed_at + LEASE_S * SECOND
 
 
 def test_a_claim_gives_what_it_sets_itself(store):

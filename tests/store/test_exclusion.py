@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
+from kesin.lifecycle.model import Change
 from kesin.store.records import Outcome
 from tests.store.scene import HOUR, OPERATOR, error, results
 
@@ -19,14 +20,25 @@ def at_the_slot(optiplan, count):
 
 def test_the_second_at_an_exclusive_state_is_busy_and_unchanged_until_it_is_left(optiplan):
     first, second = at_the_slot(optiplan, 2)
-    optiplan.move("run", first)
+    running = optiplan.move("run", first)
     before = optiplan.snapshot()
     assert optiplan.apply_one("run", second) == Outcome("busy", second.id, "OPTI_IMPORTED", 4)
     assert optiplan.apply_one("run", first).result == "already"
     assert optiplan.snapshot() == before
     assert optiplan.notes(second) == []
-    optiplan.move("collect", first)
+    optiplan.clock.time_us = first.lease_until
+    optiplan.sweep("recover", to="=")
+    recovered = optiplan.job(first)
+    assert (recovered.state, recovered.worker, recovered.timer_at) == ("OPTI_RUNNING", None, running.timer_at)
+    assert optiplan.apply_one("run", second).result == "busy", "it keeps its slot"
+    optiplan.clock.time_us = running.timer_at
+    optiplan.sweep("xml_timeout")
     assert optiplan.move("run", second).state == "OPTI_RUNNING"
+
+
+def test_of_many_jobs_in_one_call_one_enters_that_may(optiplan):
+    first, *others = at_the_slot(optiplan, 4)
+    assert sorted(results(optiplan.apply("run", [Change(first.id, 1), *others]))) == ["busy", "busy", "moved", "stale"]
 
 
 def test_of_many_entering_at_once_exactly_one_gets_in(optiplan):

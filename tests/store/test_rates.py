@@ -65,24 +65,20 @@ def test_what_a_rate_counts_is_dropped_once_it_matters_no_more(open_queue):
     assert len(scene.claim(9)) == 4
 
 
-def test_a_clock_that_goes_back_by_hours_holds_up_nothing(open_queue):
-    scene = open_queue(RATED)
+def test_a_rate_and_slots_hold_together_and_a_clock_that_goes_back_by_hours_holds_up_nothing(open_queue):
+    scene, slots = open_queue(RATED), open_queue(task_lifecycle(concurrency=2, rate=(3, 60)), "slots")
     scene.create_jobs(9)
     scene.clock.advance(3 * 3_600)
     assert len(scene.claim(9)) == 4
     scene.clock.advance(-2 * 3_600)
     assert len(scene.claim(9)) == 4
     assert scene.claim(9) == []
-
-
-def test_a_rate_and_slots_hold_together(open_queue):
-    scene = open_queue(task_lifecycle(concurrency=2, rate=(3, 60)))
-    scene.create_jobs(9)
-    first = scene.claim(9)
+    slots.create_jobs(9)
+    first = slots.claim(9)
     assert len(first) == 2
     for job in first:
-        scene.move("complete", job)
-    assert len(scene.claim(9)) == 1
+        slots.move("complete", job)
+    assert len(slots.claim(9)) == 1
 
 
 @pytest.mark.parametrize("store", ["postgres"], indirect=True)

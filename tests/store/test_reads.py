@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from functools import partial
 
@@ -29,8 +30,18 @@ def ids(jobs):
 # What a claim would give
 
 
-def test_a_peek_shows_what_a_claim_would_give_and_changes_nothing(oci):
+def test_a_peek_shows_the_jobs_a_claim_then_gives_in_its_order(oci):
     """``test_histories`` compares every claim with the peek before it."""
+    chance = random.Random(7)
+    for n in range(40):
+        tenant = chance.choice("aaaabc")
+        oci.create_job(tenant=tenant, key=f"k{n}", run_at=NOW + chance.randint(-9, 3) * MINUTE)
+    for limit, tenants in ((1, None), (3, ["b", "c", "b"]), (2, ["a"]), (5, None), (4, []), (3, ["z"]), (9, None)):
+        seen = oci.peek(limit, tenants=tenants)
+        assert ids(oci.claim(limit, tenants=tenants)) == ids(seen)
+
+
+def test_a_peek_shows_what_a_claim_would_give_and_changes_nothing(oci):
     oci.claim_new_job(tenant="held")
     oci.create_job(tenant="later", run_at=NOW + 1)
     spent = oci.claim_new_job(tenant="spent", max_attempts=1)

@@ -65,13 +65,14 @@ before_the_store = pytest.mark.parametrize("store", ["sqlite-file"], indirect=Tr
 @before_the_store
 def test_flags_and_stamps_keep_their_places(store):
     store.open("q", MARKED)
-    for kind, names in (
+    changes: tuple[tuple[str, Any], ...] = (
         ("flags", ("red", "blue")),
         ("flags", ()),
         ("flags", ("green", "blue", "red")),
         ("stamps", ("read_at", "seen_at")),
         ("stamps", ("heard_at", "seen_at", "read_at")),
-    ):
+    )
+    for kind, names in changes:
         (reason,) = refused(store, "q", replace(MARKED, **{kind: names}))
         assert reason.startswith(f"U1: the stored {kind} are {', '.join(getattr(MARKED, kind))}")
         assert reason.endswith("(0 jobs stored)")

@@ -100,11 +100,16 @@ def test_claimers_at_once_never_go_above_it(store, lifecycle):
     assert queue.stats().states["done"] == BUSY
 
 
+def filled(store, lifecycle, name="q") -> Queue:
+    """A queue with nine jobs."""
+    queue = Queue(name, lifecycle, store)
+    queue.enqueue_many(NewJob({"n": n}) for n in range(9))
+    return queue
+
+
 def test_lowered_slots_drain_and_a_process_of_older_rules_keeps_to_them(store):
     before, after = task_lifecycle(concurrency=3), task_lifecycle(concurrency=1)
-    old = Queue("q", before, store)
-    for n in range(9):
-        old.enqueue({"n": n})
+    old = filled(store, before)
     running = old.claim("w", limit=9)
     assert len(running) == 3
     new = Queue("q", after, store)
@@ -119,12 +124,9 @@ def test_lowered_slots_drain_and_a_process_of_older_rules_keeps_to_them(store):
 
 
 def test_slots_above_a_lowered_limit_count(store):
-    for number, after in enumerate((task_lifecycle(concurrency=1), EXCLUSIVE)):
-        old = Queue(f"q{number}", task_lifecycle(concurrency=4), store)
-        for n in range(9):
-            old.enqueue({"n": n})
-        running = old.claim("w", limit=4)
-        new = Queue(f"q{number}", after, store)
+    for name, after in (("one", task_lifecycle(concurrency=1)), ("alone", EXCLUSIVE)):
+        running = filled(store, task_lifecycle(concurrency=4), name).claim("w", limit=4)
+        new = Queue(name, after, store)
         for job in running[:3]:
             new.move(job, "complete")
             assert new.claim("w", limit=9) == []
@@ -133,13 +135,11 @@ def test_slots_above_a_lowered_limit_count(store):
 
 
 def test_lowered_slots_hold_for_a_claim_of_another_name(store):
-    before, plain = task_lifecycle(concurrency=3), task_lifecycle(concurrency=2)
+    plain = task_lifecycle(concurrency=2)
     renamed = replace(
         plain, moves=tuple(replace(move, name="take", action="claim") if move.claims else move for move in plain.moves)
     )
-    old = Queue("q", before, store)
-    for n in range(9):
-        old.enqueue({"n": n})
+    old = filled(store, task_lifecycle(concurrency=3))
     first = old.claim("w", limit=1)
     new = Queue("q", renamed, store)
     assert len(new.claim("w", limit=9)) == 1
@@ -151,10 +151,7 @@ def test_lowered_slots_hold_for_a_claim_of_another_name(store):
 @pytest.mark.parametrize("store", ["postgres"], indirect=True)
 @pytest.mark.parametrize("per", ["queue", "tenant"])
 def test_claims_at_once_do_not_exceed_a_lowered_limit(store, postgres_url, per):
-    old = Queue("q", task_lifecycle(concurrency=4, per=per), store)
-    for n in range(9):
-        old.enqueue({"n": n})
-    running = old.claim("w", limit=4)
+    running = filled(store, task_lifecycle(concurrency=4, per=per)).claim("w", limit=4)
     new = Queue("q", task_lifecycle(concurrency=2, per=per), store)
     for job in running[:3]:
         new.move(job, "complete")  # the fourth slot is taken yet: one more may run
@@ -186,10 +183,7 @@ def test_claims_at_once_take_different_slots_and_few_locks(store):
 
 
 def test_raised_slots_are_there_at_once_and_whose_they_are_does_not_change(store):
-    old = Queue("q", task_lifecycle(concurrency=1), store)
-    for n in range(9):
-        old.enqueue({"n": n})
-    assert len(old.claim("w", limit=9)) == 1
+    assert len(filled(store, task_lifecycle(concurrency=1)).claim("w", limit=9)) == 1
     new = Queue("q", THREE, store)
     assert len(new.claim("w", limit=9)) == 2
     for after in (task_lifecycle(), TWO_EACH):

@@ -243,7 +243,6 @@ def test_no_deadline_takes_a_job_from_its_live_worker(optiplan):
 
 
 def test_a_sweep_moves_no_more_than_its_limit_of_one_tenant_or_of_many(oci):
-    """The order is that of the times: ``test_histories`` compares what limited sweeps take."""
     jobs = oci.claim_new_jobs(5)
     oci.clock.time_us = jobs[0].lease_until
     moved = [oci.sweep("recover", to="RETRY", limit=limit) for limit in (0, 2, 2, 2, 2)]
@@ -252,6 +251,14 @@ def test_a_sweep_moves_no_more_than_its_limit_of_one_tenant_or_of_many(oci):
         oci.move("ack", oci.claim_new_job(tenant="abcd"[max(number - 4, 0)]))
     oci.clock.advance(91 * 86_400)
     assert [oci.sweep("prune", source="COMPLETED", limit=3) for _ in range(4)] == [3, 3, 2, 0]
+
+
+def test_the_earliest_timer_is_served_first(oci):
+    jobs = [oci.move("ack_failed", job, **TRANSIENT) for job in oci.claim_new_jobs(6)]
+    first = sorted(jobs, key=lambda job: job.timer_at)[:3]
+    oci.clock.advance(3_600)
+    oci.sweep("revive", limit=3)
+    assert {job.id for job in oci.all().values() if job.state == "RETRY"} == {j.id for j in first}
 
 
 def test_the_oldest_click_expires_first_and_a_job_with_an_end_of_its_own_there(oci):

@@ -6,12 +6,37 @@
 from __future__ import annotations
 
 from kesin.engine.replay import verify
-from tests.store.scene import LEASE_S, NOW, SECOND, error
+from kesin.lifecycle.model import Change
+from tests.store.scene import HOUR, LEASE_S, MINUTE, NOW, SECOND, error
+
+TRANSIENT = error("UPLOAD_EXCEPTION", "TRANSIENT")
 
 
 def test_without_a_time_the_clock_of_the_machine_decides(task):
     (outcome,) = task.store.enqueue("task", [task.new()], actor="p")
     assert task.job(outcome.id).created_at > NOW
+
+
+def test_a_time_the_caller_gives_is_taken_as_it_is(optiplan):
+    job = optiplan.claim_new_job()
+    optiplan.move("prepare", job)
+    optiplan.move("import", job)
+    optiplan.clock.advance(-7_200)
+    assert optiplan.move("wait", job, run_at=NOW - HOUR).run_at == NOW - HOUR
+
+
+def test_every_retry_waits_as_long_as_the_model_says(oci):
+    job = oci.create_job(max_attempts=12)
+    waits = []
+    for _ in range(12):
+        (held,) = oci.claim()
+        expected = oci.modelled(oci.declared("retry_later"), held, Change(held.id, **TRANSIENT))
+        assert oci.move("retry_later", held, **TRANSIENT) == expected
+        waits.append((expected.run_at - oci.now) // MINUTE)
+        oci.clock.time_us = expected.run_at
+    assert waits[:3] == [5, 10, 20]
+    assert waits[-1] == 24 * 60
+    assert oci.job(job).attempt_count == 12
 
 
 def test_a_jump_back_ends_no_lease_and_does_not_shorten_it(oci):

@@ -57,9 +57,17 @@ def test_every_tenant_is_served_alike_at_every_claim_size(queue):
 
 
 def test_what_a_tenant_does_not_use_is_left_to_the_next_claim(queue):
-    flood(queue, a=1, b=50)
+    flood(queue, a=1, b=40)
     assert Counter(claimed_tenants(queue, 10)) == {"a": 1, "b": 5}
     assert Counter(claimed_tenants(queue, 10)) == {"b": 10}
+    flood(queue, a=9, c=9)
+    served = [queue.claim("w", tenants=["c", "a"])[0].tenant for _ in range(6)]
+    assert Counter(served) == {"a": 3, "c": 3}, "named tenants take turns as well"
+    assert all(first != second for first, second in pairwise(served))
+    queue.store.pause("turns", tenant="a", actor="op", now=NOW)
+    assert {claimed_tenants(queue)[0] for _ in range(4)} == {"b", "c"}
+    queue.store.resume("turns", tenant="a")
+    assert {claimed_tenants(queue)[0] for _ in range(3)} == {"a", "b", "c"}
 
 
 def test_the_first_start_of_a_queue_is_drawn_by_its_seed(store):
@@ -80,13 +88,6 @@ def test_jobs_come_as_they_were_due_though_the_claim_sets_their_time(store):
     queue = Queue("turns", replace(plain, moves=tuple(moves)), store, clock=clock)
     ids = [queue.enqueue(n, tenant="ba"[n % 2], run_at=NOW - n).id for n in range(6)]
     assert [job.id for job in queue.claim("w", limit=9)] == ids[::-1]
-
-
-def test_a_claim_of_named_tenants_takes_turns_among_them(queue):
-    flood(queue, a=9, b=9, c=9)
-    served = [queue.claim("w", tenants=["c", "a"])[0].tenant for _ in range(6)]
-    assert Counter(served) == {"a": 3, "c": 3}
-    assert all(first != second for first, second in pairwise(served))
 
 
 JOBS = st.dictionaries(st.sampled_from("abcdefghij"), st.integers(1, 9), min_size=1)
@@ -171,14 +172,6 @@ def test_no_claimer_goes_empty_while_others_hold_locks(store: PostgresStore, que
 
     with ThreadPoolExecutor(8) as pool:
         assert all(all(counts) for counts in pool.map(claim_ten, range(8)))
-
-
-def test_a_paused_tenant_loses_its_turns_only_while_it_is_paused(queue):
-    flood(queue, a=4, b=4)
-    queue.store.pause("turns", tenant="a", actor="op", now=NOW)
-    assert [claimed_tenants(queue) for _ in range(2)] == [["b"], ["b"]]
-    queue.store.resume("turns", tenant="a")
-    assert {claimed_tenants(queue)[0] for _ in range(2)} == {"a", "b"}
 
 
 @pytest.mark.parametrize("store", ["redis"], indirect=True)

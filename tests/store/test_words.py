@@ -54,27 +54,20 @@ def test_a_guard_admits_exactly_the_jobs_the_model_admits(words):
         assert dict(zip(jobs, answers, strict=True)) == expected, action
 
 
-def test_an_option_admits_one_move_and_excludes_the_other(words):
-    job = words.create_job()
+def test_options_slots_and_claims_admit_a_move_by_what_the_caller_brings(words):
+    claimed = words.claim_new_job()
+    job, first, second = words.create_jobs(3)
     for options, expected in (([], ["option", "moved"]), (["loud"], ["moved", "option"])):
         outcomes = [
             words.apply_one(action, job, options=options, **OPERATOR) for action in ("if_option", "if_no_option")
         ]
         assert results(outcomes) == expected
-
-
-def test_a_slot_guard_holds_while_no_job_is_in_the_state(words):
-    first, second = words.create_jobs(2)
     assert words.apply_one("if_slot_free", first, **OPERATOR).result == "moved"
     words.move("take_slot", second, **OPERATOR)
     assert words.apply_one("if_slot_free", first, **OPERATOR).reason == "slot_free"
-
-
-def test_a_claim_guard_needs_the_current_claim(words):
-    job = words.claim_new_job()
     outcomes = [
-        words.apply_one("if_holds_claim", Change(job.id, token), **OPERATOR)
-        for token in (job.claim_seq - 1, job.claim_seq + 1, None, job.claim_seq)
+        words.apply_one("if_holds_claim", Change(claimed.id, token), **OPERATOR)
+        for token in (claimed.claim_seq - 1, claimed.claim_seq + 1, None, claimed.claim_seq)
     ]
     assert results(outcomes) == ["stale", "stale", "stale", "moved"]
 

@@ -20,12 +20,11 @@ from tests.faults.wires import until_back
 from tests.servers import PORT, PostgresServer
 from tests.store.postgres.test_deadlock import until_it_waits
 from tests.store.within.conftest import Place
-from tests.store.within.drivers import DRIVERS, Given, Opener, psycopg2_plain
+from tests.store.within.drivers import DRIVERS, Given, psycopg2_plain
 from tests.store.within.test_asynchronous import by_asyncpg, by_psycopg, by_psycopg_session, by_session
 
 PATIENCE_S = 30
-each_driver = pytest.mark.parametrize("opener", [*DRIVERS["postgres"], psycopg2_plain])
-each_coroutine = pytest.mark.parametrize("opener", [by_psycopg, by_asyncpg, by_session, by_psycopg_session])
+EACH_DRIVER = (*DRIVERS["postgres"], psycopg2_plain)
 
 
 def enqueue(queue: Queue, given: Given, key: str) -> tuple[str, str]:
@@ -50,42 +49,44 @@ def sqlstate(problem: BaseException) -> str:
 # The key was taken since the snapshot
 
 
-@each_driver
-def test_a_snapshot_in_which_the_key_was_free_repeats(place: Place, opener: Opener):
+def test_a_snapshot_in_which_the_key_was_free_repeats(place: Place):
     """REPEATABLE READ: the key was taken after the snapshot, so the caller has to try again."""
-    with opener(place.url) as given:
-        given.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        given.execute("SELECT 1")
-        first = place.queue.enqueue({}, key="same")
-        with pytest.raises((psycopg.Error, psycopg2.Error)) as failed:
-            enqueue(place.queue, given, "same")
-        assert sqlstate(failed.value) == "40001"
-        given.rollback()
-    with opener(place.url) as given:
-        given.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        assert enqueue(place.queue, given, "same") == ("duplicate", first.id)
-        given.commit()
-    assert place.jobs() == 1
+    for number, opener in enumerate(EACH_DRIVER, 1):
+        key = opener.__name__
+        with opener(place.url) as given:
+            given.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            given.execute("SELECT 1")
+            first = place.queue.enqueue({}, key=key)
+            with pytest.raises((psycopg.Error, psycopg2.Error)) as failed:
+                enqueue(place.queue, given, key)
+            assert sqlstate(failed.value) == "40001", key
+            given.rollback()
+        with opener(place.url) as given:
+            given.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            assert enqueue(place.queue, given, key) == ("duplicate", first.id)
+            given.commit()
+        assert place.jobs() == number
 
 
-@each_coroutine
-def test_coroutines_repeat_too(place: Place, opener: Any):
+def test_coroutines_repeat_too(place: Place):
     def statement(own: Any, sql: str) -> Any:
         return own.execute(sqlalchemy.text(sql) if hasattr(own, "sync_session") else sql)
 
-    async def main() -> str:
+    async def main(opener: Any) -> str:
+        key = opener.__name__
         async with opener(place.url, False) as own:
             await statement(own, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             await statement(own, "SELECT 1")
-            await place.queue.aio.enqueue({}, key="same")
+            await place.queue.aio.enqueue({}, key=key)
             with pytest.raises(Exception, match="could not serialize") as failed:
-                await place.queue.aio.enqueue({}, key="same", within=own)
+                await place.queue.aio.enqueue({}, key=key, within=own)
         async with opener(place.url, True) as own:
-            assert (await place.queue.aio.enqueue({}, key="same", within=own)).result == "duplicate"
+            assert (await place.queue.aio.enqueue({}, key=key, within=own)).result == "duplicate"
         return sqlstate(failed.value)
 
-    assert asyncio.run(main()) == "40001"
-    assert place.jobs() == 1
+    for number, opener in enumerate((by_psycopg, by_asyncpg, by_session, by_psycopg_session), 1):
+        assert asyncio.run(main(opener)) == "40001", opener
+        assert place.jobs() == number
 
 
 def test_a_key_that_changes_hands_at_every_look_is_given_up(place: Place):
@@ -111,29 +112,31 @@ def test_a_key_that_changes_hands_at_every_look_is_given_up(place: Place):
 # Two producers
 
 
-@each_driver
-def test_keys_taken_in_different_orders_deadlock_and_one_goes_on(place: Place, opener: Opener):
+def test_keys_taken_in_different_orders_deadlock_and_one_goes_on(place: Place):
     results = []
-    with psycopg.connect(place.url) as other, opener(place.url) as given:
-        other.execute("SET deadlock_timeout = '1h'")
-        given.execute("SET LOCAL deadlock_timeout = '1ms'")
-        place.queue.enqueue({}, key="a", within=other)
-        assert enqueue(place.queue, given, "b")[0] == "inserted"
 
-        def wait() -> None:
-            results.append(place.queue.enqueue({}, key="b", within=other).result)
+    def wait(other: Any, key: str) -> None:
+        results.append(place.queue.enqueue({}, key=key, within=other).result)
 
-        waiting = threading.Thread(target=wait)
-        waiting.start()
-        until_it_waits(place.url, other.info.backend_pid)
-        with pytest.raises((psycopg.Error, psycopg2.Error)) as failed:
-            enqueue(place.queue, given, "a")
-        assert sqlstate(failed.value) == "40P01"
-        given.rollback()
-        waiting.join()
-        other.commit()
-    assert results == ["inserted"]
-    assert sorted(str(job.dedup_key) for job in place.queue.jobs().jobs) == ["a", "b"]
+    for opener in EACH_DRIVER:
+        one, two = f"1 {opener.__name__}", f"2 {opener.__name__}"
+        with psycopg.connect(place.url) as other, opener(place.url) as given:
+            other.execute("SET deadlock_timeout = '1h'")
+            given.execute("SET LOCAL deadlock_timeout = '1ms'")
+            place.queue.enqueue({}, key=one, within=other)
+            assert enqueue(place.queue, given, two)[0] == "inserted"
+            waiting = threading.Thread(target=wait, args=(other, two))
+            waiting.start()
+            until_it_waits(place.url, other.info.backend_pid)
+            with pytest.raises((psycopg.Error, psycopg2.Error)) as failed:
+                enqueue(place.queue, given, one)
+            assert sqlstate(failed.value) == "40P01", opener
+            given.rollback()
+            waiting.join()
+            other.commit()
+    assert results == ["inserted"] * len(EACH_DRIVER)
+    kept = sorted(str(job.dedup_key) for job in place.queue.jobs().jobs)
+    assert kept == sorted(f"{n} {opener.__name__}" for opener in EACH_DRIVER for n in (1, 2))
 
 
 PRODUCER = """
@@ -167,19 +170,19 @@ def test_a_producer_that_is_killed_leaves_nothing(place: Place, file_place: Plac
 # Notifications, and the end
 
 
-@each_driver
-def test_a_rollback_wakes_no_worker(place: Place, opener: Opener):
+def test_a_rollback_wakes_no_worker(place: Place):
     other = Queue("other", task_lifecycle(), place.queue.store)
     with psycopg.connect(place.url, autocommit=True) as listening:
         listening.execute(f"LISTEN {place.schema}")
-        with opener(place.url) as given:
-            enqueue(place.queue, given, "undone")
-            given.rollback()
-        with opener(place.url) as given:
-            enqueue(other, given, "kept")
-            given.commit()
-        woken = listening.notifies(timeout=PATIENCE_S, stop_after=1)
-        assert [notice.payload for notice in woken] == ["other"]
+        for opener in EACH_DRIVER:
+            with opener(place.url) as given:
+                enqueue(place.queue, given, "undone")
+                given.rollback()
+            with opener(place.url) as given:
+                enqueue(other, given, opener.__name__)
+                given.commit()
+            woken = listening.notifies(timeout=PATIENCE_S, stop_after=1)
+            assert [notice.payload for notice in woken] == ["other"], opener
 
 
 @pytest.mark.parametrize(("how", "result"), [("cut_after", "duplicate"), ("cut_before", "inserted")])

@@ -125,16 +125,18 @@ def test_a_second_connection_inside_the_stores_own_transaction_is_refused(file_p
 # PostgreSQL
 
 
-def test_a_connection_that_answers_in_another_way_is_refused(place):
+def test_a_connection_that_answers_in_another_way_is_refused_or_understood(place):
     with psycopg.connect(place.url) as own, own.pipeline():
         refused(place, own, "pipeline mode")
     with psycopg.connect(place.url, client_encoding="latin1") as own:
         refused(place, own, "client_encoding must be UTF8")
-
-
-def test_a_time_without_a_zone_is_no_other_database(place):
-    """As Django reads times with USE_TZ = False."""
     with psycopg.connect(place.url) as own:
+        with pytest.raises(psycopg.errors.UndefinedTable):
+            own.execute("SELECT * FROM nowhere")
+        with pytest.raises(psycopg.errors.InFailedSqlTransaction):  # the driver's own
+            place.queue.enqueue({}, within=own)
+    assert place.jobs() == 0
+    with psycopg.connect(place.url) as own:  # times without a zone, as Django reads them with USE_TZ = False
         own.adapters.register_loader("timestamptz", TextLoader)
         assert place.queue.enqueue({}, within=own).result == "inserted"
 
@@ -157,12 +159,3 @@ def test_a_refusal_leaves_the_connection_as_it_was(place, file_place, postgres_s
         store._rows("SELECT * FROM nowhere", {})
     assert not file.in_transaction
     file.close()
-
-
-def test_errors_of_the_callers_transaction_are_the_drivers_own(place):
-    with psycopg.connect(place.url) as own:
-        with pytest.raises(psycopg.errors.UndefinedTable):
-            own.execute("SELECT * FROM nowhere")
-        with pytest.raises(psycopg.errors.InFailedSqlTransaction):
-            place.queue.enqueue({}, within=own)
-    assert place.jobs() == 0
