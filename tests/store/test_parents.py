@@ -117,15 +117,13 @@ def test_a_parent_is_kept_until_what_comes_after_it_is_over(jobs):
     child = jobs.create_job(after=(parent,))
     end(jobs, parent)
     settle(jobs)
-    prune = next(move for move in AFTER.moves if move.prunes)
     jobs.clock.advance(2 * DAY // 1_000_000)
-    sweep = {"limit": 9, "now": jobs.now}
-    assert jobs.store.sweep(jobs.queue, prune, **sweep) == 0
+    assert jobs.sweep("prune") == 0
     end(jobs, child)
-    assert jobs.store.sweep(jobs.queue, prune, **sweep) == 1
+    assert jobs.sweep("prune") == 1
     assert jobs.store.parents(jobs.queue, child, limit=9) == []
     jobs.clock.advance(2 * DAY // 1_000_000)
-    assert jobs.store.sweep(jobs.queue, prune, limit=9, now=jobs.now) == 1
+    assert jobs.sweep("prune") == 1
 
 
 def test_the_last_two_parents_at_once_leave_no_job_behind(store):

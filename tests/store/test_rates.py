@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kesin import Job, NewJob, Queue, task_lifecycle
@@ -146,6 +146,7 @@ def test_a_queue_knows_when_its_rate_leaves_something_again(store):
     assert queue.rate_opens_at() is None  # none waits
 
 
+@settings(max_examples=settings.default.max_examples // 2)
 @given(
     claims=st.integers(1, 50),
     per_s=st.integers(1, 600),

@@ -117,7 +117,7 @@ def test_a_queue_retires_only_what_it_declares_as_retiring(store):
 
 
 def test_a_state_is_retired_or_entered_at_once_and_never_both(store):
-    for number in range(4):
+    for number in range(3):
         scene = Scene(store, f"q{number}", checking_lifecycle())
         job = scene.create_job()
         as_old_process = with_rules_of(store, scene.queue)

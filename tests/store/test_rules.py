@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -224,28 +225,18 @@ def test_an_older_version_that_opens_does_not_stop_what_the_newest_one_prunes(st
 # At once
 
 
-def test_one_version_declared_by_many_at_once_is_one_version(store):
-    newer = checking_lifecycle()
-    for number in range(3):
-        queue = f"q{number}"
-        store.open(queue, task_lifecycle())
-        raised = all_at_once(*[lambda queue=queue: store.open(queue, newer)] * 4)
-        assert raised == [None] * 4
-        assert versions(store, queue) == [1, 2]
-
-
-def test_of_two_versions_declared_at_once_the_second_has_to_fit_the_first(store):
-    plain = task_lifecycle()
-    for number in range(3):
-        queue = f"q{number}"
-        store.open(queue, plain)
-        calls = [
-            lambda queue=queue, flag=flag: store.open(queue, replace(plain, flags=(flag,))) for flag in ("blue", "red")
-        ]
+def test_of_versions_declared_at_once_each_is_stored_once_and_the_second_has_to_fit_the_first(store):
+    plain, newer = task_lifecycle(), checking_lifecycle()
+    for number in range(2):
+        same, apart = f"same{number}", f"apart{number}"
+        for queue in (same, apart):
+            store.open(queue, plain)
+        assert all_at_once(*[partial(store.open, same, newer)] * 4) == [None] * 4
+        calls = [partial(store.open, apart, replace(plain, flags=(flag,))) for flag in ("blue", "red")]
         refusals = [problem for problem in all_at_once(*calls) if problem]
         assert [type(problem) for problem in refusals] == [UpgradeRefused]
         assert "U1" in str(refusals[0])
-        assert versions(store, queue) == [1, 2]
+        assert versions(store, same) == versions(store, apart) == [1, 2]
 
 
 @pytest.mark.parametrize("store", ["redis"], indirect=True)

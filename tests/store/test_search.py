@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kesin.foundation.text import canonical_json
@@ -165,6 +165,7 @@ def test_sql_writes_the_terms_that_python_computes(store):
     scene = Scene(store, "folding", task_lifecycle())
     store.write_listing("folding", Listing("", ("to",)))
 
+    @settings(max_examples=settings.default.max_examples // 2)
     @given(TEXTS | st.integers(-(10**30), 10**30))
     @example("".join(FOLDED))
     @example("  a -- b  ")

@@ -113,7 +113,7 @@ def test_the_printed_bound_holds(jobs, limit, seed):
     store.close()
 
 
-@settings(max_examples=25)
+@settings(max_examples=settings.default.max_examples // 3)
 @given(due=st.sets(st.sampled_from("abcdefgh")), after=st.sampled_from(["", "a", "d", "h", "z"]))
 def test_a_claim_that_looks_at_few_tenants_at_a_time_finds_what_is_due(due, after):
     store = SqliteStore(":memory:")
