@@ -1,8 +1,5 @@
 """The proofs: what is sound proves, what is broken breaks exactly its rules."""
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -29,11 +26,15 @@ from kesin.lifecycle.vocabulary import (
     unclaimed,
 )
 from kesin.workloads.oci.lifecycle import OciLimits, oci_lifecycle
-from tests.lifecycle.broken import MUTANTS, REAL, SMALL, SOUND
+from tests.lifecycle.broken import MUTANTS, REAL, SOUND
 from tests.lifecycle.broken import proved as prove
 from tests.lifecycle.mutations import edit
+from tests.tables import table
 
 OCI, PDF, OPTIPLAN, TASK = (REAL[name] for name in ("oci", "pdf", "optiplan", "task"))
+
+
+LONG = pytest.mark.long
 
 
 def proof_of(name):
@@ -62,7 +63,7 @@ def shown_in_order(words, lines):
     ("lifecycle", "base", "each", "returns"),
     [
         pytest.param(OCI, 33, 2, 2, id="oci"),
-        pytest.param(OCI.with_limits(max_attempts=8), 42, 2, 0, id="oci with the cap of the API"),
+        pytest.param(OCI.with_limits(max_attempts=8), 42, 2, 0, id="oci with the cap of the API", marks=LONG),
         pytest.param(PDF, 10, 3, 0, id="pdf without returns"),
         pytest.param(PDF, 10, 3, 2, id="pdf"),
         pytest.param(OPTIPLAN, 40, 3, 2, id="optiplan"),
@@ -76,31 +77,22 @@ def test_every_job_rests_after_this_many_moves_and_those_of_its_returned_attempt
     assert proof.bound == base + each * returns
 
 
-@pytest.mark.parametrize(("cap", "prototype", "returns"), [(5, 16, 2), (8, 25, 0)])
-def test_without_waits_for_google_oci_is_bound_as_the_prototype_was(cap, prototype, returns):
-    unwaiting = oci_lifecycle(OciLimits(max_attempts_script=cap, too_recent_waits=0))
-    enqueue = 1
-    bound = prove(replace(unwaiting, max_returns=returns)).bound
-    assert bound == enqueue + prototype + 2 * returns
-
-
-def test_each_wait_for_google_costs_a_claim_and_a_return():
-    none, single = (prove(oci_lifecycle(OciLimits(too_recent_waits=n))).bound for n in (0, 1))
-    assert none is not None
-    assert single == none + 2
+def test_without_waits_for_google_oci_is_bound_as_the_prototype_was_and_each_wait_costs_a_claim_and_a_return():
+    bounds = {}
+    for cap, prototype, returns in ((5, 16, 2), (8, 25, 0)):
+        unwaiting = oci_lifecycle(OciLimits(max_attempts_script=cap, too_recent_waits=0))
+        enqueue = 1
+        bounds[cap] = prove(replace(unwaiting, max_returns=returns)).bound
+        assert bounds[cap] == enqueue + prototype + 2 * returns
+    none = bounds[OCI.max_attempts]
+    assert prove(SOUND["oci"]).bound == none + 2
     assert prove(OCI).bound == none + 2 * OciLimits().too_recent_waits
 
 
-def test_a_revive_that_is_switched_off_shortens_the_way():
+def test_a_revive_that_is_switched_off_shortens_the_way_and_ends_without_budget_for_the_cap_marks_the_row_permanent():
     on = prove(SOUND["oci"])
     off = prove(oci_lifecycle(OciLimits(too_recent_waits=1, revive=False)))
-    assert off
-    assert on.bound is not None
-    assert off.bound is not None
-    assert off.bound < on.bound
-
-
-def test_a_revive_without_budget_ends_all_the_same_for_the_cap_marks_the_row_permanent():
+    assert (on.bound or 0) > (off.bound or 10_000)
     assert prove(edit("revive", without=("budget_left",))(SOUND["oci"]))
 
 
@@ -156,35 +148,13 @@ def test_a_queue_that_may_not_start_tells_every_broken_rule():
     assert "the lifecycle 'optiplan' is not proved to end" in str(refusal)
     assert all(str(one) in str(refusal) for one in proof.broken)
     assert refusal.proof is proof
-
-
-def test_a_rule_broken_without_a_path_is_one_line():
-    assert str(BrokenRule("R1", "no path leads to LIMBO")) == "R1: no path leads to LIMBO"
+    assert str(BrokenRule("R1", "no path leads to LIMBO")) == "R1: no path leads to LIMBO", "without a path, one line"
 
 
 def test_the_counter_example_of_a_circle_is_a_shortest_one():
-    renewing = prove(MUTANTS["a revive that renews the budget"].change(OCI)).broken[0]
+    renewing = proof_of("a revive that renews the budget").broken[0]
     before = renewing.path[: renewing.path.index("and again:")]
     assert [line.split(" (")[0] for line in before] == ["enqueue → QUEUED", "claim → PROCESSING", "ack_failed → FAILED"]
-
-
-def test_a_counter_example_is_the_same_in_every_process():
-    names = ("a revive that renews the budget", "a clock move round a working state")
-    script = (
-        "from tests.lifecycle.broken import MUTANTS, SMALL\n"
-        "from kesin.lifecycle.proof.rules import prove\n"
-        f"for name in {names}:\n"
-        "    print(prove(MUTANTS[name].change(SMALL[MUTANTS[name].of])))\n"
-    )
-    elsewhere = subprocess.run(
-        [sys.executable, "-c", script],
-        env={**os.environ, "PYTHONHASHSEED": "77"},
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
-    here = [prove(MUTANTS[name].change(SMALL[MUTANTS[name].of])) for name in names]
-    assert elsewhere == "".join(f"{proof}\n" for proof in here)
 
 
 # Guards that exclude each other
@@ -218,18 +188,10 @@ COMPATIBLE = [
 ]
 
 
-@pytest.mark.parametrize(("one", "other"), EXCLUDING, ids=str)
-def test_guards_that_contradict_each_other_keep_moves_apart(one, other):
+@table(("one", "other", "apart"), [(*pair, pair in EXCLUDING) for pair in (*EXCLUDING, *COMPATIBLE)])
+def test_guards_that_contradict_each_other_keep_moves_apart_and_others_do_not(one, other, apart):
     moves = move_when(due, one), move_when(other, due)
-    assert are_disjoint(*moves)
-    assert are_disjoint(*reversed(moves))
-
-
-@pytest.mark.parametrize(("one", "other"), COMPATIBLE, ids=str)
-def test_guards_that_can_hold_together_do_not(one, other):
-    moves = move_when(due, one), move_when(other, due)
-    assert not are_disjoint(*moves)
-    assert not are_disjoint(*reversed(moves))
+    assert are_disjoint(*moves) == are_disjoint(*reversed(moves)) == apart
 
 
 def test_alternatives_for_different_roles_may_overlap():
