@@ -4,7 +4,6 @@ import ast
 import builtins
 import keyword
 import pkgutil
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -17,18 +16,6 @@ from tests.docs.pages import PAGES, ROOT, blocks
 from tests.tables import table
 
 EXAMPLES = ROOT / "examples"
-
-HELP = """
-import sys
-from contextlib import suppress
-from kesin.cli import main
-
-sys.argv = ["kesin", "--help"]
-with suppress(SystemExit):
-    main()
-print("imported:", *sorted(sys.modules))
-"""
-
 
 PUBLIC: list[str] = kesin.__all__  # type: ignore[attr-defined]  # made of the stub
 
@@ -80,14 +67,6 @@ def test_no_name_hides_a_module_or_a_word_of_python():
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="module 'kesin' has no attribute 'nonsense'"):
         _ = kesin.nonsense  # type: ignore[attr-defined]
-
-
-def test_the_help_imports_none_of_them():
-    done = subprocess.run([sys.executable, "-c", HELP], capture_output=True, encoding="utf-8", check=True)
-    *_, last = done.stdout.splitlines()
-    imported = last.split()
-    assert "kesin.cli" in imported
-    assert {home for name, home in homes() if name in PUBLIC}.isdisjoint(imported)
 
 
 def test_guides_and_examples_import_from_kesin_and_kesin_testing_only():

@@ -180,25 +180,14 @@ def test_without_a_working_playwright_weasyprint_renders(monkeypatch):
 KNOWN = {workload.name: workload for workload in built_in()}
 
 
-def test_every_main_workload_has_a_part():
-    main = {name for name, workload in KNOWN.items() if not workload.part_of}
-    assert load_parts(KNOWN).keys() == main
-
-
-def test_a_part_that_is_not_ready_is_left_out_with_its_workloads():
+def test_every_main_workload_has_a_part_and_is_left_out_if_it_is_not_ready():
     parts = load_parts(KNOWN)
+    assert parts.keys() == {name for name, workload in KNOWN.items() if not workload.part_of}
     ready = {name: part for name, part in parts.items() if name != "pdf"}
     served = demo_workloads(KNOWN, parts, ready, goes_on=False)
     assert served.keys() == {"oci", "oci_adjustments", "optiplan"}
-
-
-def test_a_workload_without_a_part_is_served():
     plain = {name: replace(workload, demo=None) for name, workload in KNOWN.items()}
     assert load_parts(plain) == {}
-    assert demo_workloads(plain, {}, {}, goes_on=True) == plain
-
-
-def test_a_demo_that_is_no_part_is_refused_with_its_workloads_name():
-    wrong = {"oci": replace(KNOWN["oci"], demo=dict)}
+    assert demo_workloads(plain, {}, {}, goes_on=True) == plain, "a workload without a part is served"
     with pytest.raises(CommandError, match="'oci' is not a DemoPart"):
-        load_parts(wrong)
+        load_parts({"oci": replace(KNOWN["oci"], demo=dict)})

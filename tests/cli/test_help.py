@@ -3,7 +3,6 @@ import shlex
 import subprocess
 import sys
 
-import pytest
 import typer
 
 from kesin import __version__
@@ -27,19 +26,17 @@ NAMED = dict(ALL)
 LEAVES = {path for path, command in ALL if not hasattr(command, "list_commands")}
 
 
-@pytest.mark.parametrize(("path", "command"), ALL, ids=["-".join(path) or "kesin" for path, _ in ALL])
-def test_every_command_has_a_help_that_fits_a_terminal(kesin, monkeypatch, path, command):
-    assert command.help.strip().split("\n")[0].endswith(".")
-    options = [param for param in command.params if not getattr(param, "hidden", False)]
-    assert [option.name for option in options if not getattr(option, "help", None)] == []
+def test_every_command_has_a_help_that_fits_a_terminal(kesin, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    answer = kesin(*path, "--help")
-    assert (answer.code, answer.err) == (0, "")
-    assert "Usage: " in answer.out
-    assert [line for line in answer.lines if len(line) > 80] == []
-    if path not in LEAVES:
-        assert not any(line.endswith("...") for line in answer.lines[1:]), "a summary is cut short"
-    assert not any("<int" in line or "<float" in line for line in answer.lines)
+    for path, command in ALL:
+        assert command.help.strip().split("\n")[0].endswith("."), path
+        options = [param for param in command.params if not getattr(param, "hidden", False)]
+        assert [(path, option.name) for option in options if not getattr(option, "help", None)] == []
+        answer = kesin(*path, "--help")
+        assert (answer.code, answer.err, "Usage: " in answer.out) == (0, "", True), path
+        assert [(path, line) for line in answer.lines if len(line) > 80 or "<int" in line or "<float" in line] == []
+        if path not in LEAVES:
+            assert not any(line.endswith("...") for line in answer.lines[1:]), f"a summary of {path} is cut short"
 
 
 def test_the_list_shows_each_command_with_the_first_sentence_of_its_help():
@@ -76,27 +73,16 @@ def test_every_command_that_asks_takes_yes_in_short_too():
     assert all("-y" in spellings for spellings in asking.values())
 
 
-def test_the_version_is_shown(kesin):
-    assert kesin("--version").out == f"kesin {__version__}\n"
-
-
-def test_no_command_is_a_usage_error_and_shows_the_help(kesin):
+def test_no_unknown_and_unfinished_commands_are_usage_errors_that_lead_to_the_help(kesin):
     answer = kesin()
-    assert answer.code == 2
-    assert "Commands:" in answer.err + answer.out
-
-
-def test_an_unknown_command_gets_a_suggestion(kesin):
+    assert (answer.code, "Commands:" in answer.err + answer.out) == (2, True)
     answer = kesin("statz")
-    assert (answer.code, answer.out) == (2, "")
-    assert answer.err.count("\n") == 1
+    assert (answer.code, answer.out, answer.err.count("\n")) == (2, "", 1)
     assert "'stats'" in answer.err
-
-
-def test_a_missing_argument_names_the_help(kesin):
     answer = kesin("jobs", "list")
     assert answer.code == 2
     assert answer.err == "kesin: Missing argument 'QUEUE'. (try 'kesin jobs list --help')\n"
+    assert kesin("--version").out == f"kesin {__version__}\n"
 
 
 def test_the_help_imports_no_heavy_module():
@@ -122,31 +108,32 @@ def test_on_a_terminal_the_help_has_panels(tmp_path):
     assert "╭─" in answer.out
 
 
-@pytest.mark.parametrize(
-    ("shell", "typed", "offered"),
-    [
-        ("bash", "kesin li", ["lifecycle"]),
-        ("bash", "kesin pdf ", ["render", "templates", "doctor"]),
-        ("bash", "kesin lifecycle show pdf_", ["pdf_batches", "pdf_webhooks"]),
-        ("bash", "kesin worker opt", ["optiplan"]),
-        ("zsh", "kesin stats o", ["oci", "optiplan"]),
-        ("fish", "kesin jobs sh", ["show"]),
-    ],
+COMPLETED = (
+    ("bash", "kesin li", ["lifecycle"]),
+    ("bash", "kesin pdf ", ["render", "templates", "doctor"]),
+    ("bash", "kesin lifecycle show pdf_", ["pdf_batches", "pdf_webhooks"]),
+    ("bash", "kesin worker opt", ["optiplan"]),
+    ("zsh", "kesin stats o", ["oci", "optiplan"]),
+    ("fish", "kesin jobs sh", ["show"]),
 )
-def test_completion_offers_commands_and_names(programs, monkeypatch, shell, typed, offered):
-    monkeypatch.setenv("_KESIN_COMPLETE", f"complete_{shell}")
-    monkeypatch.setenv("COMP_WORDS", typed)
-    monkeypatch.setenv("COMP_CWORD", str(len(typed.split(" ")) - 1))
-    monkeypatch.setenv("_TYPER_COMPLETE_ARGS", typed)
-    monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "get-args")
-    output = programs.run().out
-    if shell == "bash":
-        assert output.split() == offered
-    else:
-        assert all(word in output for word in offered)
 
 
-def test_the_completion_of_each_shell_is_shown(programs):
+def test_completion_offers_commands_and_names(programs, monkeypatch):
+    for shell, typed, offered in COMPLETED:
+        monkeypatch.setenv("_KESIN_COMPLETE", f"complete_{shell}")
+        monkeypatch.setenv("COMP_WORDS", typed)
+        monkeypatch.setenv("COMP_CWORD", str(len(typed.split(" ")) - 1))
+        monkeypatch.setenv("_TYPER_COMPLETE_ARGS", typed)
+        monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "get-args")
+        output = programs.run().out
+        if shell == "bash":
+            assert output.split() == offered
+        else:
+            assert all(word in output for word in offered)
+
+
+def test_the_completion_of_each_shell_is_shown_and_the_usage_names_kesin_also_under_python_m(programs):
+    assert "Usage: kesin " in programs.run("--help").out
     by_name = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
     for shell in ("bash", "zsh", "fish"):
         assert f"complete_{shell}" in programs.run("--show-completion", shell, **by_name).out

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.test_public_api import PUBLIC, homes
+
 # What a library has as well: room for a newer version of it.
 HELP_MODULES = 90
 SERVE_MODULES = 850
@@ -43,6 +45,7 @@ def test_the_help_imports_neither_the_engine_nor_what_it_needs():
     assert top(modules) & (slow | LATER | WEB) == set()
     assert "importlib.metadata" not in modules
     assert not {name for name in modules if name.startswith(("kesin.engine", "kesin.store"))}
+    assert modules.isdisjoint(home for name, home in homes() if name in PUBLIC)
     assert len(modules) <= HELP_MODULES
 
 

@@ -35,11 +35,8 @@ def test_a_key_is_printed_once_and_has_its_scopes(kesin, database, actor_of):
         answer = kesin(*words)
         assert made.json["id"] in answer.out
         assert secret not in answer.out + answer.err
-
-
-def test_without_json_standard_output_is_the_key_alone(kesin):
     answer = kesin("key", "create", "--name", "n", "--scope", "metrics")
-    key_id = key_id_of(answer.out.removesuffix("\n"))
+    key_id = key_id_of(answer.out.removesuffix("\n"))  # without --json, the key alone
     assert f"not shown again; `kesin key revoke {key_id}` revokes it" in answer.err
     assert answer.out.strip() not in answer.err
 
@@ -47,8 +44,12 @@ def test_without_json_standard_output_is_the_key_alone(kesin):
 def test_the_list_shows_everything_but_the_key(kesin):
     kesin("migrate")
     assert kesin("key", "list").out == "there is no key yet: `kesin key create` creates one\n"
+    with closing(open_store(load_settings().database, migrate=False)) as store:
+        accounts = Accounts(Directory(store), ManualClock())
+        accounts.create_key(system_actor("cli:me"), "old", ["read"], days=1)
+    assert [key["state"] for key in kesin("key", "list", "--json").json] == ["expired"]
     made = kesin("key", "create", "--name", "n", "--scope", "read", "--days", 30, "--json").json
-    [listed] = kesin("key", "list", "--json").json
+    [listed] = [key for key in kesin("key", "list", "--json").json if key["name"] == "n"]
     times = {listed.pop("created_at"), listed.pop("expires_at")}
     assert len(times - {None}) == 2
     assert listed.pop("created_by").startswith("cli:")
@@ -61,7 +62,7 @@ def test_the_list_shows_everything_but_the_key(kesin):
         "used_at": None,
         "revoked_at": None,
     }
-    assert kesin("key", "list").lines[1].split()[:5] == [made["id"], "n", "read", "—", "valid"]
+    assert [made["id"], "n", "read", "—", "valid"] in [line.split()[:5] for line in kesin("key", "list").lines]
 
 
 def test_a_revoked_key_has_no_actor_and_stays_in_the_list(kesin, actor_of):
@@ -69,44 +70,24 @@ def test_a_revoked_key_has_no_actor_and_stays_in_the_list(kesin, actor_of):
     assert kesin("key", "revoke", made["id"]).out == f"revoked {made['id']}\n"
     assert actor_of(made["key"]) is None
     assert kesin("key", "list", "--json").json[0]["state"] == "revoked"
-    again = kesin("key", "revoke", made["id"], "--json")
+    again = kesin("key", "revoke", made["key"], "--json")
     assert (again.code, again.json) == (0, {"id": made["id"], "revoked": False})
-
-
-def test_an_expired_key_is_listed_as_expired(kesin):
-    with closing(open_store(load_settings().database, migrate=True)) as store:
-        accounts = Accounts(Directory(store), ManualClock())
-        accounts.create_key(system_actor("cli:me"), "old", ["read"], days=1)
-    assert kesin("key", "list", "--json").json[0]["state"] == "expired"
-
-
-def test_a_key_can_be_revoked_by_its_full_text_which_is_not_repeated(kesin):
-    made = kesin("key", "create", "--name", "n", "--scope", "read", "--json").json
-    assert kesin("key", "revoke", made["key"]).out == f"revoked {made['id']}\n"
     unknown = kesin("key", "revoke", made["key"] + "x")
-    assert unknown.code == 1
-    assert made["key"][15:] not in unknown.err
-
-
-def test_a_site_that_would_be_ignored_is_refused(kesin):
-    kesin("site", "add", "north")
-    answer = kesin("key", "create", "--name", "n", "--scope", "admin", "--site", "north", "--json")
-    assert answer.code == 2
-    assert "admin cannot be limited to a site" in answer.err
+    assert (unknown.code, made["key"][15:] in unknown.err) == (1, False)
 
 
 CREATE = ("create", "--name", "n", "--scope")
 BAD = {
     "a scope": ((*CREATE, "oci"), 2, "the choices are oci:ingest, oci:script, pdf, pdf:html, optiplan, read, operate,"),
     "no scope": (("create", "--name", "n"), 2, "--scope"),
+    "a site without effect": ((*CREATE, "admin", "--site", "north"), 2, "admin cannot be limited to a site"),
     "an unknown id": (("revoke", "abcd2345"), 1, "there is no key 'abcd2345'"),
 }
 
 
-@pytest.mark.parametrize(("words", "code", "sentence"), BAD.values(), ids=BAD)
-def test_a_bad_argument_is_a_one_line_error(kesin, words, code, sentence):
-    kesin("migrate")
-    answer = kesin("key", *words)
-    assert (answer.code, answer.out) == (code, "")
-    assert sentence in answer.err
-    assert answer.err.count("\n") == 1
+def test_a_bad_argument_is_a_one_line_error(kesin):
+    kesin("site", "add", "north")
+    for name, (words, code, sentence) in BAD.items():
+        answer = kesin("key", *words)
+        assert (answer.code, answer.out, answer.err.count("\n")) == (code, "", 1), name
+        assert sentence in answer.err

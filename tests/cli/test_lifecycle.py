@@ -57,61 +57,43 @@ def test_the_list_names_every_registered_lifecycle(kesin):
     assert [line.split()[0] for line in kesin("lifecycle", "list").lines[1:]] == list(lifecycles())
 
 
-def test_show_prints_the_tables_and_the_diagram(kesin):
+def test_show_prints_tables_and_diagram_and_writes_the_page_and_the_svg(kesin, tmp_path):
     answer = kesin("lifecycle", "show", "task")
     assert answer.code == 0
-    assert "ready" in answer.out
     assert "claim taken, attempt counted" in answer.out
-    assert mermaid(task_lifecycle()) in answer.out
-
-
-def test_the_svg_goes_to_standard_output_or_to_a_file(kesin, tmp_path):
-    picture = svg(lifecycles()["pdf"]())
-    assert kesin("lifecycle", "show", "pdf", "--svg").out == picture
-    answer = kesin("lifecycle", "show", "pdf", "--svg", "pdf.svg")
-    assert answer.out == "wrote pdf.svg\n"
-    assert (tmp_path / "pdf.svg").read_text() == picture
-
-
-def test_mermaid_can_be_shown_alone(kesin):
-    assert kesin("lifecycle", "show", "oci", "--mermaid").out == mermaid(lifecycles()["oci"]())
-
-
-def test_write_creates_the_page_and_its_svg(kesin, tmp_path):
+    diagram, picture = mermaid(task_lifecycle()), svg(task_lifecycle())
+    assert diagram in answer.out
+    assert kesin("lifecycle", "show", "task", "--mermaid").out == diagram
+    assert kesin("lifecycle", "show", "task", "--svg").out == picture
+    assert kesin("lifecycle", "show", "task", "--svg", "own.svg").out == "wrote own.svg\n"
+    assert (tmp_path / "own.svg").read_text() == picture
     kesin("lifecycle", "show", "task", "--write", "docs/pages")
     assert (tmp_path / "docs" / "pages" / "task.md").read_text() == page(task_lifecycle())
-    assert (tmp_path / "docs" / "pages" / "task.svg").read_text() == svg(task_lifecycle())
+    assert (tmp_path / "docs" / "pages" / "task.svg").read_text() == picture
 
 
-def test_json_has_states_with_marks_and_moves_with_guards(kesin):
+def test_json_has_states_with_marks_and_moves_with_guards_and_its_action_under_the_old_key_too(kesin):
     shown = kesin("lifecycle", "show", "task", "--json").json
     assert shown["states"][0] == {"name": "ready", "marks": ["initial", "working", "holds key"]}
     claim = next(move for move in shown["moves"] if move["move"] == "claim")
     assert claim["when"] == ["due", "unclaimed", "budget_left"]
     assert (claim["from"], claim["to"], claim["by"]) == (["ready"], "running", ["worker"])
+    assert all(move["call"] == move["action"] for move in shown["moves"])
 
 
-def test_json_names_each_action_under_its_old_key_too(kesin):
-    moves = kesin("lifecycle", "show", "oci", "--json").json["moves"]
-    assert {move["action"] for move in moves} == set(lifecycles()["oci"]().actions)
-    assert all(move["call"] == move["action"] for move in moves)
+def test_options_that_exclude_each_other_and_an_unknown_name_are_refused(kesin):
+    for words in (("--svg", "--mermaid"), ("--json", "--svg"), ("a-file",), ("--write", "x", "--json")):
+        assert kesin("lifecycle", "show", "task", *words).code == 2, words
+    answer = kesin("lifecycle", "show", "tasc")
+    assert answer.code == 2
+    assert "there is no lifecycle 'tasc': did you mean 'task'?" in answer.err
 
 
-@pytest.mark.parametrize(
-    "words", [("--svg", "--mermaid"), ("--json", "--svg"), ("a-file",), ("--write", "x", "--json")]
-)
-def test_options_that_exclude_each_other_are_refused(kesin, words):
-    assert kesin("lifecycle", "show", "task", *words).code == 2
-
-
-def test_all_registered_lifecycles_are_proved_by_default(kesin):
+def test_all_registered_lifecycles_are_proved_by_default_and_shown_with_bound_and_configurations(kesin):
     answer = kesin("lifecycle", "prove", "--json")
     assert answer.code == 0
     assert [proof["lifecycle"] for proof in answer.json] == list(lifecycles())
     assert all(proof["bound"] and not proof["broken"] for proof in answer.json)
-
-
-def test_a_proof_is_shown_with_its_bound_and_configurations(kesin):
     proof = prove(task_lifecycle())
     line = kesin("lifecycle", "prove", "task").lines[1]
     assert line.split() == ["task", "proved", str(proof.configurations), str(proof.bound)]
@@ -121,7 +103,9 @@ def test_a_custom_lifecycle_may_be_an_object_or_a_function(kesin, module):
     name = module(OWN)
     answer = kesin("lifecycle", "prove", f"{name}:mine", f"{name}:made", "--json")
     assert [proof["lifecycle"] for proof in answer.json] == ["mine", "made"]
-    assert kesin("lifecycle", "show", f"{name}:mine").code == 0
+    assert kesin("lifecycle", "show", f"{name}:given").code == 0  # a wrapped function
+    with pytest.raises(TypeError, match="can only concatenate str"):
+        kesin("lifecycle", "prove", f"{name}:slips")
 
 
 def test_a_broken_lifecycle_fails_with_a_counterexample(kesin, module):
@@ -136,56 +120,34 @@ def test_a_broken_lifecycle_fails_with_a_counterexample(kesin, module):
     assert broken.json[0]["broken"][0]["path"]
 
 
-@pytest.mark.parametrize(
-    ("attribute", "sentence"),
-    [
-        ("number", "must be or return a lifecycle, not a int"),
-        ("needs", "cannot be called without arguments"),
-        ("mime", "has no 'mime': did you mean 'mine'?"),
-    ],
-)
-def test_an_attribute_that_is_no_lifecycle_is_a_usage_error(kesin, module, attribute, sentence):
-    answer = kesin("lifecycle", "prove", f"{module(OWN)}:{attribute}")
-    assert answer.code == 2
-    assert sentence in answer.err
+WRONG = {
+    "number": "must be or return a lifecycle, not a int",
+    "needs": "cannot be called without arguments",
+    "mime": "has no 'mime': did you mean 'mine'?",
+}
 
 
-def test_a_wrapped_function_is_called_without_arguments(kesin, module):
-    assert kesin("lifecycle", "prove", f"{module(OWN)}:given").code == 0
+def test_an_attribute_that_is_no_lifecycle_is_a_usage_error(kesin, module):
+    name = module(OWN)
+    for attribute, sentence in WRONG.items():
+        answer = kesin("lifecycle", "prove", f"{name}:{attribute}")
+        assert (answer.code, sentence in answer.err) == (2, True), attribute
 
 
-def test_an_error_inside_the_function_is_raised(kesin, module):
-    with pytest.raises(TypeError, match="can only concatenate str"):
-        kesin("lifecycle", "prove", f"{module(OWN)}:slips")
+BAD_MODULES = {
+    "import no_such_thing": "No module named 'no_such_thing'",
+    "1 / 0": "ZeroDivisionError",
+    "def": "SyntaxError",
+    "raise SystemExit(3)": "SystemExit",
+    "from kesin import task_lifecycle\ndef x(): return task_lifecycle('bad', max_attempts=0)": "max_attempts",
+}
 
 
-def test_an_unknown_name_gets_a_suggestion(kesin):
-    answer = kesin("lifecycle", "show", "tasc")
-    assert answer.code == 2
-    assert "there is no lifecycle 'tasc': did you mean 'task'?" in answer.err
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("import no_such_thing", "No module named 'no_such_thing'"),
-        ("1 / 0", "ZeroDivisionError"),
-        ("def", "SyntaxError"),
-        ("raise SystemExit(3)", "SystemExit"),
-    ],
-)
-def test_a_module_that_cannot_be_imported_is_a_one_line_error(kesin, module, text, why):
-    answer = kesin("lifecycle", "prove", f"{module(text)}:x")
-    assert answer.code == 1
-    assert why in answer.err
-    assert answer.err.count("\n") == 1
-
-
-def test_an_inconsistent_declaration_is_an_error(kesin, module):
-    text = 'from kesin import task_lifecycle\ndef bad(): return task_lifecycle("bad", max_attempts=0)'
-    answer = kesin("lifecycle", "prove", f"{module(text)}:bad")
-    assert answer.code == 1
-    assert "Traceback" not in answer.err
+def test_a_module_that_cannot_be_imported_or_contradicts_itself_is_a_one_line_error(kesin, module):
+    for text, why in BAD_MODULES.items():
+        answer = kesin("lifecycle", "prove", f"{module(text)}:x")
+        assert (answer.code, answer.err.count("\n")) == (1, 1), text
+        assert why in answer.err
 
 
 # Rules that stored jobs do not fit

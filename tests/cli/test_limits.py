@@ -64,7 +64,7 @@ def enqueue(kesin, rules, either_database):
 # Jobs after others
 
 
-def test_a_job_is_enqueued_after_others_and_shown_with_them(kesin, enqueue):
+def test_a_job_is_enqueued_after_others_and_shown_with_them(kesin, enqueue, rules):
     first, second = enqueue("1"), enqueue("2")
     child = enqueue("3", "--after", first, "--after", second)
     shown = kesin("jobs", "show", child, "--json").json
@@ -79,32 +79,17 @@ def test_a_job_is_enqueued_after_others_and_shown_with_them(kesin, enqueue):
     assert first in text
     assert "needed by" not in text
     assert "needed by" in kesin("jobs", "show", first).out
-
-
-def test_lines_of_standard_input_come_after_the_same_jobs(kesin, enqueue, rules):
-    first = enqueue("1")
     answer = kesin(
-        *("enqueue", "steps", "-", "--lifecycle", f"{rules}:steps", "--after", first, "--json"), text="1\n2\n"
+        *("enqueue", "steps", "-", "--lifecycle", f"{rules}:steps", "--after", second, "--json"), text="1\n2\n"
     )
-    ids = [json.loads(line)["id"] for line in answer.lines]
-    children = kesin("jobs", "show", first, "--json").json["children"]
-    assert {child["id"] for child in children} == set(ids)
+    lines = {json.loads(line)["id"] for line in answer.lines}
+    assert {below["id"] for below in kesin("jobs", "show", second, "--json").json["children"]} == {child, *lines}
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        ("steps", NO_JOB, f"after names a job that is not in this store: {NO_JOB}"),
-        ("steps", "no id", "after names a job that is not in this store: no id"),
-        ("task", NO_JOB, "jobs in 'task' cannot depend on others"),
-    ],
-)
-def test_a_job_after_one_that_is_not_there_is_refused(kesin, either_database, rules, case):
-    queue, after, why = case
-    lifecycle = f"{rules}:steps" if queue == "steps" else "task"
-    answer = kesin("enqueue", queue, "1", "--lifecycle", lifecycle, "--after", after)
+def test_a_job_after_one_that_is_not_there_is_refused(kesin, either_database, rules):
+    answer = kesin("enqueue", "steps", "1", "--lifecycle", f"{rules}:steps", "--after", NO_JOB)
     assert answer.code == 2
-    assert why in answer.err
+    assert f"after names a job that is not in this store: {NO_JOB}" in answer.err
 
 
 def test_the_result_of_a_parent_is_shown_in_short(kesin, enqueue, module, rules):
@@ -121,6 +106,9 @@ def test_the_result_of_a_parent_is_shown_in_short(kesin, enqueue, module, rules)
 
 def test_progress_is_shown_while_the_job_runs(kesin, fill):
     [job_id] = fill("task", 1)
+    assert kesin("jobs", "show", job_id, "--json").json["progress"] is None
+    assert "progress" not in kesin("jobs", "show", job_id).out
+    assert "SLOTS" not in kesin("stats").lines[0]
     store = open_store(load_settings().database, migrate=False)
     queue = Queue("task", task_lifecycle(), store)
     [job] = queue.claim("one")
@@ -129,12 +117,6 @@ def test_progress_is_shown_while_the_job_runs(kesin, fill):
     said = kesin("jobs", "show", job_id, "--json").json["progress"]
     assert (said["fraction"], said["message"]) == (0.4, "page 12")
     assert "40%, page 12, at " in kesin("jobs", "show", job_id).out
-
-
-def test_a_job_that_says_nothing_has_no_progress(kesin, fill):
-    [job_id] = fill("task", 1)
-    assert kesin("jobs", "show", job_id, "--json").json["progress"] is None
-    assert "progress" not in kesin("jobs", "show", job_id).out
 
 
 # Slots in use
@@ -188,39 +170,26 @@ def test_a_job_is_shown_with_its_key_and_priority(kesin, enqueue, words, shown):
     assert (record["once"], record["priority"]) == ((True, 2) if words else (False, 0))
 
 
-def test_stats_without_slots_have_no_column_for_them(kesin, fill):
-    fill("task", 1)
-    assert "SLOTS" not in kesin("stats").lines[0]
-
-
 # Bounds
 
 
-@pytest.mark.parametrize(
-    ("name", "sentences"),
-    [
-        ("per_queue", [IN_QUEUE]),
-        ("per_tenant", [IN_TENANT]),
-        ("both", [IN_QUEUE, f"{IN_RATE}, plus the wait for a slot"]),
-        ("rated", [IN_RATE]),
-        ("steps", ["a job leaves blocked within one sweep (1 min) after its last parent rests"]),
-    ],
-)
-def test_the_bounds_of_limits_are_printed_with_the_rules(kesin, rules, name, sentences, tmp_path):
-    _, *bounds = kesin("lifecycle", "show", f"{rules}:{name}", "--json").json["bounds"]
-    assert bounds == sentences
-    own = "steps" if name == "steps" else "mails"
-    printed = "".join(f"{own}: {sentence}.\n" for sentence in sentences)
-    assert printed in kesin("lifecycle", "show", f"{rules}:{name}").out
-    assert printed in kesin("lifecycle", "prove", f"{rules}:{name}").out
-    words = ("lifecycle", "check", f"{rules}:{name}", "--against", tmp_path / "rules.json")
-    kesin(*words, "--update")
-    assert kesin(*words).out == f"{own}: the stored jobs fit these rules\n{printed}"
+BOUNDS = {
+    "per_queue": [IN_QUEUE],
+    "per_tenant": [IN_TENANT],
+    "both": [IN_QUEUE, f"{IN_RATE}, plus the wait for a slot"],
+    "rated": [IN_RATE],
+    "steps": ["a job leaves blocked within one sweep (1 min) after its last parent rests"],
+}
 
 
-def test_a_lifecycle_without_limits_has_the_bound_between_tenants_alone(kesin):
-    assert len(kesin("lifecycle", "show", "task", "--json").json["bounds"]) == 1
-    out = kesin("lifecycle", "show", "task").out
-    assert "Between tenants: while T tenants wait" in out
-    assert "a tenant's due jobs are ordered by priority, then by age" in out
-    assert "waiting job" not in out
+def test_the_bounds_of_limits_are_printed_with_the_rules(kesin, rules, tmp_path):
+    for name, sentences in BOUNDS.items():
+        between, *bounds = kesin("lifecycle", "show", f"{rules}:{name}", "--json").json["bounds"]
+        assert bounds == sentences, name
+    assert "while T tenants wait" in between
+    assert "a tenant's due jobs are ordered by priority, then by age" in kesin("lifecycle", "show", "task").out
+    printed = f"mails: {IN_QUEUE}.\nmails: {IN_RATE}, plus the wait for a slot.\n"
+    against = ("--against", tmp_path / "rules.json")
+    kesin("lifecycle", "check", f"{rules}:both", *against, "--update")
+    for word, *more in (("show",), ("prove",), ("check", *against)):
+        assert printed in kesin("lifecycle", word, f"{rules}:both", *more).out

@@ -9,8 +9,11 @@ def declare(database) -> Queue:
     return Queue("reports", task_lifecycle(), open_store(database), schedules=[NIGHTLY])
 
 
-def test_schedules_are_listed_with_their_next_tick(kesin, database):
-    declare(database)
+def test_schedules_are_listed_with_their_next_tick_and_the_job_of_the_latest(kesin, database):
+    open_store(database).close()
+    assert kesin("schedule", "list", "--json").json == []
+    assert "there is no schedule" in kesin("schedule", "list").out
+    queue = declare(database)
     [listed] = kesin("schedule", "list", "--json").json
     next_at = listed.pop("next_at")
     assert next_at.endswith("T00:00:00.000000Z")
@@ -28,12 +31,7 @@ def test_schedules_are_listed_with_their_next_tick(kesin, database):
     assert any(line.startswith("reports") and "nightly" in line for line in table)
     missed = "and at most 1 for all missed ticks"
     assert bound == f"reports: nightly enqueues at most 1 job per tick, {missed}."
-
-
-def test_the_last_job_is_that_of_the_latest_tick(kesin, database):
-    queue = declare(database)
-    tick = NIGHTLY.latest(queue.now(), 1)[0]
-    [made] = queue.enqueue_many([NIGHTLY.job_at(tick)])
+    [made] = queue.enqueue_many([NIGHTLY.job_at(NIGHTLY.latest(queue.now(), 1)[0])])
     [listed] = kesin("schedule", "list", "--json").json
     assert listed["last_job"] == made.id
 
@@ -45,9 +43,3 @@ def test_a_job_is_made_at_once(kesin, database):
     unknown = kesin("schedule", "run", "reports", "weekly")
     assert (unknown.code, unknown.err.count("\n")) == (2, 1)
     assert "no schedule 'weekly'" in unknown.err
-
-
-def test_nothing_is_scheduled(kesin, database):
-    open_store(database).close()
-    assert kesin("schedule", "list", "--json").json == []
-    assert "there is no schedule" in kesin("schedule", "list").out

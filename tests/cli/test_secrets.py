@@ -32,62 +32,20 @@ def test_a_new_key_is_a_line_for_the_setting(kesin):
     answer = kesin("secrets", "new-key")
     assert (answer.code, answer.err, len(answer.lines)) == (0, "", 1)
     assert len(KeyRing.from_setting(answer.out).ids) == 1
-    assert not Path("data").exists()
-
-
-def test_a_new_key_may_have_a_name(kesin):
     made = kesin("secrets", "new-key", "--name", "k-2027", "--json").json
     assert made["name"] == "k-2027"
     assert KeyRing.from_setting(made["entry"]).ids == ("k-2027",)
     answer = kesin("secrets", "new-key", "--name", "a:b")
     assert (answer.code, answer.out) == (2, "")
     assert answer.err == "kesin: a key's name must be 1…32 letters, digits, '-' or '_'\n"
+    assert not Path("data").exists()
 
 
-def test_without_keys_rotate_says_what_to_set(kesin):
+def test_without_keys_or_with_a_bad_setting_rotate_says_what_to_set_and_shows_no_key(kesin, monkeypatch):
     kesin("migrate")
     answer = kesin("secrets", "rotate")
     assert (answer.code, answer.out) == (1, "")
     assert answer.err == f"kesin: there is no key for secrets: {NO_KEYS}\n"
-
-
-def test_rotation_seals_everything_with_the_first_key(kesin, keys, old):
-    for name in "ab":
-        put_secret(name, f"{CANARY}-{name}")
-    new = new_key("new")
-    keys(new, old)
-    put_secret("c", f"{CANARY}-c")
-    answer = kesin("secrets", "rotate")
-    assert (answer.code, answer.err) == (0, "")
-    assert answer.out == "2 sealed again with new, 1 already up to date\n"
-    keys(new)
-    assert kesin("secrets", "rotate", "--json").json == {
-        "key": "new",
-        "resealed": 0,
-        "current": 3,
-        "busy": 0,
-        "unopened": [],
-    }
-    assert [secret_value(name) for name in "abc"] == [f"{CANARY}-{name}" for name in "abc"]
-
-
-def test_rotation_reports_what_it_could_not_open_and_does_the_rest(kesin, keys, old):
-    lost, new = new_key("lost"), new_key("new")
-    put_secret("a", CANARY)
-    keys(lost)
-    put_secret("b", CANARY)
-    keys(new, old)
-    answer = kesin("secrets", "rotate")
-    assert (answer.code, answer.out) == (1, "1 sealed again with new, 0 already up to date\n")
-    assert answer.err == ("kesin: b was left as it is: its key 'lost' is not in KESIN_SECRET_KEYS\n")
-    answer = kesin("secrets", "rotate", "--json")
-    assert answer.code == 1
-    assert answer.json["unopened"] == [{"name": "b", "key": "lost", "code": "secret_key_missing"}]
-    assert secret_value("a") == CANARY
-
-
-def test_a_bad_setting_is_a_usage_error_and_shows_no_key(kesin, monkeypatch):
-    kesin("migrate")
     key = new_key("x").split(":")[1]
     for setting in (key, f"{key}:x", f"x:{key}A", f"x:{key},x:{key}"):
         monkeypatch.setenv("KESIN_SECRET_KEYS", setting)
@@ -95,6 +53,26 @@ def test_a_bad_setting_is_a_usage_error_and_shows_no_key(kesin, monkeypatch):
         assert (answer.code, answer.out) == (2, "")
         assert answer.err.startswith("kesin: KESIN_SECRET_KEYS: ")
         assert key[:12] not in answer.err
+
+
+def test_rotation_seals_with_the_first_key_and_reports_what_it_could_not_open(kesin, keys, old):
+    lost, new = new_key("lost"), new_key("new")
+    put_secret("a", CANARY)
+    keys(lost)
+    put_secret("b", CANARY)
+    keys(new, old)
+    put_secret("c", CANARY)
+    answer = kesin("secrets", "rotate")
+    assert (answer.code, answer.out) == (1, "1 sealed again with new, 1 already up to date\n")
+    assert answer.err == ("kesin: b was left as it is: its key 'lost' is not in KESIN_SECRET_KEYS\n")
+    answer = kesin("secrets", "rotate", "--json")
+    unopened = [{"name": "b", "key": "lost", "code": "secret_key_missing"}]
+    assert (answer.code, answer.json["unopened"]) == (1, unopened)
+    assert secret_value("a") == CANARY
+    keys(new, lost)
+    answer = kesin("secrets", "rotate", "--json")
+    assert answer.json == {"key": "new", "resealed": 1, "current": 2, "busy": 0, "unopened": []}
+    assert (answer.code, secret_value("b")) == (0, CANARY)
 
 
 def test_neither_values_nor_keys_are_written_anywhere(kesin, programs, keys, tmp_path, monkeypatch):
