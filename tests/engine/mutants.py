@@ -117,6 +117,7 @@ MUTANTS = (
         "a finish without its fence",
         ((r"j\.claim_seq = coalesce\((?:i\.|:same_)token, -1\)", "TRUE"),),
         {"fence", "guard"},
+        seed=54,
     ),
     Mutant(
         "a finish that does not ask whether the job is claimed",
@@ -144,7 +145,7 @@ MUTANTS = (
         ((r"j\.phase <> 1 AND j\.attempt_count - j\.attempt_base < j\.max_attempts", "j.phase <> 1"),),
         {"error", "guard", "budget"},
         optiplan_lifecycle,
-        seed=11,
+        seed=0,  # of a run that begins under the newest rules: to prove an upgrade takes seconds
     ),
     Mutant("a claim before its time", ((r"j\.run_at <= :now", "TRUE"),), {"guard"}),
     Mutant("a claim that ignores a pause", ((r"p\.tenant IN \('', :tenant\)", "FALSE"),), {"pause"}, seed=3),
@@ -167,7 +168,7 @@ MUTANTS = (
         "a count not written",
         ((r"DO UPDATE SET n = n \+ 1", "DO UPDATE SET n = n + (n <> 3)"),),
         {"counters", "effect", "sweep"},
-        seed=0,
+        seed=25,
     ),
     Mutant("a retry that comes too soon", ((r"WHEN 0 THEN 15000000", "WHEN 0 THEN 5000000"),), {"effect"}, seed=7),
     Mutant("a release without an end", ((r"j\.return_count < 2", "TRUE"),), {"guard", "budget"}, seed=3),
@@ -197,7 +198,7 @@ MUTANTS = (
         ((r"SET news = 1, done = done OR", "SET done = done OR"),),
         {"settle", "guard", "sweep"},
         lifecycle=partial(task_lifecycle, parents=True),
-        seed=11,
+        seed=7,
     ),
     Mutant(
         "a parent that is pruned too early",
