@@ -74,7 +74,7 @@ def test_copies_of_a_job_are_as_the_engine_writes_them(kind: str, tmp_path: Path
 def test_every_job_of_a_concept_is_done(
     concept: Concept, kind: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(drained, "WARM", 20)
+    monkeypatch.setattr(drained, "WARM", 5)
     names = iter(f"bench_concept_{number}" for number in count())
 
     def address() -> str:
@@ -87,7 +87,7 @@ def test_every_job_of_a_concept_is_done(
         server = request.getfixturevalue("postgres_server")
         return server.create_database(next(names), like=ready)
 
-    found = compare(concept, address, jobs=40, rounds=1)
+    found = compare(concept, address, jobs=12, rounds=1)
     assert [run.jobs for run in found.with_it] == [run.jobs for run in found.without]
 
 

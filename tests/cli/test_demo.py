@@ -25,6 +25,8 @@ from kesin.workloads.pdf.engines.base import find_chromium
 from tests.cli.fork_server import CHILD_PYTHON
 from tests.cli.programs import wait_until
 
+NO_CHROMIUM = {"KESIN_PDF_CHROMIUM": "/bin/false"}
+
 
 @pytest.fixture
 def temporary(tmp_path, monkeypatch):
@@ -54,10 +56,13 @@ def signed_in(address: str, password: str) -> Iterator[httpx.Client]:
 
 
 @pytest.mark.usefixtures("quick_children")
-def test_without_a_terminal_the_demo_ends_and_can_be_served(programs, temporary, tmp_path):
-    program = programs.start("demo", "--port", "0", "--keep")
+@pytest.mark.parametrize("chromium", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_without_a_terminal_the_demo_ends_and_can_be_served(programs, temporary, tmp_path, chromium):
+    """Without a working Chromium, which takes longer, WeasyPrint renders."""
+    program = programs.start("demo", "--port", "0", "--keep", **({} if chromium else NO_CHROMIUM))
     out = program.process.stdout
     intro = read_until(out, "New work arrives")
+    assert ("false did not start: " in intro) == ("WeasyPrint renders the PDFs instead" in intro) != chromium
     [address] = re.findall(r"address +(\S+)/dashboard", intro)
     password = re.findall(r"admin +(\S+)", intro)[0]
     with signed_in(address, password) as client:
@@ -154,18 +159,6 @@ def test_a_taken_port_is_an_error_if_given_and_else_another_is_used(kesin, tempo
         with pytest.raises(Unavailable), _sockets(settings, port):
             pass
     assert list(temporary.iterdir()) == []
-
-
-def test_without_a_working_chromium_weasyprint_renders(monkeypatch):
-    monkeypatch.setenv("KESIN_PDF_CHROMIUM", "/bin/false")
-    note = PdfDemo().check_machine()
-    assert "false did not start: " in note
-    assert "WeasyPrint renders the PDFs instead" in note
-
-
-@pytest.mark.long
-def test_with_a_working_chromium_there_is_nothing_to_say():
-    assert PdfDemo().check_machine() == ""
 
 
 @pytest.mark.long
