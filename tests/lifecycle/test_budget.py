@@ -37,42 +37,29 @@ def test_each_try_waits_its_own_delay_and_the_last_repeats(tries, seconds):
     assert Backoff((0, 5, 30)).delay_us(tries, salt=7) == seconds * SECOND_US
 
 
-def test_doubling_writes_the_schedule_out_until_it_stops_growing():
+def test_doubling_writes_the_schedule_out_until_it_stops_growing_and_refuses_what_cannot_grow():
     assert doubling(300, 3_000).delays_s == (300, 600, 1_200, 2_400, 3_000)
+    for first, longest in ((0, 10), (-5, 10), (11, 10)):
+        with pytest.raises(ValueError, match=rf"got {first} and {longest}$"):
+            doubling(first, longest)
 
 
-@pytest.mark.parametrize(("first", "longest"), [(0, 10), (-5, 10), (11, 10)])
-def test_doubling_refuses_a_schedule_that_cannot_grow_and_names_both_values(first, longest):
-    with pytest.raises(ValueError, match=rf"got {first} and {longest}$"):
-        doubling(first, longest)
-
-
-def test_a_backoff_without_delays_is_refused():
+def test_delays_and_jitter_out_of_range_are_refused_with_their_value():
     with pytest.raises(ValueError, match="at least one delay, got none"):
         Backoff(())
-
-
-@pytest.mark.parametrize("delay", [-1, MAX_DELAY_S + 1])
-def test_a_delay_out_of_range_is_refused_with_its_value(delay):
-    with pytest.raises(ValueError, match=rf"a delay must be in 0…{MAX_DELAY_S} s, got {delay}$"):
-        Backoff((1, delay))
-
-
-@pytest.mark.parametrize("jitter", [-1, DAY_S + 1])
-def test_a_jitter_out_of_range_is_refused_with_its_value(jitter):
-    with pytest.raises(ValueError, match=rf"jitter_s must be in 0…\d+, got {jitter}$"):
-        Backoff((1,), jitter_s=jitter)
+    for delay in (-1, MAX_DELAY_S + 1):
+        with pytest.raises(ValueError, match=rf"a delay must be in 0…{MAX_DELAY_S} s, got {delay}$"):
+            Backoff((1, delay))
+    for jitter in (-1, DAY_S + 1):
+        with pytest.raises(ValueError, match=rf"jitter_s must be in 0…\d+, got {jitter}$"):
+            Backoff((1,), jitter_s=jitter)
 
 
 @given(salt=SALTS, tries=TRIES, jitter_s=st.integers(1, 3_600))
-def test_jitter_lies_between_nothing_and_jitter_s(salt, tries, jitter_s):
-    assert 0 <= jitter_us(jitter_s, tries, salt) <= jitter_s * SECOND_US
-
-
-@given(salt=SALTS, tries=TRIES)
-def test_jitter_is_added_to_the_delay(salt, tries):
-    backoff = Backoff((9,), jitter_s=60)
-    assert backoff.delay_us(tries, salt) == 9 * SECOND_US + jitter_us(60, tries, salt)
+def test_jitter_lies_between_nothing_and_jitter_s_and_is_added_to_the_delay(salt, tries, jitter_s):
+    jitter = jitter_us(jitter_s, tries, salt)
+    assert 0 <= jitter <= jitter_s * SECOND_US
+    assert Backoff((9,), jitter_s=jitter_s).delay_us(tries, salt) == 9 * SECOND_US + jitter
 
 
 @pytest.mark.parametrize(
@@ -101,23 +88,14 @@ def test_jitter_reaches_the_far_end_of_every_range_that_is_accepted(jitter_s):
     assert farthest > 0.9 * jitter_s * SECOND_US
 
 
-def test_the_product_behind_the_jitter_fits_a_database_integer():
+def test_the_product_behind_the_jitter_and_the_latest_wake_up_of_this_century_fit_a_database_integer():
     most_tries = 2**31
     assert (SALT_LIMIT - 1) * JITTER_MULTIPLIER + most_tries * JITTER_STEP <= LARGEST
-
-
-def test_the_latest_wake_up_of_this_century_fits_a_database_integer():
     year_2100 = 4_102_444_800 * SECOND_US
     latest = Backoff((MAX_DELAY_S,), jitter_s=MAX_JITTER_S).delay_us(0, SALT_LIMIT - 1)
     assert year_2100 + latest <= LARGEST
 
 
-@pytest.mark.parametrize(
-    ("backoff", "shown"),
-    [
-        (Backoff((0, 5), counts="retries"), "backoff(0, 5 s by retries)"),
-        (Backoff((300,), jitter_s=60), "backoff(300 + 0…60 s by attempts)"),
-    ],
-)
-def test_a_backoff_reads_as_a_sentence(backoff, shown):
-    assert str(backoff) == shown
+def test_a_backoff_reads_as_a_sentence():
+    assert str(Backoff((0, 5), counts="retries")) == "backoff(0, 5 s by retries)"
+    assert str(Backoff((300,), jitter_s=60)) == "backoff(300 + 0…60 s by attempts)"

@@ -61,46 +61,36 @@ def test_a_category_has_the_verdict_of_its_channel(queue, channel, category, ver
     assert (found.code, found.category, found.verdict, found.move) == ("NEVER_SEEN", category, verdict, move)
 
 
-@pytest.mark.parametrize("queue", LIFECYCLES)
-def test_the_table_above_names_every_channel_there_is(queue):
-    named = {channel for known, channel in VERDICTS if known == queue}
-    assert set(LIFECYCLES[queue].errors.channels) == named
+def test_the_table_above_names_every_channel_there_is():
+    assert {(name, channel) for name in LIFECYCLES for channel in LIFECYCLES[name].errors.channels} == VERDICTS.keys()
 
 
-@pytest.mark.parametrize("channel", ["api", "data_manager"])
-def test_an_order_id_google_already_knows_completes_the_row_and_keeps_the_code(channel):
-    found = OCI.resolve("ORDER_ID_ALREADY_IN_USE", channel=channel)
-    assert (found.verdict, found.move) == (Verdict.COMPLETE, "ack_duplicate")
+CODES = [
+    ("optiplan", "E_NOBODY_DECLARED_IT", TRANSIENT, "fail"),
+    ("pdf", "NAVIGATION_TIMEOUT", TRANSIENT, "fail"),
+    ("pdf", "TEMPLATE_ERROR", VALIDATION, "fail"),
+    ("pdf", "NOBODY_DECLARED_IT", PERMANENT, "fail"),
+]
 
 
-@pytest.mark.parametrize("channel", ["api", "data_manager"])
-@pytest.mark.parametrize("code", ["TOO_RECENT_EVENT", "TOO_RECENT_CALL", "TOO_RECENT_CONVERSION_ACTION"])
-def test_what_google_calls_too_recent_waits(code, channel):
-    found = OCI.resolve(code, channel=channel)
-    assert (found.verdict, found.move) == (Verdict.WAIT, "too_recent")
+def test_a_code_has_its_category_and_its_move():
+    for queue, code, category, move in CODES:
+        found = LIFECYCLES[queue].errors.resolve(code)
+        assert (found.category, found.move) == (category, move), code
+    for channel in ("api", "data_manager"):  # to Google
+        found = OCI.resolve("ORDER_ID_ALREADY_IN_USE", channel=channel)
+        assert (found.verdict, found.move) == (Verdict.COMPLETE, "ack_duplicate")
+        for code in ("TOO_RECENT_EVENT", "TOO_RECENT_CALL", "TOO_RECENT_CONVERSION_ACTION"):
+            found = OCI.resolve(code, channel=channel)
+            assert (found.verdict, found.move) == (Verdict.WAIT, "too_recent")
 
 
-@pytest.mark.parametrize(
-    ("queue", "code", "category", "move"),
-    [
-        ("optiplan", "E_NOBODY_DECLARED_IT", TRANSIENT, "fail"),
-        ("pdf", "NAVIGATION_TIMEOUT", TRANSIENT, "fail"),
-        ("pdf", "TEMPLATE_ERROR", VALIDATION, "fail"),
-        ("pdf", "NOBODY_DECLARED_IT", PERMANENT, "fail"),
-    ],
-)
-def test_a_code_has_its_category_and_its_move(queue, code, category, move):
-    found = LIFECYCLES[queue].errors.resolve(code)
-    assert (found.category, found.move) == (category, move)
-
-
-@pytest.mark.parametrize("queue", LIFECYCLES)
-def test_every_error_a_move_records_by_itself_is_a_declared_code_of_that_category(queue):
-    lifecycle = LIFECYCLES[queue]
-    fixed = {move.error for move in lifecycle.moves if isinstance(move.error, Fixed)}
-    declared = {(code.name, code.category) for code in lifecycle.errors.codes}
-    assert fixed
-    assert {(error.code, error.category) for error in fixed} <= declared
+def test_every_error_a_move_records_by_itself_is_a_declared_code_of_that_category():
+    for lifecycle in LIFECYCLES.values():
+        fixed = {move.error for move in lifecycle.moves if isinstance(move.error, Fixed)}
+        declared = {(code.name, code.category) for code in lifecycle.errors.codes}
+        assert fixed
+        assert {(error.code, error.category) for error in fixed} <= declared
 
 
 def test_the_category_is_the_declared_one_or_the_callers_or_the_unknown_one():
@@ -109,29 +99,19 @@ def test_the_category_is_the_declared_one_or_the_callers_or_the_unknown_one():
     assert taxonomy().resolve("KNOWN", category=TRANSIENT).category is PERMANENT
 
 
-def test_a_channel_judges_by_its_own_rules_and_without_one_the_first():
-    assert taxonomy().resolve("KNOWN").verdict is Verdict.FAIL
+def test_a_channel_judges_by_its_own_rules_but_for_codes_with_a_verdict_or_a_move_of_their_own():
+    assert taxonomy().resolve("KNOWN").verdict is Verdict.FAIL  # of the first channel
     assert taxonomy().resolve("KNOWN", channel="second").verdict is Verdict.RETRY
-
-
-def test_a_code_with_a_verdict_of_its_own_is_judged_alike_on_every_channel():
     own = taxonomy(codes=(Code("GONE", PERMANENT, Verdict.RETRY),))
-    found = {own.resolve("GONE", channel=channel).move for channel in own.channels}
-    assert found == {"retry"}
-
-
-def test_a_code_with_a_move_of_its_own_overrides_the_move_of_its_verdict():
+    assert {own.resolve("GONE", channel=channel).move for channel in own.channels} == {"retry"}
     own = taxonomy(codes=(Code("GONE", PERMANENT, move="bury"),))
     found = own.resolve("GONE")
     assert (found.verdict, found.move) == (Verdict.FAIL, "bury")
 
 
-def test_a_channel_without_a_rule_is_an_error_that_names_category_and_channel():
+def test_a_channel_without_a_rule_and_a_verdict_without_a_move_are_errors_by_name():
     with pytest.raises(LookupError, match="category TRANSIENT on channel 'fax'"):
         taxonomy().resolve("ValueError", channel="fax")
-
-
-def test_a_verdict_without_a_move_is_an_error_that_names_the_verdict():
     with pytest.raises(LookupError, match="hold"):
         taxonomy(codes=(Code("ASK", AUTH, Verdict.HOLD),)).resolve("ASK")
 

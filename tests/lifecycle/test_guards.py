@@ -2,8 +2,6 @@
 
 from typing import get_args
 
-import pytest
-
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import failing_guard, guard_holds
 from kesin.lifecycle.vocabulary import (
@@ -86,7 +84,7 @@ CALLS = [
 ]
 
 
-@pytest.mark.parametrize(("guard", "passes", "fails"), CALLS, ids=str)
+@table(("guard", "passes", "fails"), CALLS)
 def test_a_guard_that_reads_the_call_tells_calls_apart(guard, passes, fails):
     job = new_job(PLAIN)
     answers = [guard_holds(guard, job, PLAIN, context(**case), None) for case in (passes, fails)]
@@ -98,16 +96,10 @@ def test_every_guard_of_the_closed_set_is_tried_above():
     assert tried == set(get_args(GuardKind))
 
 
-@pytest.mark.parametrize("token", [3, 5, None])
-def test_a_claim_is_held_by_its_own_token_alone(token):
-    assert not guard_holds(holds_claim, new_job(PLAIN, **CLAIMED), PLAIN, context(), token)
-
-
-def test_the_first_guard_that_stops_a_move_is_named():
+def test_a_claim_is_held_by_its_own_token_alone_and_the_first_guard_that_stops_a_move_is_named():
+    for token in (3, 5, None):
+        assert not guard_holds(holds_claim, new_job(PLAIN, **CLAIMED), PLAIN, context(), token)
     claim = PLAIN.claims[0]
     spent = new_job(PLAIN, run_at=FUTURE, attempt_count=5)
     assert failing_guard(claim, spent, PLAIN, context(), None) == due
-
-
-def test_a_move_whose_guards_all_hold_is_stopped_by_none():
-    assert failing_guard(PLAIN.claims[0], new_job(PLAIN), PLAIN, context(), None) is None
+    assert failing_guard(claim, new_job(PLAIN), PLAIN, context(), None) is None

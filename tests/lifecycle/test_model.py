@@ -41,16 +41,13 @@ def test_a_claim_is_a_worker_a_lease_and_a_token_of_its_own():
     job = apply(source="ready", to="running", claim="take", given={"seq": 7})
     claim = (job.worker, job.claimed_at, job.lease_until, job.claim_seq, job.phase)
     assert claim == ("worker-2", NOW, NOW + LEASE, 8, OWNED)
+    job = apply(source="ready", to=STAY, claim="take", given={"seq": 7, "claim_seq": 3})
+    assert (job.claim_seq, job.attempt_count) == (8, 0), "a wake-up does not count"
 
 
 def test_a_dropped_claim_keeps_its_token_so_that_a_repeat_is_known():
     job = apply(given=CLAIMED, claim="drop")
     assert (job.claim_seq, job.token, job.worker, job.phase) == (4, 4, None, READY)
-
-
-def test_a_wake_up_gets_a_new_token_without_counting():
-    job = apply(source="ready", to=STAY, claim="take", given={"seq": 7, "claim_seq": 3})
-    assert (job.claim_seq, job.attempt_count) == (8, 0)
 
 
 def test_a_claim_that_is_kept_travels_with_the_job():
@@ -72,26 +69,17 @@ def test_the_budget_moves_as_declared(attempt, count, base, returns):
     used = {"attempt_count": 3, "attempt_base": 1, "return_count": 1}
     job = apply(given=used, attempt=attempt)
     assert (job.attempt_count, job.attempt_base, job.return_count) == (count, base, returns)
-
-
-def test_a_return_that_asks_for_returns_left_is_counted():
-    job = apply(given={"attempt_count": 1}, attempt="return", when=(returns_left,))
-    assert (job.attempt_base, job.return_count) == (1, 1)
+    assert job.attempts_left == job.max_attempts - (count - base)
+    asked = apply(given={"attempt_count": 1}, attempt="return", when=(returns_left,))
+    assert (asked.attempt_base, asked.return_count) == (1, 1)
+    for retry, retries in (("count", 3), ("keep", 2)):
+        assert apply(given={"retry_count": 2}, retry=retry).retry_count == retries
 
 
 @pytest.mark.parametrize(("attempt", "cap"), [("renew", 8), ("keep", 5)])
 def test_only_a_renewal_takes_the_cap_it_is_given(attempt, cap):
     assert apply(attempt=attempt, change={"max_attempts": 8}).max_attempts == cap
     assert apply(attempt=attempt).max_attempts == 5
-
-
-@pytest.mark.parametrize(("retry", "count"), [("count", 3), ("keep", 2)])
-def test_retries_are_counted_where_declared(retry, count):
-    assert apply(given={"retry_count": 2}, retry=retry).retry_count == count
-
-
-def test_attempts_left_are_what_the_budget_still_allows():
-    assert new_job(PLAIN, attempt_count=6, attempt_base=3, max_attempts=8).attempts_left == 5
 
 
 # What it does to errors, results, payloads and flags
@@ -117,27 +105,21 @@ def test_an_error_is_recorded_fixed_cleared_or_kept(effect, left):
     assert {column: getattr(job, column) for column in left} == left
 
 
-@pytest.mark.parametrize(("effect", "left"), [("record", '{"n":2}'), ("keep", '{"n":1}')])
-def test_a_result_is_recorded_or_kept(effect, left):
-    job = apply(given={"result_json": '{"n":1}'}, change={"result": '{"n":2}'}, result=effect)
-    assert job.result_json == left
-
-
 def test_a_replaced_payload_forgets_the_claims_before_it():
     given = {"payload_json": "1", "seq": 6, "claim_seq": 5}
     job = apply(given=given, change={"payload": "2"}, payload="replace")
     assert (job.payload_json, job.payload_seq) == ("2", 7)
     assert not guard_holds(was_claimed, job, PLAIN, context(), None)
+    kept = apply(given={"payload_json": "1"}, change={"payload": "2"})
+    assert (kept.payload_json, kept.payload_seq) == ("1", 1), "whatever the caller sends"
 
 
-def test_a_payload_is_kept_whatever_the_caller_sends():
-    job = apply(given={"payload_json": "1"}, change={"payload": "2"})
-    assert (job.payload_json, job.payload_seq) == ("1", 1)
-
-
-@pytest.mark.parametrize(("effect", "left"), [("input", 2), ("keep", 1)])
-def test_a_priority_is_given_by_the_caller_or_kept(effect, left):
-    assert apply(given={"priority": 1}, change={"priority": 2}, priority=effect).priority == left
+def test_results_and_priorities_are_given_by_the_caller_or_kept():
+    for effect, left in (("record", '{"n":2}'), ("keep", '{"n":1}')):
+        job = apply(given={"result_json": '{"n":1}'}, change={"result": '{"n":2}'}, result=effect)
+        assert job.result_json == left
+    for effect, priority in (("input", 2), ("keep", 1)):
+        assert apply(given={"priority": 1}, change={"priority": 2}, priority=effect).priority == priority
 
 
 def test_flags_are_added_to_those_already_up():
@@ -191,11 +173,8 @@ def test_a_backoff_by_retries_reads_the_count_before_the_move_raises_it():
     backoff = Backoff((10, 30), counts="retries")
     job = apply(run_at=backoff, retry="count")
     assert (job.run_at, job.retry_count) == (NOW + 10 * SECOND, 1)
-
-
-def test_a_backoff_by_attempts_does_not_count_the_try_that_failed():
-    job = new_job(PLAIN, attempt_count=6, attempt_base=3)
-    assert wait_us(Backoff((1, 2, 3, 4)), job) == 3 * SECOND
+    failed = new_job(PLAIN, attempt_count=6, attempt_base=3)
+    assert wait_us(Backoff((1, 2, 3, 4)), failed) == 3 * SECOND, "by attempts, it does not count the try that failed"
 
 
 @given(salt=st.integers(0, 2**31 - 1))
@@ -294,9 +273,6 @@ def test_edges_name_where_a_job_comes_from_and_goes_to():
         ("prune", "done", GONE),
         ("prune", "failed", GONE),
     }
-
-
-def test_an_edge_that_stays_ends_where_it_begins():
     stays = replace(TASK, moves=(*TASK.moves, Move("nudge", ("ready", "failed"), STAY, by=("operator",))))
     nudges = {(source, to) for move, source, to in declared_edges(stays) if move.name == "nudge"}
-    assert nudges == {("ready", "ready"), ("failed", "failed")}
+    assert nudges == {("ready", "ready"), ("failed", "failed")}, "an edge that stays ends where it begins"

@@ -1,11 +1,8 @@
 """Guards, durations and timers read as people write them."""
 
-import pytest
-
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.vocabulary import (
     After,
-    Guard,
     age_over,
     category_in,
     code_in,
@@ -18,9 +15,10 @@ from kesin.lifecycle.vocabulary import (
     slot_free,
     timer_over,
 )
+from tests.tables import table
 
 
-@pytest.mark.parametrize(
+@table(
     ("guard", "shown"),
     [
         (due, "due"),
@@ -35,18 +33,12 @@ from kesin.lifecycle.vocabulary import (
         (option("hard", is_set=True), "option(hard=yes)"),
         (option("hard", is_set=False), "option(hard=no)"),
     ],
-    ids=lambda value: value.kind if isinstance(value, Guard) else None,
 )
 def test_a_guard_reads_as_it_is_written(guard, shown):
     assert str(guard) == shown
 
 
-@pytest.mark.parametrize(
-    ("seconds", "shown"), [(0, "0 s"), (59, "59 s"), (60, "1 min"), (5_400, "90 min"), (7_200, "2 h"), (172_800, "2 d")]
-)
-def test_a_duration_is_told_in_the_largest_unit_that_stays_whole(seconds, shown):
-    assert duration(seconds) == shown
-
-
-def test_a_timer_says_when_it_goes_off():
+def test_a_duration_is_told_in_the_largest_unit_that_stays_whole():
+    shown = {0: "0 s", 59: "59 s", 60: "1 min", 5_400: "90 min", 7_200: "2 h", 172_800: "2 d"}
+    assert {seconds: duration(seconds) for seconds in shown} == shown
     assert str(After(1_200)) == "after 20 min"

@@ -69,10 +69,23 @@ def test_a_job_with_so_many_attempts_that_its_retries_run_out_first_is_thought_o
     assert "a job with a cap of 7: a job waits in waiting" in broken.why
 
 
-def test_a_claim_that_needs_the_key_back_is_no_way_on():
-    """Another job may hold it, and rest with it for good."""
+def without_key_in(state_name: str) -> Lifecycle:
     task = task_lifecycle()
-    keyless = tuple(replace(state, holds_key=False) if state.name == "ready" else state for state in task.states)
-    [broken] = prove(replace(task, states=keyless)).broken
+    states = tuple(replace(state, holds_key=state.holds_key and state.name != state_name) for state in task.states)
+    return replace(task, states=states)
+
+
+def test_a_claim_that_needs_the_key_back_is_no_way_on_and_a_recovery_is_named_with_the_key_or_as_missing():
+    """Another job may hold it, and rest with it for good."""
+    [broken] = prove(without_key_in("ready")).broken
     assert broken.rule == "R4"
     assert "ready" in broken.why
+    [why] = {broken.why for broken in prove(without_key_in("running")).broken if broken.rule == "R3"}
+    assert why == (
+        "a worker that dies in running keeps the job: recover needs the job's key back for ready,"
+        " and another job may hold it: let running hold the key as well"
+    )
+    task = task_lifecycle()
+    unrecovered = replace(task, moves=tuple(move for move in task.moves if move.name != "recover"))
+    [why] = {broken.why for broken in prove(unrecovered).broken if broken.rule == "R3"}
+    assert why.endswith("keeps the job: no scheduled move on lease_over alone")
