@@ -33,22 +33,20 @@ def soak() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize(
-    ("status", "said", "detail"),
-    [
-        (0, "....\n4 passed in 9.01s\n", "4 passed"),
-        (1, FAILED.format(lines="why"), "1 failed, 3 passed"),
-        (3, "INTERNALERROR> oh\n", "crashed: exit status 3; INTERNALERROR> oh"),
-        (-9, "..", "killed by SIGKILL; .."),
-        (None, "", "ended after 240 minutes, unfinished"),
-    ],
+ENDS = (
+    (0, "....\n4 passed in 9.01s\n", "4 passed"),
+    (1, FAILED.format(lines="why"), "1 failed, 3 passed"),
+    (3, "INTERNALERROR> oh\n", "crashed: exit status 3; INTERNALERROR> oh"),
+    (-9, "..", "killed by SIGKILL; .."),
+    (None, "", "ended after 240 minutes, unfinished"),
 )
-def test_only_what_passed_to_the_end_held(soak, status, said, detail):
-    result = soak.judged("model", soak.Ended(status, said))
-    assert (result.held, result.detail) == (status == 0, detail)
 
 
-def test_what_failed_is_shown_from_its_beginning_to_its_end(soak, capsys):
+def test_only_what_passed_to_the_end_held_and_what_failed_is_shown_from_its_beginning_to_its_end(soak, capsys):
+    for status, said, detail in ENDS:
+        result = soak.judged("model", soak.Ended(status, said))
+        assert (result.held, result.detail) == (status == 0, detail)
+    capsys.readouterr()
     soak.judged("model", soak.Ended(1, FAILED.format(lines="why\n" * 2 * soak.SHOWN)))
     shown = capsys.readouterr().out.splitlines()
     assert len(shown) == soak.SHOWN + 1

@@ -5,7 +5,6 @@ import shlex
 from configparser import RawConfigParser
 from pathlib import Path
 
-import pytest
 import yaml
 
 from kesin.engine.worker import GRACE_S
@@ -15,6 +14,7 @@ from kesin.web.service import Service
 from kesin.workloads import workloads
 from tests.docs.pages import DOCS, ROOT
 from tests.docs.test_commands import missing_word
+from tests.tables import table
 
 DEPLOY = ROOT / "deploy"
 FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file())
@@ -41,10 +41,6 @@ HARDENED = {
     "LockPersonality": "yes",
     "UMask": "0077",
 }
-
-
-def name_of(path: Path) -> str:
-    return path.name
 
 
 def unit(path: Path) -> RawConfigParser:
@@ -82,21 +78,14 @@ def test_the_example_has_every_setting_with_its_default_and_a_sentence():
     lines = re.findall(r"^# .*[.…]\n#(KESIN_\w+)=(.*)$", text, re.MULTILINE)
     assert dict(lines) == DEFAULTS
     assert len(lines) == len(KNOWN)
-
-
-def test_the_example_sets_nothing():
-    lines = (DEPLOY / "kesin.env.example").read_text("utf-8").splitlines()
-    assert [line for line in lines if line and not line.startswith("#")] == []
+    assert [line for line in text.splitlines() if line and not line.startswith("#")] == [], "it sets nothing"
+    assert defaults_on("reference/settings.md") == DEFAULTS
 
 
 def defaults_on(page: str) -> dict[str, str]:
     text = (DOCS / page).read_text("utf-8")
     rows = re.findall(r"^\| `(KESIN_\w+)` \| (.*?) ?\| .+ \|$", text, re.MULTILINE)
     return {name: default.strip("`") for name, default in rows}
-
-
-def test_the_reference_lists_every_setting_with_its_default():
-    assert defaults_on("reference/settings.md") == DEFAULTS
 
 
 def test_the_page_of_the_service_lists_every_setting_that_is_not_a_workloads():
@@ -124,7 +113,7 @@ def test_the_page_explains_every_metric_and_every_check(tmp_path):
     assert checks == set(re.findall(r"^\| `([a-z]+)` \|", health, re.MULTILINE))
 
 
-@pytest.mark.parametrize("path", UNITS, ids=name_of)
+@table("path", UNITS)
 def test_a_unit_is_complete_hardened_and_stops_in_time(path):
     assert set(unit(path).sections()) == {"Unit", "Service", "Install"}
     options = service(path)
@@ -144,26 +133,16 @@ def test_a_unit_is_complete_hardened_and_stops_in_time(path):
     assert seconds(options["TimeoutStopSec"]) > waits * grace_s
 
 
-def test_a_container_has_more_time_to_stop_than_the_grace_period():
-    grace_s = Settings.model_fields["grace_s"].default
-    assert OURS
-    for name in OURS:
-        assert seconds(COMPOSE[name]["stop_grace_period"]) > 2 * grace_s, name
-
-
 def test_every_command_exists_with_its_options():
     lines = commands()
     assert {words[0] for words in lines.values()} == {"kesin"}
     missing = {place: missing_word(words[1:]) for place, words in lines.items()}
     assert {place: words for place, words in missing.items() if words} == {}
-
-
-def test_the_sweeper_has_every_queue():
     for place in ("kesin-sweep.service", "compose sweep"):
-        assert commands()[place][2:] == ["--every", "60"]
+        assert lines[place][2:] == ["--every", "60"], "the sweeper has every queue"
 
 
-def test_workers_and_the_sweeper_have_the_folder_of_the_service():
+def test_workers_and_the_sweeper_have_the_folder_of_the_service_and_more_time_than_the_grace_period():
     """The sweeper deletes expired PDFs: in a folder of its own it would find none."""
     folder = COMPOSE["kesin"]["volumes"]
     assert {name: COMPOSE[name].get("volumes") for name in OURS if name != "migrate"} == {
@@ -171,15 +150,11 @@ def test_workers_and_the_sweeper_have_the_folder_of_the_service():
         "sweep": folder,
         "worker": folder,
     }
+    grace_s = Settings.model_fields["grace_s"].default
+    assert [name for name in OURS if seconds(COMPOSE[name]["stop_grace_period"]) <= 2 * grace_s] == []
 
 
-def test_the_image_has_the_packages_of_weasyprint():
-    page = (DOCS / "pdf.md").read_text("utf-8")
-    [packages] = re.findall(r"`([^`]+)` for WeasyPrint", page)
-    assert [name for name in packages.split() if name not in IMAGE] == []
-
-
-def test_the_image_has_a_user_a_port_a_volume_and_a_health_check():
+def test_the_image_has_a_user_a_port_a_volume_a_health_check_and_copies_and_installs_what_exists():
     assert re.search(r"^FROM python:3\.12-slim$", IMAGE, re.MULTILINE)
     lines = IMAGE.splitlines()
     assert lines.index("USER kesin") > max(n for n, line in enumerate(lines) if "pip " in line)
@@ -189,13 +164,12 @@ def test_the_image_has_a_user_a_port_a_volume_and_a_health_check():
     compile(probe, "probe", "exec")
     assert "http://127.0.0.1:8000/health/live" in probe
     assert commands()["image"][2:] == ["--host", "0.0.0.0", "--port", "8000"]
-
-
-def test_the_image_copies_files_that_exist():
     copied = re.findall(r"^COPY (?!--from)(.+) \S+$", IMAGE, re.MULTILINE)
-    assert copied
     paths = [path for line in copied for path in line.split()]
+    assert paths
     assert [path for path in paths if not (ROOT / path).exists()] == []
+    [packages] = re.findall(r"`([^`]+)` for WeasyPrint", (DOCS / "pdf.md").read_text("utf-8"))
+    assert [name for name in packages.split() if name not in IMAGE] == []
 
 
 def test_the_files_contain_no_secret():

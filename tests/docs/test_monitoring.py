@@ -80,25 +80,19 @@ def test_every_value_of_a_label_exists():
             assert set(values.split("|")) <= known[label], alert
 
 
-def test_every_alert_has_a_severity_a_summary_and_a_runbook():
+def test_every_alert_has_a_name_a_severity_a_summary_a_runbook_and_a_row_in_the_readme():
+    assert len(RULE) == len(RULES)
+    page = FOLDER / "README.md"
+    assert set(re.findall(r"^\| `(\w+)` \|", page.read_text("utf-8"), re.MULTILINE)) == set(RULE)
+    assert [link for link in links(page) if not (FOLDER / link.partition("#")[0]).exists()] == []
     for alert, rule in RULE.items():
+        text = re.sub(r'"[^"]*"', "", rule["expr"])
+        assert all(text.count(left) == text.count(right) for left, right in BRACKETS), alert
         assert rule["labels"]["severity"] in {"warning", "critical"}, alert
         assert rule["annotations"]["summary"], alert
         path, _, anchor = rule["annotations"]["runbook"].partition("#")
         assert not anchor or anchor in anchors(ROOT / path), alert
         assert alert in (ROOT / path).read_text("utf-8"), alert
-
-
-def test_every_bracket_of_an_expression_is_closed():
-    for alert, rule in RULE.items():
-        text = re.sub(r'"[^"]*"', "", rule["expr"])
-        assert all(text.count(left) == text.count(right) for left, right in BRACKETS), alert
-
-
-def test_every_alert_has_a_name_of_its_own_and_a_row_in_the_readme():
-    assert len(RULE) == len(RULES)
-    page = (FOLDER / "README.md").read_text("utf-8")
-    assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == set(RULE)
 
 
 def test_an_alert_and_a_site_warn_at_the_same_failed_share():
@@ -119,8 +113,3 @@ def test_every_panel_has_an_id_and_a_position_of_its_own():
     positions = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in PANELS.values()]
     assert len(set(positions)) == len(positions)
     assert all(panel["targets"] for panel in PANELS.values())
-
-
-def test_every_link_of_the_readme_leads_to_a_file():
-    page = FOLDER / "README.md"
-    assert [link for link in links(page) if not (FOLDER / link.partition("#")[0]).exists()] == []

@@ -61,7 +61,9 @@ async def send(_job: Job) -> None: ...
 
 
 class Sender:
-    async def __call__(self, _job: Job, _run: RunContext) -> None: ...
+    async def __call__(self, job: Job, run: RunContext) -> None:
+        assert run.job is job
+        assert not run.lost
 
 
 def settled(queue: Queue, **counts: int) -> bool:
@@ -249,17 +251,6 @@ def test_drain_works_inside_a_running_loop(queue: Queue):
         return Worker(queue, send).drain()
 
     assert asyncio.run(test()) == 2
-
-
-def test_a_run_context_and_its_move_belong_to_the_job(queue: Queue):
-    async def work(job: Job, run: RunContext) -> None:
-        await asyncio.sleep(0)
-        assert run.job is job
-        assert not run.lost
-
-    fill(queue, 2)
-    assert Worker(queue, work).drain() == 2
-    assert states(queue) == {"done": 2}
 
 
 def test_a_suspect_runs_while_nothing_else_does(running: Start):

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import warnings
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from kesin import Act, BadInput, Done, Job, Queue, Worker
 from kesin.engine.queue import apply_changes
 from kesin.lifecycle.model import Change
-from tests.engine.conftest import fill, job_of, only, states
+from tests.engine.conftest import fill, job_of, states
 
 
 async def send(_job: Job) -> None: ...
@@ -35,22 +36,22 @@ def is_in(queue: Queue, state: str, jobs: int = 1) -> bool:
     return states(queue) == {state: jobs}
 
 
-@pytest.mark.parametrize(
-    ("handler", "why"),
-    [
-        (pages, "is an async generator"),
-        (lines, "is a generator, .* replace `yield` with `return`"),
-        ("work", "the handler 'work' is not a function"),
-        (lambda: None, "takes no job: write `def handler"),
-        (lambda _job, _run, _more: None, "takes no job"),
-    ],
-)
-def test_a_handler_that_does_nothing_when_called_is_refused(queue: Queue, handler: Any, why: str):
-    with pytest.raises(ValueError, match=why):
-        Worker(queue, handler)
+BAD_HANDLERS: list[tuple[Any, str]] = [
+    (pages, "is an async generator"),
+    (lines, "is a generator, .* replace `yield` with `return`"),
+    ("work", "the handler 'work' is not a function"),
+    (lambda: None, "takes no job: write `def handler"),
+    (lambda _job, _run, _more: None, "takes no job"),
+]
+
+
+def test_a_handler_that_does_nothing_when_called_is_refused(queue: Queue):
     worker = Worker(queue, lambda _job: None)
-    with pytest.raises(ValueError, match=why):
-        worker.handler = handler
+    for handler, why in BAD_HANDLERS:
+        with pytest.raises(ValueError, match=why):
+            Worker(queue, handler)
+        with pytest.raises(ValueError, match=why):
+            worker.handler = handler
 
 
 def test_a_batch_handler_may_be_a_generator_but_not_async(queue: Queue):
@@ -116,24 +117,16 @@ def small(queue: Queue) -> Queue:
     return queue
 
 
-@pytest.mark.parametrize("result", ["x" * 98, ["ğ" * 48], Done("x" * 98)], ids=["text", "two bytes each", "done"])
-def test_a_result_may_be_as_large_as_a_payload(small: Queue, result: Any):
-    fill(small, 1)
-    Worker(small, lambda _job: result).drain()
-    assert is_in(small, "done")
-
-
-@pytest.mark.parametrize(
-    "result",
-    ["x" * 99, ["ğ" * 49], Done("x" * 99), Act("complete", result="x" * 99)],
-    ids=["text", "two bytes each", "done", "act"],
-)
-def test_a_larger_result_is_refused_with_its_size_and_the_limit(small: Queue, result: Any):
-    fill(small, 1)
-    Worker(small, lambda _job: result).drain()
-    job = only(small)
-    assert (job.state, job.error_code, job.result_json) == ("failed", "BAD_ANSWER", None)
-    assert "bytes; the limit is 100: store the data elsewhere" in (job.error_message or "")
+def test_a_result_may_be_as_large_as_a_payload_and_a_larger_one_is_refused_with_its_size_and_the_limit(small: Queue):
+    fits: list[Any] = ["x" * 98, ["ğ" * 48], Done("x" * 98)]
+    larger: list[Any] = ["x" * 99, ["ğ" * 49], Done("x" * 99), Act("complete", result="x" * 99)]
+    results = fits + larger
+    ids = fill(small, len(results))
+    Worker(small, lambda job: results[job.payload["n"]]).drain()
+    assert [job_of(small, job_id).state for job_id in ids] == ["done"] * len(fits) + ["failed"] * len(larger)
+    for job in map(partial(job_of, small), ids[len(fits) :]):
+        assert (job.error_code, job.result_json) == ("BAD_ANSWER", None)
+        assert "bytes; the limit is 100: store the data elsewhere" in (job.error_message or "")
 
 
 def test_a_large_result_is_refused_whichever_way_it_comes(small: Queue):

@@ -35,48 +35,36 @@ def found(queue: Queue, text: str) -> list[str]:
     return [job.id for job in queue.jobs(Filter(search=text)).jobs]
 
 
-@pytest.mark.parametrize(
-    ("title", "word"),
-    [
-        ("{to", "expected '}'"),
-        ("to}", "Single '}'"),
-        ("{to!r}", "'to'"),
-        ("{to:>10}", "'to'"),
-        ("{to.__class__.__init__}{0}", "'0'"),
-        ("{to[0]}", r"'to\[0\]'"),
-        ("{}", "''"),
-        ("{a b}", "'a b'"),
-        ("x" * 201, "200 characters"),
-    ],
+BAD_TITLES = (
+    ("{to", "expected '}'"),
+    ("to}", "Single '}'"),
+    ("{to!r}", "'to'"),
+    ("{to:>10}", "'to'"),
+    ("{to.__class__.__init__}{0}", "'0'"),
+    ("{to[0]}", r"'to\[0\]'"),
+    ("{}", "''"),
+    ("{a b}", "'a b'"),
+    ("x" * 201, "200 characters"),
 )
-def test_a_title_that_is_no_format_of_fields_is_refused_by_name(store, title, word):
-    with pytest.raises(BadInput, match=word) as refused:
-        Queue("mails", TASK, store, title=title)
-    assert refused.value.field == "title"
-    assert store.listing("mails") == Listing()
-
-
-@pytest.mark.parametrize(
-    ("search", "word"),
-    [
-        (("to", "email"), "masked: 'email'"),
-        (("customer.name",), "masked: 'customer.name'"),
-        (("login.userToken",), "masked: 'login.userToken'"),
-        (("to.",), "no payload field: 'to.'"),
-        (("0",), "'0'"),
-        (('to"',), "no payload field"),
-        ("to", "a list of at most 8"),
-        (tuple(f"f{n}" for n in range(9)), "a list of at most 8"),
-    ],
+BAD_SEARCHES: tuple[tuple[Any, str], ...] = (
+    (("to", "email"), "masked: 'email'"),
+    (("customer.name",), "masked: 'customer.name'"),
+    (("login.userToken",), "masked: 'login.userToken'"),
+    (("to.",), "no payload field: 'to.'"),
+    (("0",), "'0'"),
+    (('to"',), "no payload field"),
+    ("to", "a list of at most 8"),
+    (tuple(f"f{n}" for n in range(9)), "a list of at most 8"),
 )
-def test_a_field_that_is_masked_or_none_is_refused_by_name(store, search, word):
-    with pytest.raises(BadInput, match=word) as refused:
-        Queue("mails", TASK, store, search=search)
-    assert refused.value.field == "search"
+
+
+def test_a_title_that_is_no_format_of_fields_and_a_field_that_is_masked_or_none_are_refused_by_name(store):
+    for name, cases in (("title", BAD_TITLES), ("search", BAD_SEARCHES)):
+        for value, word in cases:
+            with pytest.raises(BadInput, match=word) as refused:
+                Queue("mails", TASK, store, **{name: value})
+            assert refused.value.field == name
     assert store.listing("mails") == Listing()
-
-
-def test_a_workload_cannot_search_its_personal_fields():
     with pytest.raises(BadInput, match=r"masked: 'guest\.note'"):
         Workload("w", task_lifecycle, personal_fields=frozenset({"Note"}), search_fields=("guest.note",))
 
@@ -102,13 +90,10 @@ TITLES = {
 }
 
 
-@pytest.mark.parametrize("title", TITLES)
-def test_a_title_is_filled_with_fields(title):
-    assert shown_title(title_of(title, ADA)) == TITLES[title]
-    assert title_of(title, ["Ada"]) == title_of(title, None) == ""
-
-
-def test_a_title_is_one_line_and_not_too_long():
+def test_a_title_is_filled_with_fields_in_one_line_and_not_too_long():
+    for title, shown in TITLES.items():
+        assert shown_title(title_of(title, ADA)) == shown
+        assert title_of(title, ["Ada"]) == title_of(title, None) == ""
     assert shown_title("a\n b\t c ·") == "a b c"
     assert shown_title("x" * 80) == "x" * 80
     cut = shown_title("x" * 81)

@@ -19,7 +19,7 @@ def store(request: pytest.FixtureRequest) -> Iterator[Store]:
         yield store
 
 
-@pytest.mark.parametrize("action", ["complete", "fail"])
+@pytest.mark.parametrize("action", ["complete", pytest.param("fail", marks=pytest.mark.long)])
 def test_a_key_is_taken_until_its_job_is_pruned_and_free_then(store: Store, action: str):
     clock = ManualClock()
     orders = Queue("orders", task_lifecycle(keep_days=KEPT.days), store, clock=clock)

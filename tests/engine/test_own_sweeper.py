@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
-
 from kesin import ManualClock, Queue, Worker
 from kesin.engine.sweeper import STAGE_INTERVALS_S
 from tests.engine.conftest import PATIENCE_S, Meeting, Start, fill, job_of, moves
@@ -44,15 +42,16 @@ def test_the_pauses_of_many_workers_differ(queue: Queue, running: Start):
     assert len(pauses) == 4
 
 
-def test_a_stopped_worker_sweeps_no_more(queue: Queue):
-    worker = Worker(queue, lambda _job: None, poll_s=0.05)
-    worker.start()
-    sweeper = worker._sweeper_thread
-    assert sweeper is not None
-    assert sweeper.is_alive()
+def test_only_a_worker_that_runs_and_was_not_told_otherwise_sweeps(queue: Queue, running: Start):
+    fill(queue, 2)
+    for turn in (Worker.run_once, Worker.drain):
+        worker = Worker(queue, lambda _job: None)
+        turn(worker)
+        assert worker._sweeper is None
+    worker = Worker(queue, lambda _job: None)
     worker.stop()
-    worker.join()
-    assert not sweeper.is_alive()
+    assert running(worker)._sweeper is None
+    assert running(Worker(queue, lambda _job: None, sweep=False))._sweeper is None
 
 
 def test_a_worker_stopped_by_its_first_thread_sweeps_no_more(queue: Queue):
@@ -66,21 +65,3 @@ def test_a_worker_stopped_by_its_first_thread_sweeps_no_more(queue: Queue):
     worker.join()
     assert worker._sweeper_thread is not None
     assert not worker._sweeper_thread.is_alive()
-
-
-def test_a_worker_stopped_before_it_starts_never_sweeps(queue: Queue, running: Start):
-    worker = Worker(queue, lambda _job: None)
-    worker.stop()
-    assert running(worker)._sweeper is None
-
-
-def test_a_worker_that_is_told_so_sweeps_nothing(queue: Queue, running: Start):
-    assert running(Worker(queue, lambda _job: None, sweep=False))._sweeper is None
-
-
-@pytest.mark.parametrize("how", ["drain", "run_once"])
-def test_one_turn_starts_no_sweeper(queue: Queue, how: str):
-    fill(queue, 1)
-    worker = Worker(queue, lambda _job: None)
-    getattr(worker, how)()
-    assert worker._sweeper is None

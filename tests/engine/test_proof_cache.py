@@ -33,19 +33,13 @@ def test_a_cached_proof_is_that_of_the_prover_and_is_not_made_again(name, monkey
     assert proof_cache.proof_of.__wrapped__(lifecycle) == made
 
 
-def test_a_changed_lifecycle_has_no_cached_proof():
+def test_a_changed_lifecycle_or_prover_has_no_cached_proof_and_a_failed_one_is_not_cached(monkeypatch):
     plain = task_lifecycle()
     changed = replace(plain, max_attempts=plain.max_attempts + 1)
     assert proof_cache.cached_proof(plain) is not None
     assert proof_cache.cached_proof(changed) is None
-
-
-def test_a_changed_prover_uses_no_cached_proof(monkeypatch):
-    monkeypatch.setattr(proof_cache, "_prover_hash", lambda: "another")
-    assert proof_cache.cached_proof(task_lifecycle()) is None
-
-
-def test_a_failed_proof_is_not_cached():
-    endless = replace(task_lifecycle(), moves=tuple(move for move in task_lifecycle().moves if move.stage != "recover"))
+    endless = replace(plain, moves=tuple(move for move in plain.moves if move.stage != "recover"))
     assert not prove(endless)
     assert format_proofs([endless]) == "{}\n"
+    monkeypatch.setattr(proof_cache, "_prover_hash", lambda: "another")
+    assert proof_cache.cached_proof(plain) is None

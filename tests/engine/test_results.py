@@ -10,7 +10,7 @@ from kesin.store.records import Filter
 from kesin.store.sqlite.store import SqliteStore
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
-from tests.engine.conftest import moves, only, states
+from tests.engine.conftest import job_of, moves, only, states
 
 SECOND = 1_000_000
 
@@ -38,13 +38,12 @@ def error(job: Job) -> tuple[str | None, str | None, str | None]:
 # Done
 
 
-def test_nothing_means_done(queue: Queue):
+def test_done_keeps_its_result_as_canonical_json_and_nothing_means_done(queue: Queue):
     job = returned(queue, None)
     assert (job.state, job.result_json, job.worker) == ("done", None, None)
-
-
-def test_done_keeps_its_result_as_canonical_json(queue: Queue):
-    job = returned(queue, Done({"b": 1, "a": ["ü", None]}))
+    done = queue.enqueue({}).id
+    Worker(queue, lambda _job: Done({"b": 1, "a": ["ü", None]})).drain()
+    job = job_of(queue, done)
     assert (job.state, job.result_json) == ("done", '{"a":["ü",null],"b":1}')
     assert job.result == {"a": ["ü", None], "b": 1}
 
@@ -132,18 +131,6 @@ def test_act_makes_the_named_move_with_its_details(orders: Queue):
     assert job.note == '{"seen":"Müller"}'
 
 
-def test_act_may_set_a_wake_up_time(orders: Queue, clock: ManualClock):
-    def handler(job: Job, run: Any) -> Act:
-        for action in ("prepare", "import", "run"):
-            assert run.move(action).result == "moved"
-        return Act("wait", run_in_s=90)
-
-    orders.enqueue({})
-    Worker(orders, handler, name="w").drain()
-    job = only(orders)
-    assert (job.state, job.run_at) == ("OPTI_RUNNING", clock.time_us + 90 * SECOND)
-
-
 @pytest.mark.parametrize(("fenced", "state"), [(True, "RETRY"), (False, "COMPLETED")])
 def test_an_unfenced_result_counts_after_the_claim_was_lost(
     store: SqliteStore, clock: ManualClock, fenced: bool, state: str
@@ -173,13 +160,12 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("result", BAD.values(), ids=BAD)
-def test_a_bad_result_fails_its_job_permanently_and_no_other(queue: Queue, result: Any):
-    for n in range(5):
+def test_a_bad_result_fails_its_job_permanently_and_no_other(queue: Queue):
+    for n in range(5 + len(BAD)):
         queue.enqueue({"n": n})
-    worker = Worker(queue, batch_handler=lambda jobs: [result, *[None] * (len(jobs) - 1)], batch=5)
-    assert worker.drain() == 5
-    assert states(queue) == {"done": 4, "failed": 1}
-    [job] = queue.jobs(Filter(states=("failed",))).jobs
-    assert (job.error_code, job.error_category) == ("BAD_ANSWER", "PERMANENT")
-    assert job.error_message
+    results = [*BAD.values(), *[None] * 5]
+    assert Worker(queue, batch_handler=lambda _: results, batch=len(results)).run_once()
+    assert states(queue) == {"done": 5, "failed": len(BAD)}
+    for job in queue.jobs(Filter(states=("failed",))).jobs:
+        assert (job.error_code, job.error_category) == ("BAD_ANSWER", "PERMANENT")
+        assert job.error_message

@@ -47,7 +47,7 @@ def test_a_suspect_is_released_and_claimed_alone(clock):
     assert {job_of(queue, job_id).attempts_left for job_id in suspects} == {2}  # of four
 
 
-def test_a_failed_job_that_is_retried_is_no_suspect(clock):
+def test_a_failed_job_that_is_retried_and_one_that_a_stopping_worker_released_are_no_suspects(clock):
     queue = new_queue(clock)
     ids = fill(queue, 3)
     results = iter([Failed("BUSY", "later")] * 3)
@@ -56,10 +56,6 @@ def test_a_failed_job_that_is_retried_is_no_suspect(clock):
     clock.advance(86_400)
     assert worker.work_on(ids) == {"done": 3}
     assert "release" not in {move for job_id in ids for move in moves(queue, job_id)}
-
-
-def test_a_job_released_by_a_stopping_worker_is_no_suspect(clock):
-    queue = new_queue(clock)
     ids = fill(queue, 2)
     Worker(queue, Done).release_claims(queue.claim("stopping", limit=2))
     Worker(queue, lambda _: Done()).work_on(ids)
@@ -143,9 +139,3 @@ def test_an_unreachable_store_does_not_keep_other_jobs_from_running(clock, monke
     assert worker.leases.held() == []
     assert {job_of(queue, job_id).state for job_id in suspects} == {"running"}
     assert job_of(queue, fresh).state == "done"
-
-
-def test_a_released_suspect_is_counted_once(clock):
-    queue = new_queue(clock)
-    lose(queue, clock, 40)
-    assert Worker(queue, lambda _: Done()).drain() == 40

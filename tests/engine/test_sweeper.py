@@ -73,23 +73,25 @@ def lost(queue: Queue, clock: ManualClock) -> Callable[[int], None]:
 # One pass
 
 
-@pytest.mark.parametrize("name", lifecycles())
-def test_scheduled_moves_run_stage_by_stage(store: SqliteStore, clock: ManualClock, name: str):
-    queue = Queue(name, lifecycles()[name](), store, clock=clock)
-    sweeps = Spy(queue, "sweep")
-    Sweeper([queue]).sweep()
-    stages = [STAGES.index(move.stage) for (move,) in sweeps.values("args")]
-    assert stages == sorted(stages)
-    assert len(stages) == len(queue.lifecycle.scheduled_moves)
+def test_scheduled_moves_run_stage_by_stage(store: SqliteStore, clock: ManualClock):
     assert STAGES == ("settle", "cap", "recover", "expire", "revive", "timeout", "prune")
+    for name, make in lifecycles().items():
+        queue = Queue(name, make(), store, clock=clock)
+        sweeps = Spy(queue, "sweep")
+        Sweeper([queue]).sweep()
+        stages = [STAGES.index(move.stage) for (move,) in sweeps.values("args")]
+        assert (stages, len(stages)) == (sorted(stages), len(queue.lifecycle.scheduled_moves)), name
 
 
-def test_a_job_whose_worker_died_is_ready_again(queue: Queue, lost: Callable[[int], None]):
+def test_a_job_whose_worker_died_is_ready_again(queue: Queue, store: SqliteStore, lost: Callable[[int], None]):
     lost(1)
+    compactions = Spy(store, "compact")
+    assert Sweeper([queue]).sweep(("cap", "prune")).total == 0, "only the requested stages are swept"
     swept = Sweeper([queue]).sweep()
     assert swept.total == 1
     assert swept.moved["work", "recover"] == 1
     assert (only(queue).state, only(queue).attempt_count) == ("ready", 1)
+    assert compactions.values("args") == [("work",)] * 2, "in every pass"
 
 
 def test_a_pass_goes_on_batch_by_batch_until_nothing_is_left(
@@ -99,28 +101,6 @@ def test_a_pass_goes_on_batch_by_batch_until_nothing_is_left(
     sweeps = Spy(store, "sweep")
     assert Sweeper([queue], batch=2).sweep(("recover",)).total == 5
     assert sweeps.values("limit") == [2] * 4  # 2, 2 and 1 jobs; the other kind of recovery has none
-
-
-def test_only_the_requested_stages_are_swept(queue: Queue, lost: Callable[[int], None]):
-    lost(1)
-    assert Sweeper([queue]).sweep(("cap", "prune")).total == 0
-    assert Sweeper([queue]).sweep(("recover",)).total == 1
-
-
-def test_one_pass_serves_several_queues(queue: Queue, store: SqliteStore, clock: ManualClock):
-    other = Queue("other", task_lifecycle(lease_seconds=60), store, clock=clock)
-    for swept_queue in (queue, other):
-        swept_queue.enqueue({})
-        swept_queue.claim("dead")
-    clock.advance(60)
-    swept = Sweeper([queue, other]).sweep()
-    assert swept.moved["work", "recover"] == swept.moved["other", "recover"] == 1
-
-
-def test_the_counters_are_compacted_in_every_pass(queue: Queue, store: SqliteStore):
-    compactions = Spy(store, "compact")
-    Sweeper([queue]).sweep()
-    assert compactions.values("args") == [("work",)]
 
 
 # Continuously

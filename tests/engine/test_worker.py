@@ -14,19 +14,27 @@ from tests.engine.conftest import PATIENCE_S, Spy, Start, fill, moves, only, sta
 # Batches
 
 
-def test_batches_of_quick_jobs_grow(queue: Queue, store: SqliteStore):
+def test_batches_of_quick_jobs_grow_up_to_their_limit_and_are_small_again_after_an_empty_queue(
+    queue: Queue, store: SqliteStore, clock: ManualClock
+):
     fill(queue, 40)
     claims = Spy(store, "claim")
-    assert Worker(queue, lambda _job: None).drain() == 40
+    worker = Worker(queue, lambda _job: None)
+    assert worker.last_success is None
+    clock.advance(5)
+    assert worker.drain() == 40
+    assert worker.last_success == clock.monotonic()
     assert claims.values("limit") == [1, 2, 4, 8, 16, 32, 16]
-    assert states(queue) == {"done": 40}
-
-
-def test_a_batch_is_never_larger_than_its_limit(queue: Queue, store: SqliteStore):
+    fill(queue, 1)
+    worker.drain()
+    assert claims.values("limit")[7] == 1
     fill(queue, 20)
-    claims = Spy(store, "claim")
-    Worker(queue, lambda _job: None, batch=4).drain()
-    assert max(claims.values("limit")) == 4
+    limited = Worker(queue, lambda _job: None, batch=4)
+    limited.drain()
+    assert max(claims.values("limit")[8:]) == 4
+    assert states(queue) == {"done": 61}
+    assert worker.name != limited.name
+    assert Worker(queue, lambda _job: None, name="w").name == "w"
 
 
 def test_batches_of_slow_jobs_shrink_to_one(queue: Queue, store: SqliteStore, clock: ManualClock):
@@ -43,16 +51,6 @@ def test_batches_of_slow_jobs_shrink_to_one(queue: Queue, store: SqliteStore, cl
     assert claims.values("limit")[:8] == [1, 2, 4, 8, 16, 8, 4, 2]
 
 
-def test_an_empty_queue_makes_the_next_claim_small_again(queue: Queue, store: SqliteStore):
-    worker = Worker(queue, lambda _job: None)
-    fill(queue, 7)
-    worker.drain()
-    claims = Spy(store, "claim")
-    fill(queue, 1)
-    worker.drain()
-    assert claims.values("limit")[0] == 1
-
-
 def test_jobs_are_handled_the_longest_due_first(queue: Queue, clock: ManualClock):
     now = clock.time_us
     for due in (30, 10, 20, 40):
@@ -65,6 +63,13 @@ def test_jobs_are_handled_the_longest_due_first(queue: Queue, clock: ManualClock
 
     Worker(queue, batch_handler=together).drain()
     assert handled == [40, 30, 20, 10]
+
+
+def test_a_batch_handler_gets_a_whole_batch_at_once(queue: Queue):
+    fill(queue, 25)
+    sizes: list[int] = []
+    worker = Worker(queue, batch_handler=lambda jobs: sizes.append(len(jobs)) or [None] * len(jobs), batch=10)  # type: ignore[func-returns-value]
+    assert (worker.drain(), sizes, states(queue)) == (25, [10, 10, 5], {"done": 25})
 
 
 def test_only_the_named_tenants_are_served(queue: Queue):
@@ -105,28 +110,7 @@ def test_results_of_one_kind_are_written_in_one_statement(queue: Queue, store: S
     assert worker.completed == 30
 
 
-def test_a_worker_has_the_time_of_its_last_store_call(queue: Queue, clock: ManualClock):
-    worker = Worker(queue, lambda _job: None)
-    assert worker.last_success is None
-    clock.advance(5)
-    worker.drain()
-    assert worker.last_success == clock.monotonic()
-
-
 # Batch handlers
-
-
-def test_a_batch_handler_gets_a_whole_batch_at_once(queue: Queue):
-    fill(queue, 25)
-    sizes: list[int] = []
-
-    def together(jobs: Sequence[Job]) -> list[None]:
-        sizes.append(len(jobs))
-        return [None] * len(jobs)
-
-    assert Worker(queue, batch_handler=together, batch=10).drain() == 25
-    assert sizes == [10, 10, 5]
-    assert states(queue) == {"done": 25}
 
 
 @pytest.mark.parametrize("results", [0, 2, 4])
@@ -206,9 +190,3 @@ def test_several_threads_share_the_work_and_never_a_job(queue: Queue, running: S
 def test_bad_arguments_are_refused(queue: Queue, kwargs: dict[str, Any], complaint: str):
     with pytest.raises(ValueError, match=complaint):
         Worker(queue, **kwargs)
-
-
-def test_every_worker_has_a_name_of_its_own(queue: Queue):
-    names = {Worker(queue, lambda _job: None).name for _ in range(5)}
-    assert len(names) == 5
-    assert Worker(queue, lambda _job: None, name="w").name == "w"

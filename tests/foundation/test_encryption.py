@@ -18,6 +18,7 @@ from kesin.foundation.encryption import (
 )
 from kesin.foundation.problems import Invalid, TooLarge, Unavailable
 from kesin.foundation.settings import BadSettings, Settings
+from tests.tables import table
 
 CANARY = "canary-7f3a"
 KEY_A, KEY_B = bytes(range(32)), bytes(range(32, 64))
@@ -75,29 +76,15 @@ def test_another_key_of_the_same_name_does_not_open_it(text, key):
         KeyRing({"a": key}).open("token", A.seal("token", text))
 
 
-def test_the_same_key_under_another_name_does_not_open_it():
-    sealed = A.seal("token", CANARY)
-    moved = sealed.replace("v1.a.", "v1.z.")
-    with pytest.raises(SecretAltered):
-        KeyRing({"z": KEY_A}).open("token", moved)
-
-
-def test_a_missing_key_is_named():
-    with pytest.raises(SecretKeyMissing, match="'token' is sealed with the key 'a', which is not in"):
-        B.open("token", A.seal("token", CANARY))
-
-
-def test_the_first_key_seals_and_all_open():
+def test_the_first_key_seals_and_all_open_what_was_sealed_with_them_and_nothing_else():
     assert BOTH.open("token", A.seal("token", CANARY)) == CANARY
     assert BOTH.first == sealing_key_id(BOTH.seal("token", CANARY)) == "b"
     assert B.open("token", BOTH.seal("token", CANARY)) == CANARY
-
-
-def test_the_same_text_is_never_sealed_alike():
-    assert len({A.seal("token", CANARY) for _ in range(100)}) == 100
-
-
-def test_what_is_no_sealed_text_has_no_key():
+    with pytest.raises(SecretKeyMissing, match="'token' is sealed with the key 'a', which is not in"):
+        B.open("token", A.seal("token", CANARY))
+    with pytest.raises(SecretAltered):  # the same key under another name
+        KeyRing({"z": KEY_A}).open("token", A.seal("token", CANARY).replace("v1.a.", "v1.z."))
+    assert len({A.seal("token", CANARY) for _ in range(100)}) == 100, "never alike"
     assert [sealing_key_id(text) for text in ("", CANARY, "v1.a.b.c", "v2" + A.seal("x", "y")[2:])] == [None] * 4
 
 
@@ -107,19 +94,16 @@ def test_a_secret_that_is_too_large_is_refused_by_its_size():
         A.seal("x", "ş" * (MAX_SECRET_BYTES // 2 + 1))
 
 
-@pytest.mark.parametrize("sealed", [CANARY, f"v1.a.{CANARY}", f"v1.a.{'A' * 16}.{CANARY}"])
-def test_an_error_tells_neither_the_text_nor_the_key(sealed):
+@table("sealed", [CANARY, f"v1.a.{CANARY}", f"v1.a.{'A' * 16}.{CANARY}"])
+def test_neither_an_error_nor_a_ring_tells_the_text_or_the_key(sealed):
     """A row into which somebody wrote the plain value, say."""
+    assert repr(BOTH) == "KeyRing(b, a)"
+    assert repr(KEY_A)[2:-1] not in repr(vars(BOTH))
     with pytest.raises(SecretNotOpened) as caught:
         A.open("token", sealed)
     told = "".join(traceback.format_exception(caught.value)) + repr(caught.value.body())
     assert CANARY not in told
     assert SPELLED[:8] not in told
-
-
-def test_a_ring_shows_its_names_only():
-    assert repr(BOTH) == "KeyRing(b, a)"
-    assert repr(KEY_A)[2:-1] not in repr(vars(BOTH))
 
 
 # The setting
@@ -131,11 +115,10 @@ def test_a_new_key_is_an_entry_of_the_setting():
     assert ring.first == "k1"
     assert len(ring.ids) == 2
     assert new_key("k1") != entry
-
-
-def test_padding_and_spaces_are_taken():
+    with pytest.raises(Invalid):
+        new_key("a:b")  # a name that does not fit into the setting
     ring = KeyRing.from_setting(f" a:{SPELLED} , b:{OTHER}\n")
-    assert ring.ids == ("a", "b")
+    assert ring.ids == ("a", "b"), "padding and spaces are taken"
     assert ring.open("x", A.seal("x", CANARY)) == CANARY
 
 
@@ -148,7 +131,7 @@ def test_a_ring_comes_from_the_settings_or_not_at_all(monkeypatch):
     assert ring.ids == ("a",)
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "sentence"),
     [
         (SPELLED, "entry 1 must be name:key and has no ':'"),
@@ -173,11 +156,6 @@ def test_a_wrong_entry_is_told_by_its_number_and_not_shown(text, sentence):
     assert "`kesin secrets new-key` prints a valid entry" in str(caught.value)
     assert SPELLED[:8] not in told
     assert OTHER[:8] not in told
-
-
-def test_a_key_has_a_name_that_fits_into_the_setting():
-    with pytest.raises(Invalid):
-        new_key("a:b")
 
 
 def test_without_cryptography_it_is_told_what_to_install(monkeypatch):

@@ -19,6 +19,7 @@ from kesin.foundation.messages import (
     shorten,
 )
 from kesin.foundation.text import canonical_json
+from tests.tables import table
 
 NO_SITE = Message("there is no site %(site)s", site="'x'")
 NESTED = Message("%(field)s: %(problem)s", field="a.b", problem=NO_SITE)
@@ -36,32 +37,21 @@ def test_a_message_is_its_text():
     assert Message("%(n)s %% of it", n=50) == "50 % of it"
 
 
-@pytest.mark.parametrize(
-    ("sentence", "values"), [("no %(site)s", {"job": 1}), ("no %(site)s", {"site": 1, "job": 1}), ("no", {"job": 1})]
-)
-def test_a_missing_or_surplus_value_is_refused(sentence, values):
-    with pytest.raises(ValueError, match="has placeholders other than"):
-        Message(sentence, **values)
-
-
-def test_fill_takes_only_the_values_with_a_place():
+def test_a_missing_or_surplus_value_is_refused_and_fill_takes_only_those_with_a_place():
+    for sentence, values in (("no %(site)s", {"job": 1}), ("no %(site)s", {"site": 1, "job": 1}), ("no", {"job": 1})):
+        with pytest.raises(ValueError, match="has placeholders other than"):
+            Message(sentence, **values)
     assert same(Message.fill(NO_SITE.id, {"site": "'x'", "job": 1}), NO_SITE)
     with pytest.raises(KeyError):
         Message.fill(NO_SITE.id, {"job": 1})
 
 
-@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, Message])
-def test_a_copy_keeps_id_and_values(copied):
-    assert same(copied(NESTED), NESTED)
-
-
-@pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
-def test_pickling_keeps_id_and_values(protocol):
-    assert same(pickle.loads(pickle.dumps(NESTED, protocol)), NESTED)
-
-
-def test_an_exception_keeps_its_message():
+def test_a_copy_an_exception_and_pickling_keep_id_and_values():
+    for copied in (copy.copy, copy.deepcopy, Message):
+        assert same(copied(NESTED), NESTED)
     assert same(str(ValueError(NESTED)), NESTED)
+    for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+        assert same(pickle.loads(pickle.dumps(NESTED, protocol)), NESTED)
 
 
 def test_joined_messages_stay_messages():
@@ -83,7 +73,7 @@ def test_a_record_keeps_the_parts_beside_the_text():
     assert parts_of(Message("%(text)s", text="x" * 1_001)) == {}
 
 
-@pytest.mark.parametrize(
+@table(
     "record",
     [
         None, [], "text", {}, {"message_parts": None}, {"message_parts": {}},

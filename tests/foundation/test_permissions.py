@@ -6,6 +6,7 @@ import pytest
 
 from kesin.foundation.permissions import PERMISSIONS, ROLES, SCOPES, Actor, Permission, require, system_actor
 from kesin.foundation.problems import Forbidden
+from tests.tables import table
 
 EVERY_PERMISSION: tuple[Permission, ...] = (*SCOPES, "cron")
 
@@ -27,7 +28,7 @@ MAY: dict[str, set[Permission]] = {
 }
 
 
-@pytest.mark.parametrize("grant", MAY)
+@table("grant", MAY)
 def test_a_grant_allows_what_the_table_says_and_nothing_else(grant):
     actor = Actor("a", frozenset({grant}))
     for permission in EVERY_PERMISSION:
@@ -39,17 +40,11 @@ def test_a_grant_allows_what_the_table_says_and_nothing_else(grant):
                 require(actor, permission)
 
 
-def test_the_table_knows_every_scope_and_role():
+def test_several_grants_add_up_and_none_or_that_of_another_version_allows_nothing():
     assert set(MAY) == set(PERMISSIONS) == {*SCOPES, *ROLES, "cron"}
-
-
-def test_several_grants_add_up_and_none_allows_nothing():
     both = Actor("a", frozenset({"pdf", "metrics"}))
     assert {permission for permission in EVERY_PERMISSION if both.has(permission)} == {"pdf", "metrics"}
     assert not any(Actor("a", frozenset()).has(permission) for permission in EVERY_PERMISSION)
-
-
-def test_a_grant_of_another_version_allows_nothing():
     assert not any(Actor("a", frozenset({"superuser"})).has(permission) for permission in EVERY_PERMISSION)
 
 
@@ -76,7 +71,7 @@ SEES: dict[str, tuple[str, dict[str, Any], frozenset[str] | None, frozenset[str]
 }
 
 
-@pytest.mark.parametrize(("grant", "fields", "sited", "unsited"), SEES.values(), ids=SEES)
+@table(("grant", "fields", "sited", "unsited"), [pytest.param(*row, id=name) for name, row in SEES.items()])
 def test_an_actor_sees_the_jobs_of_its_sites_and_queues(grant, fields, sited, unsited):
     actor = Actor("a", frozenset({grant}), **fields)
     assert actor.sites_in("oci") == sited

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from kesin.foundation.settings import BadSettings, describe_settings, load_settings, mask_secrets, unknown_variables
+from tests.tables import table
 
 
 @pytest.fixture(autouse=True)
@@ -20,38 +21,25 @@ def test_without_any_setting_jobs_are_kept_in_a_file_of_the_data_folder():
     assert (settings.host, settings.port, settings.log) == ("127.0.0.1", 8000, "console")
 
 
-@pytest.mark.parametrize(
-    ("address", "file"),
-    [
-        ("jobs.db", Path("jobs.db")),
-        ("sqlite:///var/jobs.db", Path("var/jobs.db")),
-        ("sqlite:////var/jobs.db", Path("/var/jobs.db")),
-        ("postgresql://host/db", None),
-        ("postgres://host/db", None),
-    ],
+DATABASES = {
+    "jobs.db": Path("jobs.db"),
+    "sqlite:///var/jobs.db": Path("var/jobs.db"),
+    "sqlite:////var/jobs.db": Path("/var/jobs.db"),
+    "postgresql://host/db": None,
+    "postgres://host/db": None,
+}
+BAD = (
+    ("KESIN_PORT", "eighty", "a whole number from 1 to 65535, got 'eighty'"),
+    ("KESIN_PORT", "65536", "a whole number from 1 to 65535, got '65536'"),
+    ("KESIN_LOG", "xml", "console or json, got 'xml'"),
+    ("KESIN_REDIS_URL", "http://x", "redis://…, for the PDF workload, got 'http://x'"),
 )
-def test_a_database_is_a_file_or_a_server(monkeypatch, address, file):
-    monkeypatch.setenv("KESIN_DATABASE_URL", address)
-    assert load_settings().database_file == file
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "takes"),
-    [
-        ("KESIN_PORT", "eighty", "a whole number from 1 to 65535, got 'eighty'"),
-        ("KESIN_PORT", "65536", "a whole number from 1 to 65535, got '65536'"),
-        ("KESIN_LOG", "xml", "console or json, got 'xml'"),
-        ("KESIN_REDIS_URL", "http://x", "redis://…, for the PDF workload, got 'http://x'"),
-    ],
-)
-def test_a_bad_setting_is_refused_with_what_it_takes(monkeypatch, name, value, takes):
-    monkeypatch.setenv(name, value)
-    with pytest.raises(BadSettings) as problem:
-        load_settings()
-    assert str(problem.value) == f"{name} must be {takes}"
-
-
-def test_a_bad_address_is_told_without_its_password(monkeypatch):
+def test_a_database_is_a_file_or_a_server(monkeypatch):
+    for address, file in DATABASES.items():
+        monkeypatch.setenv("KESIN_DATABASE_URL", address)
+        assert load_settings().database_file == file
     monkeypatch.setenv("KESIN_DATABASE_URL", "mysql://me:hush@host/db")
     with pytest.raises(BadSettings) as problem:
         load_settings()
@@ -59,7 +47,13 @@ def test_a_bad_address_is_told_without_its_password(monkeypatch):
     assert "hush" not in str(problem.value)
 
 
-def test_an_empty_variable_counts_as_not_set(monkeypatch):
+def test_a_bad_setting_is_refused_with_what_it_takes_and_an_empty_one_counts_as_not_set(monkeypatch):
+    for name, value, takes in BAD:
+        monkeypatch.setenv(name, value)
+        with pytest.raises(BadSettings) as problem:
+            load_settings()
+        assert str(problem.value) == f"{name} must be {takes}"
+        monkeypatch.delenv(name)
     monkeypatch.setenv("KESIN_PORT", "")
     settings = load_settings()
     assert settings.port == 8000
@@ -73,7 +67,7 @@ def test_every_setting_is_shown_with_its_source_and_without_secrets(monkeypatch)
     assert shown["KESIN_HOST"][1] == "default"
 
 
-@pytest.mark.parametrize(
+@table(
     ("address", "shown"),
     [
         ("postgresql://me:a%40b@host/db", "postgresql://me:…@host/db"),

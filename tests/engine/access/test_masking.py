@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from kesin.engine.access.masking import MASK, SAME_LOOK_S, Masking, RecentLooks, find_masked, is_private, mask_text
 from kesin.foundation.messages import Message
 from kesin.lifecycle.budget import SECOND_US
@@ -42,19 +40,14 @@ def test_what_is_private_is_covered_however_deep():
     shown = mask(given)
     assert shown == {"rows": [{"customer": {"name": MASK, "phones": [f"{MASK}0 01"]}, "n": 3}]}
     assert "Ayşe" not in json.dumps(shown, ensure_ascii=False)
-
-
-def test_a_long_value_keeps_its_end_so_that_two_can_be_told_apart():
-    assert mask({"gclid": "Cj0KCQiA1234567890"}) == {"gclid": f"{MASK}7890"}
+    assert mask({"gclid": "Cj0KCQiA1234567890"}) == {"gclid": f"{MASK}7890"}, "so that two can be told apart"
     assert mask({"password": "short"}) == {"password": MASK}
+    nothing = {"phone": None, "email": "", "token": True}
+    assert mask(nothing) == nothing
+    assert len(pretty("x" * 200_000)) < 110_000, "what is very long is shown from its beginning"
 
 
-def test_nothing_stays_nothing():
-    given = {"phone": None, "email": "", "token": True}
-    assert mask(given) == given
-
-
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         "no mailbox ayse@example.com here",
@@ -71,21 +64,14 @@ def test_in_running_text_only_what_nobody_mistakes_is_covered(text):
     assert not [part for part in ("ayse@", "532", "abc.def", "xxxx", "Cj0K") if part in told]
 
 
-def test_a_message_is_covered_in_its_values():
+def test_plain_text_stays_and_a_message_is_covered_in_its_values_or_as_a_whole():
+    for plain in ("The gclid could not be parsed.", "order 2026-11-15 12:00", "+1 of 3", None):
+        assert mask_text(plain) == plain
+    text = mask_text(Message("gclid=%(click)s is cut", click="Cj0KCQiA"))  # it spans sentence and value
+    assert (text, isinstance(text, Message)) == (f"{MASK} is cut", False)
     message = mask_text(Message("no mailbox %(name)s here", name="ayse@example.com"))
     assert isinstance(message, Message)
     assert message.values == {"name": MASK}
-
-
-def test_what_spans_sentence_and_value_is_covered_too():
-    text = mask_text(Message("gclid=%(click)s is cut", click="Cj0KCQiA"))
-    assert text == f"{MASK} is cut"
-    assert not isinstance(text, Message)
-
-
-def test_plain_text_stays_as_it_is():
-    for text in ("The gclid could not be parsed.", "order 2026-11-15 12:00", "+1 of 3", None):
-        assert mask_text(text) == text
 
 
 def test_what_lies_very_deep_is_covered_in_its_text():
@@ -93,10 +79,6 @@ def test_what_lies_very_deep_is_covered_in_its_text():
     for _ in range(200):
         deep = [deep]
     assert "ayse@" not in str(mask(deep))
-
-
-def test_what_is_very_long_is_shown_from_its_beginning():
-    assert len(pretty("x" * 200_000)) < 110_000
 
 
 def test_a_workload_adds_names_of_its_own_with_all_that_is_in_them():
@@ -112,7 +94,7 @@ def test_what_lies_too_deep_to_be_read_is_masked_as_a_whole():
     assert mask(deep) == MASK
 
 
-@pytest.mark.parametrize(
+@table(
     ("message", "shown"),
     [
         ("row 1: Cj0KCQiA_click-of-ayse is unknown", f"row 1: {MASK}ayse is unknown"),
@@ -130,7 +112,7 @@ def test_a_click_id_of_another_job_is_masked_in_an_error_message(message: str, s
     assert masked.dedup_key == job.dedup_key
 
 
-@pytest.mark.parametrize(
+@table(
     "message",
     [
         "UNPARSEABLE_GCLID_IN_REQUEST_2026",

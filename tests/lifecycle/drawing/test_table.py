@@ -22,6 +22,7 @@ from kesin.lifecycle.vocabulary import GONE, STAY, Fixed, due, unclaimed
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
+from tests.tables import table
 
 PAGES = Path(__file__).parents[3] / "docs" / "lifecycles"
 ALL = [oci_lifecycle(), pdf_lifecycle(), optiplan_lifecycle(), task_lifecycle()]
@@ -31,7 +32,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 LIGHT, DARK = (dict(re.findall(r"--life-([a-z-]+):(#\w+)", theme)) for theme in STYLE.splitlines()[:2])
 DRIFT = "docs/lifecycles/{file} differs from the declaration: run `kesin lifecycle show {name} --write docs/lifecycles`"
 
-each = pytest.mark.parametrize("lifecycle", ALL, ids=lambda lifecycle: lifecycle.name)
+each = table("lifecycle", ALL)
 
 
 def line_of(lifecycle: Lifecycle, move: str):
@@ -46,9 +47,12 @@ def test_a_claim_reads_as_a_sentence_without_python():
     assert (line.sources, line.to, line.by) == ("QUEUED, RETRY", "PROCESSING", "worker")
     assert line.when == "due, unclaimed, budget left"
     assert line.effects == "claim taken, attempt counted"
+    told = [line.when for line in move_rows(OCI) if line.move == "RESET_TO_QUEUED"]
+    others = "error code not CONSENT_DENIED or RETRACTED"
+    assert told == [f"{others}, without clearErrors", f"{others}, with clearErrors"]
 
 
-@pytest.mark.parametrize(
+@table(
     ("lifecycle", "move", "cell", "text"),
     [
         (OCI, "too_recent", "effects", "due after backoff(21600 s by attempts)"),
@@ -61,31 +65,18 @@ def test_a_claim_reads_as_a_sentence_without_python():
         (OPTIPLAN, "wait", "to", "(stays)"),
         (OPTIPLAN, "prune", "to", "(gone)"),
     ],
-    ids=lambda value: value.name if isinstance(value, Lifecycle) else value,
 )
 def test_a_cell_says_what_is_declared(lifecycle, move, cell, text):
     assert text in getattr(line_of(lifecycle, move), cell)
 
 
-def test_an_option_is_told_both_ways():
-    told = [line.when for line in move_rows(OCI) if line.move == "RESET_TO_QUEUED"]
-    others = "error code not CONSENT_DENIED or RETRACTED"
-    assert told == [f"{others}, without clearErrors", f"{others}, with clearErrors"]
-
-
 @each
 def test_every_line_of_a_markdown_table_has_as_many_cells_as_its_head(lifecycle):
-    for table in markdown(lifecycle).split("\n\n"):
-        counts = {len(re.findall(r"(?<!\\)\|", line)) for line in table.strip().splitlines()}
+    for part in markdown(lifecycle).split("\n\n"):
+        counts = {len(re.findall(r"(?<!\\)\|", line)) for line in part.strip().splitlines()}
         assert len(counts) == 1
-
-
-def test_a_bar_in_a_note_does_not_break_the_markdown_table():
     moves = [Move("odd", ("ready",), "running", by=("operator",), doc="this | that")]
     assert r"this \| that" in markdown(small(moves))
-
-
-def test_the_states_table_names_marks_and_keeping_time():
     assert "| `COMPLETED` | success, terminal, holds key, kept 90 d |" in markdown(OCI)
 
 
@@ -109,11 +100,8 @@ def test_mermaid_draws_arrows_dots_loops_and_marks():
     assert "FAILED --> FAILED: reissue\n" in optiplan
     for marked in ("HOLD,FAILED resting", "DONE success", "DONE terminal", "OPTI_RUNNING exclusive"):
         assert f"class {marked}" in optiplan
-
-
-def test_mermaid_gives_an_alias_to_a_word_it_keeps_for_itself():
     text = mermaid(small([Move("odd", ("ready",), "end", by=("operator",))], extra=["end"]))
-    assert 'state "end" as end_\n' in text
+    assert 'state "end" as end_\n' in text, "a word that Mermaid keeps for itself"
     assert "ready --> end_: odd\n" in text
 
 
@@ -131,46 +119,28 @@ def test_the_picture_shows_every_state_and_every_edge_but_pruning(lifecycle):
 
 
 @each
-def test_the_picture_has_a_title_and_tells_itself_in_words(lifecycle):
+def test_the_picture_has_a_title_tells_itself_in_words_and_needs_nothing_from_elsewhere(lifecycle):
     root = ET.fromstring(svg(lifecycle))
     assert root.get("role") == "img"
     told = {one.get("id"): one.text for one in root if one.tag in (f"{SVG}title", f"{SVG}desc")}
     assert set(told) == set((root.get("aria-labelledby") or "").split())
     assert lifecycle.name in (told[f"life-{lifecycle.name}-title"] or "")
     assert "enqueue" in (told[f"life-{lifecycle.name}-desc"] or "")
-
-
-@each
-def test_the_picture_needs_nothing_from_elsewhere(lifecycle):
     text = svg(lifecycle).replace('xmlns="http://www.w3.org/2000/svg"', "")
-    assert not re.search(r"https?:|url\(|href|<script|@import|style=", text)
+    assert not re.search(r"https?:|url\(|href|<script|@import|style=", text), "it needs nothing from elsewhere"
 
 
-def test_a_travelled_edge_is_lit_and_the_others_step_back():
+def test_a_travelled_edge_and_the_state_a_job_is_in_stand_out_and_the_others_step_back():
     root = ET.fromstring(svg(OCI, highlighted=[("QUEUED", "PROCESSING")]))
     kinds = {(one.get("data-from"), one.get("data-to")): one.get("class") for one in root.iter()}
     assert kinds["QUEUED", "PROCESSING"] == "edge worker lit"
     assert kinds["FAILED", "RETRY"] == "edge clock unlit"
-
-
-def test_a_travelled_move_that_stays_is_lit_inside_its_box():
     assert '<g class="stays lit" data-from="NEW" data-to="NEW">' in svg(OPTIPLAN, [("NEW", "NEW")])
-
-
-def test_the_state_a_job_is_in_stands_out_and_is_told():
     root = ET.fromstring(svg(OCI, current="FAILED"))
     here = [one.get("data-state") for one in root.iter() if "here" in one.get("class", "").split()]
     assert here == ["FAILED"]
     assert "The job is in FAILED." in (root.findtext(f"{SVG}desc") or "")
-
-
-def test_edges_and_states_nobody_declared_are_passed_over():
-    assert svg(OCI, highlighted=[("A", "B")], current="C") == svg(OCI)
-
-
-def test_a_page_with_its_own_style_sheet_can_leave_the_style_out():
-    assert "<style>" not in svg(OCI, styled=False)
-    assert STYLE in svg(OCI)
+    assert svg(OCI, highlighted=[("A", "B")], current="C") == svg(OCI), "what nobody declared is passed over"
 
 
 def test_text_from_the_declaration_is_escaped():
@@ -183,28 +153,21 @@ def test_a_rule_of_the_style_reaches_no_further_than_the_picture():
     rules = [line for line in STYLE.splitlines() if not line.startswith("@media")]
     selectors = [one for line in rules for one in line.split("{")[0].split(",")]
     assert all(one.startswith((".kesin-life", ":where(.kesin-life)")) for one in selectors)
+    assert STYLE in svg(OCI)
+    assert "<style>" not in svg(OCI, styled=False), "a page with its own style sheet can leave it out"
 
 
 # The picture: how it reads
 
 
-@pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
-def test_text_stands_out_from_its_ground_in_both_themes(theme):
-    grounds = ["paper", *(f"{name}-fill" for name in FAMILIES)]
-    for ground in grounds:
-        for ink in ("ink", "muted", "accent"):
-            assert contrast(theme[ink], theme[ground]) >= 4.5, (ink, ground)
-
-
-@pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
-def test_a_family_stands_out_from_paper_and_from_its_own_fill(theme):
-    for name in FAMILIES:
-        assert contrast(theme[name], theme["paper"]) >= 4.5
-        assert contrast(theme[name], theme[f"{name}-fill"]) >= 4.5
-
-
-def test_both_themes_have_the_same_tokens():
+def test_text_and_families_stand_out_from_their_ground_in_both_themes():
     assert LIGHT.keys() == DARK.keys()
+    grounds = ["paper", *(f"{name}-fill" for name in FAMILIES)]
+    pairs = [(ink, ground) for ground in grounds for ink in ("ink", "muted", "accent")]
+    pairs += [(name, ground) for name in FAMILIES for ground in ("paper", f"{name}-fill")]
+    for theme in (LIGHT, DARK):
+        for ink, ground in pairs:
+            assert contrast(theme[ink], theme[ground]) >= 4.5, (ink, ground)
 
 
 def test_a_colour_falls_back_to_the_light_theme():
@@ -232,11 +195,8 @@ def test_the_happy_way_runs_down_and_what_goes_wrong_stands_aside():
     assert plan_drawing(PDF).rows == ("queued", "running", "succeeded", "expired")
     assert plan_drawing(OPTIPLAN).rows == tuple(OPTIPLAN.state)[:8]
     assert (plan_drawing(OPTIPLAN).left, plan_drawing(OPTIPLAN).right) == ("HOLD", "FAILED")
-
-
-def test_states_without_a_place_beside_the_happy_way_follow_below_it():
     found = plan_drawing(small(extra=["one", "two", "three"]))
-    assert found.rows == ("ready", "running", "done", "two", "three")
+    assert found.rows == ("ready", "running", "done", "two", "three"), "without a place beside it, below it"
     assert {found.left, found.right} == {"failed", "one"}
 
 
@@ -278,13 +238,12 @@ def test_nothing_covers_anything_else_in_any_other_lifecycle(lifecycle):
 
 
 @each
-@pytest.mark.parametrize("ending", ["md", "svg"])
-def test_the_page_in_the_docs_is_the_one_the_declaration_gives(lifecycle, ending):
-    file = f"{lifecycle.name}.{ending}"
-    fresh = page(lifecycle) if ending == "md" else svg(lifecycle)
-    kept = (PAGES / file).read_text("utf-8") if (PAGES / file).exists() else ""
-    if kept != fresh:
-        pytest.fail(DRIFT.format(file=file, name=lifecycle.name), pytrace=False)
+def test_the_page_in_the_docs_is_the_one_the_declaration_gives(lifecycle):
+    for ending, fresh in (("md", page(lifecycle)), ("svg", svg(lifecycle))):
+        file = f"{lifecycle.name}.{ending}"
+        kept = (PAGES / file).read_text("utf-8") if (PAGES / file).exists() else ""
+        if kept != fresh:
+            pytest.fail(DRIFT.format(file=file, name=lifecycle.name), pytrace=False)
 
 
 # What the tests above are made of

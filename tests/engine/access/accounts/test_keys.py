@@ -14,12 +14,9 @@ def test_the_actor_of_a_key_has_its_scopes_and_its_site(accounts):
     assert accounts.key_actor(key, HOME) == Actor(
         f"key:{record.id}", frozenset({"oci:script", "read"}), sites=frozenset({"north"}), address=HOME
     )
-
-
-def test_the_actor_of_a_key_without_a_site_has_every_site(accounts):
     key, _ = accounts.create_key(ROOT, "reader", ["read"])
     actor = accounts.key_actor(key, HOME)
-    assert (actor.all_sites, actor.sites) == (True, frozenset())
+    assert (actor.all_sites, actor.sites) == (True, frozenset()), "without a site, it has every site"
 
 
 def test_a_key_expires_after_its_days(accounts, clock):
@@ -79,14 +76,11 @@ BAD_KEYS = {
 }
 
 
-@pytest.mark.parametrize(("arguments", "kind", "sentence"), BAD_KEYS.values(), ids=BAD_KEYS)
-def test_a_key_is_not_created_with(accounts, arguments, kind, sentence):
-    with pytest.raises(kind, match=sentence):
-        accounts.create_key(ROOT, **{"name": "n", **arguments})
+def test_a_key_is_not_created_with_what_cannot_be_meant_or_under_an_id_that_is_taken(accounts, monkeypatch):
+    for arguments, kind, sentence in BAD_KEYS.values():
+        with pytest.raises(kind, match=sentence):
+            accounts.create_key(ROOT, **{"name": "n", **arguments})
     assert accounts.keys(ROOT) == []
-
-
-def test_a_key_whose_id_is_taken_is_not_created(accounts, monkeypatch):
     key = passwords.new_api_key()
     monkeypatch.setattr(passwords, "new_api_key", lambda: key)
     accounts.create_key(ROOT, "one", ["read"])

@@ -33,24 +33,25 @@ NOT_ADMINS = [
 ]
 
 
-@pytest.mark.parametrize(("action", "command"), COMMANDS.items(), ids=COMMANDS)
-def test_an_actor_that_is_no_admin_is_refused_with_an_audit_line(accounts, action, command):
-    before = state(accounts)
-    for actor in NOT_ADMINS:
-        with pytest.raises(Forbidden, match="permission 'admin'"):
-            command(accounts, actor)
+def test_an_actor_that_is_no_admin_is_refused_with_an_audit_line(accounts):
+    before, refused = state(accounts), []
+    for action, command in COMMANDS.items():
+        for actor in NOT_ADMINS:
+            with pytest.raises(Forbidden, match="permission 'admin'"):
+                command(accounts, actor)
+            refused.append((actor.name, action, False))
+            accounts.write_counted_refusals(unfinished=True)  # the next one is a line of its own
     assert state(accounts) == before
-    assert audit_lines(accounts) == [(actor.name, action, False) for actor in NOT_ADMINS]
+    assert [line for line in audit_lines(accounts) if line[1] != "access.refused"] == refused
 
 
-@pytest.mark.parametrize(("action", "command"), COMMANDS.items(), ids=COMMANDS)
-def test_every_change_by_an_admin_is_an_audit_line(accounts, action, command):
-    if action == "key.revoke":
-        accounts.directory.add_key(accounts.create_key(ROOT, "n", ["read"])[1]._replace(id="abcd2345"))
+def test_every_change_by_an_admin_is_an_audit_line(accounts):
+    accounts.directory.add_key(accounts.create_key(ROOT, "n", ["read"])[1]._replace(id="abcd2345"))
     before = audit_lines(accounts)
-    command(accounts, Actor("user:boss", frozenset({"admin"})))
-    added = [] if action in READING else [("user:boss", action, True)]
-    assert audit_lines(accounts) == [*before, *added]
+    for command in COMMANDS.values():
+        command(accounts, Actor("user:boss", frozenset({"admin"})))
+    changes = [("user:boss", action, True) for action in COMMANDS if action not in READING]
+    assert audit_lines(accounts) == [*before, *changes]
 
 
 def test_a_change_whose_audit_line_fails_is_not_made(accounts, monkeypatch):

@@ -23,33 +23,28 @@ def test_an_actor_sees_its_own_sites(accounts):
     assert [site.id for site in accounts.sites(cron_actor(HOME))] == ["north", "south"]
 
 
-BAD_SITES: dict[str, tuple[str, dict[str, str]]] = {
-    "channel": ("one of script, api, data_manager, got 'fax'", {"channel": "fax"}),
-    "time zone": ("'Mars' is not a time zone", {"timezone": "Mars"}),
-    "currency": ("'ZZZ' is not an ISO 4217 currency code", {"currency": "ZZZ"}),
-    "name": ("name must have 1…200", {"name": " "}),
-    "too long a name": ("name must have 1…200", {"name": "x" * 201}),
-}
+BAD_SITES: list[tuple[str, dict[str, str]]] = [
+    ("one of script, api, data_manager, got 'fax'", {"channel": "fax"}),
+    ("'Mars' is not a time zone", {"timezone": "Mars"}),
+    ("'ZZZ' is not an ISO 4217 currency code", {"currency": "ZZZ"}),
+    ("name must have 1…200", {"name": " "}),
+    ("name must have 1…200", {"name": "x" * 201}),
+]
 
 
-@pytest.mark.parametrize(("sentence", "fields"), BAD_SITES.values(), ids=BAD_SITES)
-def test_a_site_is_neither_added_nor_changed_with_a_bad(accounts, sentence, fields):
+def test_a_site_is_neither_added_nor_changed_with_a_bad_id_or_field(accounts):
     before = state(accounts)
-    for change in (
-        lambda: accounts.add_site(ROOT, "west", **fields),
-        lambda: accounts.set_site(ROOT, "north", **fields),
-    ):
+    for sentence, fields in BAD_SITES:
         with pytest.raises(Invalid, match=sentence):
-            change()
+            accounts.add_site(ROOT, "west", **fields)
+        with pytest.raises(Invalid, match=sentence):
+            accounts.set_site(ROOT, "north", **fields)
+    for site_id in ("", "a b", "a/b", "../a", "x" * 129, "a\0", "ş", "a\n"):
+        with pytest.raises(Invalid, match="is not a site id"):
+            accounts.add_site(ROOT, site_id)
+        with pytest.raises(Problem):
+            accounts.set_site(ROOT, site_id, name="x")
     assert state(accounts) == before
-
-
-@pytest.mark.parametrize("site_id", ["", "a b", "a/b", "../a", "x" * 129, "a\0", "ş", "a\n"])
-def test_a_bad_site_id_is_refused(accounts, site_id):
-    with pytest.raises(Invalid, match="is not a site id"):
-        accounts.add_site(ROOT, site_id)
-    with pytest.raises(Problem):
-        accounts.set_site(ROOT, site_id, name="x")
 
 
 def test_a_site_is_added_once_and_only_named_fields_change(accounts, clock):
