@@ -17,7 +17,10 @@ def server(monkeypatch):
         yield server
 
 
-def test_queues_in_redis_are_read_like_others_and_reported_while_unreachable(kesin, fill, server):
+def test_queues_in_redis_are_read_like_others_and_reported_while_unreachable(kesin, fill, server, monkeypatch):
+    assert "RQ pushes no jobs of these queues" in kesin("worker", "oci", "--rq").err
+    for option in ("--handler", "--tenant"):
+        assert "omit --handler" in kesin("worker", "pdf", "--rq", option, "a:b").err
     ids = fill("pdf", 3)
     fill("task", 2)
     records = {record["queue"]: record for record in kesin("stats", "--json").json}
@@ -46,14 +49,8 @@ def test_queues_in_redis_are_read_like_others_and_reported_while_unreachable(kes
     lost = kesin("jobs", "list", "pdf")
     assert (lost.code, "Redis is not reachable" in lost.err) == (1, True)
     assert kesin("jobs", "list", "task").code == 0
-
-
-def test_doctor_checks_redis_before_there_is_a_database(kesin, server, tmp_path):
-    assert "no append-only file" in kesin("doctor").out
-    server.kill()
-    ill = kesin("doctor")
-    assert (ill.code, "PDFs wait until then" in ill.out) == (1, True)
-    assert not (tmp_path / "data").exists()
+    monkeypatch.delenv("KESIN_REDIS_URL")
+    assert "set KESIN_REDIS_URL" in kesin("worker", "pdf", "--rq").err
 
 
 def test_jobs_left_in_the_database_are_reported_until_they_are_copied(kesin, fill, server, monkeypatch, tmp_path):
@@ -76,7 +73,9 @@ def test_jobs_left_in_the_database_are_reported_until_they_are_copied(kesin, fil
     assert left_behind() == {}
 
 
-def test_overdue_batches_and_webhooks_are_a_warning(kesin, server, monkeypatch):
+def test_doctor_warns_of_overdue_batches_and_webhooks_and_needs_no_database(kesin, server, monkeypatch, tmp_path):
+    assert "no append-only file" in kesin("doctor").out
+    assert not (tmp_path / "data").exists()
     monkeypatch.setenv("KESIN_PDF_PROCESSES", "0")
 
     def workers() -> tuple[str, str]:
@@ -89,10 +88,3 @@ def test_overdue_batches_and_webhooks_are_a_warning(kesin, server, monkeypatch):
         queue = Queue("pdf_webhooks", webhook_lifecycle(), store)
         queue.enqueue({}, run_at=queue.stats().now - 61_000_000)
     assert workers() == ("warning", "no worker runs pdf_webhooks: jobs have waited over 60 s")
-
-
-def test_rq_is_refused_for_other_queues_and_options(kesin):
-    assert "RQ pushes no jobs of these queues" in kesin("worker", "oci", "--rq").err
-    for option in ("--handler", "--tenant"):
-        assert "omit --handler" in kesin("worker", "pdf", "--rq", option, "a:b").err
-    assert "set KESIN_REDIS_URL" in kesin("worker", "pdf", "--rq").err

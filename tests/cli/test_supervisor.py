@@ -61,17 +61,12 @@ def test_a_killed_child_is_replaced_and_all_end_with_a_killed_parent(kesin, fill
 
 
 @pytest.mark.usefixtures("quick_children")
-def test_until_idle_all_children_end(fill, own, programs, states):
-    fill("quick", 40, "--lifecycle", f"{own}:quick")
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
+def test_until_idle_all_children_end_and_a_stop_reaches_every_child(fill, own, programs, states, number):
+    fill("quick", 10, "--lifecycle", f"{own}:quick")
     words = ("--until-idle", "--threads", 2, "--batch", 5)
     assert start_workers(programs, own, *words).end() == 0
-    assert states("quick")["done"] == 40
-
-
-@pytest.mark.usefixtures("quick_children")
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
-def test_a_stop_reaches_every_child(fill, own, programs, number):
-    fill("quick", 1, "--lifecycle", f"{own}:quick")
+    assert states("quick")["done"] == 10
     program = start_workers(programs, own)
     pids = [program.hear("worker_started")["pid"] for _ in range(2)]
     program.signal(number)

@@ -130,24 +130,18 @@ def test_every_link_leads_to_a_page_and_a_heading():
     assert dead == []
 
 
-def test_the_index_names_every_page():
+def test_the_index_names_every_example_and_every_page_and_none_is_too_long_to_read():
     """Itself, or through the index of a section that it names."""
+    examples = {(DOCS / link).resolve() for link in links(DOCS / "README.md") if "examples/" in link}
+    scripts, apps = (ROOT / "examples").glob("*.py"), (ROOT / "examples").glob("*_shop/README.md")
+    assert examples == {*scripts, *apps}
+    lengths = {page: len(page.read_text("utf-8").splitlines()) for page in PAGES}
+    assert {name_of(page) for page in lengths.keys() - GENERATED if lengths[page] > LINES_MAX} == set()
     named = {DOCS / "README.md"}
     for page in [DOCS / "README.md", *DOCS.glob("*/README.md")]:
         if page in named:
             named |= {(page.parent / link.partition("#")[0]).resolve() for link in links(page)}
     assert set(PAGES) <= named
-
-
-def test_the_index_names_every_example():
-    named = {(DOCS / link).resolve() for link in links(DOCS / "README.md") if "examples/" in link}
-    scripts, apps = (ROOT / "examples").glob("*.py"), (ROOT / "examples").glob("*_shop/README.md")
-    assert named == {*scripts, *apps}
-
-
-def test_no_page_is_too_long_to_read():
-    lengths = {page: len(page.read_text("utf-8").splitlines()) for page in PAGES}
-    assert {name_of(page) for page in lengths.keys() - GENERATED if lengths[page] > LINES_MAX} == set()
 
 
 def test_every_paragraph_list_and_table_begins_after_a_blank_line():

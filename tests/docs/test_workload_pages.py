@@ -92,19 +92,13 @@ def test_the_receiver_on_the_page_accepts_our_webhooks_and_refuses_others():
     assert not is_ours(other, headers, body, now=1_000)
 
 
-def test_every_code_that_stops_an_order_has_advice():
+def test_every_code_that_stops_an_order_has_advice_and_every_rule_of_the_workshop_is_explained():
+    assert f"| {KEEP_FILES_DAYS} days |" in OPERATIONS
+    section = OPERATIONS.partition("## Rules")[2].partition("\n## ")[0]
+    assert set(rules_json(default_rules())) <= set(re.findall(r"`(\w+)`", section))
     explained = {OptiCode(code) for code in re.findall(r"`(E_[A-Z_]+)`", OPERATIONS + API)}
     of_access = {"UNAUTHORIZED", "FORBIDDEN", "INVALID_CREDENTIALS", "TOKEN_REQUIRED"}
     assert {code.name for code in set(OptiCode) - explained} == {*of_access, "UNKNOWN"}
-
-
-def test_every_rule_of_the_workshop_is_explained():
-    section = OPERATIONS.partition("## Rules")[2].partition("\n## ")[0]
-    assert set(rules_json(default_rules())) <= set(re.findall(r"`(\w+)`", section))
-
-
-def test_the_page_says_how_long_files_are_kept():
-    assert f"| {KEEP_FILES_DAYS} days |" in OPERATIONS
 
 
 def test_no_page_shows_a_key_or_a_secret():

@@ -80,6 +80,12 @@ def test_every_kind_of_async_handler_is_awaited(queue: Queue, handler: Any):
     fill(queue, 2)
     assert Worker(queue, handler).drain() == 2
     assert states(queue) == {"done": 2}
+    fill(queue, 1)
+
+    async def inside_a_running_loop() -> int:
+        return Worker(queue, handler).drain()
+
+    assert asyncio.run(inside_a_running_loop()) == 1
 
 
 def test_results_failures_and_exceptions_are_those_of_plain_handlers(queue: Queue):
@@ -242,15 +248,6 @@ def test_errors_of_the_store_end_neither_the_loop_nor_what_it_runs(queue: Queue,
     Spy(store, "apply", [ValueError("odd")])
     fill(queue, 1)
     assert settled(queue, done=3, running=1)  # recovered when its lease ends
-
-
-def test_drain_works_inside_a_running_loop(queue: Queue):
-    fill(queue, 2)
-
-    async def test() -> int:
-        return Worker(queue, send).drain()
-
-    assert asyncio.run(test()) == 2
 
 
 def test_a_suspect_runs_while_nothing_else_does(running: Start):

@@ -86,20 +86,13 @@ def test_a_job_running_after_the_grace_period_is_released_and_its_finish_refused
     assert [note.kind for note in queue.notes(job_id)] == ["stale"]
 
 
-def test_a_stopped_worker_claims_no_more(queue: Queue, store: SqliteStore, running: Start):
-    worker = running(Worker(queue, lambda _job: None, threads=3, poll_s=1_000))
-    worker.stop()
-    store.resume(queue.name)
-    worker.join()
-    fill(queue, 3)
-    assert states(queue) == {"ready": 3}
-
-
 def test_a_worker_that_waits_for_work_stops_at_once(queue: Queue, running: Start):
     worker = running(Worker(queue, lambda _job: None, threads=2, poll_s=1_000, grace_s=PATIENCE_S))
     worker.stop()
     worker.join()
     assert not any(thread.is_alive() for thread in worker._threads)
+    fill(queue, 3)
+    assert states(queue) == {"ready": 3}, "it claims no more"
 
 
 def test_a_claim_made_after_the_grace_period_is_released(

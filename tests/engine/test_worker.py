@@ -9,7 +9,7 @@ import pytest
 from kesin import Done, Failed, Job, Queue, Worker
 from kesin.foundation.clock import ManualClock
 from kesin.store.sqlite.store import SqliteStore
-from tests.engine.conftest import PATIENCE_S, Spy, Start, fill, moves, only, states
+from tests.engine.conftest import PATIENCE_S, Spy, Start, fill, job_of, moves, only, states
 
 # Batches
 
@@ -113,25 +113,22 @@ def test_results_of_one_kind_are_written_in_one_statement(queue: Queue, store: S
 # Batch handlers
 
 
-@pytest.mark.parametrize("results", [0, 2, 4])
-def test_the_wrong_number_of_results_fails_the_whole_batch(queue: Queue, results: int):
-    fill(queue, 3)
-    Worker(queue, batch_handler=lambda _jobs: [None] * results, batch=3).drain()
-    jobs = queue.jobs().jobs
-    assert {job.state for job in jobs} == {"ready"}
-    assert {job.error_code for job in jobs} == {"RuntimeError"}
-    assert f"the handler got 3 jobs and returned {results} results" in (jobs[0].error_message or "")
+def test_an_error_of_a_batch_handler_or_the_wrong_number_of_results_is_the_result_of_every_job(queue: Queue):
+    def together(jobs: Sequence[Job]) -> list[None]:
+        match jobs[0].tenant:
+            case "failed":
+                raise Failed("NO_PAPER", "empty")
+            case "raised":
+                raise KeyError("x")
+        return [None] * int(jobs[0].tenant)
 
-
-@pytest.mark.parametrize("problem", [Failed("NO_PAPER", "empty"), KeyError("x")])
-def test_an_error_of_a_batch_handler_is_the_result_of_every_job(queue: Queue, problem: Exception):
-    def together(_jobs: Sequence[Job]) -> list[None]:
-        raise problem
-
-    fill(queue, 3)
-    Worker(queue, batch_handler=together, batch=3).drain()
-    codes = {job.error_code for job in queue.jobs().jobs}
-    assert codes == {"NO_PAPER" if isinstance(problem, Failed) else "KeyError"}
+    for tenant, code in {**dict.fromkeys("024", "RuntimeError"), "failed": "NO_PAPER", "raised": "KeyError"}.items():
+        ids = fill(queue, 3, tenant=tenant)
+        Worker(queue, batch_handler=together, batch=3, tenants=[tenant]).drain()
+        jobs = [job_of(queue, job_id) for job_id in ids]
+        assert {(job.state, job.error_code) for job in jobs} == {("ready", code)}, tenant
+        if code == "RuntimeError":
+            assert f"the handler got 3 jobs and returned {tenant} results" in (jobs[0].error_message or "")
 
 
 # Running out of attempts
