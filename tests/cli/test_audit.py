@@ -73,6 +73,7 @@ def test_every_event_is_exported_as_a_line_and_they_are_enough_to_replay_a_job(k
     assert {(line["queue"], line["tenant"]) for line in lines} == {("task", "default")}
     with closing(open_store(load_settings().database)) as store:
         job = store.job(worked[1])
+    assert job is not None
     events = [Event(**{name: line.get(name) for name in Event._fields}) for line in lines if line["job_id"] == job.id]
     replayed = fold(job, events)
     for name in ("state", "error_code", "attempt_count", "seq"):

@@ -75,6 +75,12 @@ def test_until_idle_all_children_end_and_a_stop_reaches_every_child(fill, own, p
     assert '"level": "error"' not in program.rest()
 
 
+def test_an_unknown_handler_starts_no_child(programs, own):
+    program = start_workers(programs, own, handler="nothing")
+    assert program.end() == 2
+    assert "process_started" not in program.rest()
+
+
 def test_a_child_that_dies_repeatedly_is_restarted_with_growing_pauses(monkeypatch):
     now = 0.0
     monkeypatch.setattr(supervisor, "time", SimpleNamespace(monotonic=lambda: now))

@@ -119,6 +119,9 @@ def test_wait_drops_the_claim_and_sets_a_wake_up_time(orders: Queue, clock: Manu
     assert job.run_at == clock.time_us + 30 * SECOND
     assert moves(orders, job.id) == ["enqueue", "claim", "prepare", "import", "wait"]
     assert Worker(orders, lambda _job: None, name="w").drain() == 0
+    clock.advance(30)
+    Worker(orders, lambda _job: Act("wait", run_in_s=90), name="w").drain()
+    assert only(orders).run_at == clock.time_us + 90 * SECOND
 
 
 def test_act_makes_the_named_move_with_its_details(orders: Queue):

@@ -139,3 +139,9 @@ def test_an_unreachable_store_does_not_keep_other_jobs_from_running(clock, monke
     assert worker.leases.held() == []
     assert {job_of(queue, job_id).state for job_id in suspects} == {"running"}
     assert job_of(queue, fresh).state == "done"
+
+
+def test_a_released_suspect_is_counted_once(clock):
+    queue = new_queue(clock)
+    lose(queue, clock, 40)
+    assert Worker(queue, lambda _: Done()).drain() == 40

@@ -175,11 +175,12 @@ def test_a_read_has_one_audit_line_for_each_value(accounts, audited):
     reading = ("worker", "secret.get", True, "token", {"key": "old"})
     putting = ("cli:ayse", "secret.put", True, "token", {"key": "old"})
     assert audited() == [putting, reading, putting, reading]
+    without_its_key = Vault(accounts, NEW)
     for _ in range(2):
         with pytest.raises(SecretKeyMissing):
-            Vault(accounts, NEW).get("token")
+            without_its_key.get("token")
     failed = {"key": "old", "problem": "secret_key_missing"}
-    assert audited()[4:] == [("worker", "secret.get", True, "token", failed)] * 2
+    assert audited()[4:] == [("worker", "secret.get", True, "token", failed)]
 
 
 def test_a_change_whose_audit_line_fails_is_not_made(store, accounts, directory, clock):

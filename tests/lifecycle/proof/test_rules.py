@@ -85,6 +85,7 @@ def test_without_waits_for_google_oci_is_bound_as_the_prototype_was_and_each_wai
         bounds[cap] = prove(replace(unwaiting, max_returns=returns)).bound
         assert bounds[cap] == enqueue + prototype + 2 * returns
     none = bounds[OCI.max_attempts]
+    assert none is not None
     assert prove(SOUND["oci"]).bound == none + 2
     assert prove(OCI).bound == none + 2 * OciLimits().too_recent_waits
 

@@ -1,10 +1,12 @@
 """API keys: their actors, how they end, and that only hashes are stored."""
 
+from typing import Any
+
 import pytest
 
 from kesin.foundation import passwords
 from kesin.foundation.permissions import Actor
-from kesin.foundation.problems import Forbidden, Invalid, NotFound, NotSignedIn, RequestConflict
+from kesin.foundation.problems import Forbidden, Invalid, NotFound, NotSignedIn, Problem, RequestConflict
 from tests.engine.access.accounts.conftest import DAY_S, HOME, PASSWORD, ROOT, TABLES, audit_lines, signed_in
 
 
@@ -60,7 +62,7 @@ def test_the_last_use_of_a_key_is_written_once_a_minute(accounts, clock):
     assert written == [0, 0, 0, 75, 75]
 
 
-BAD_KEYS = {
+BAD_KEYS: dict[str, tuple[dict[str, Any], type[Problem], str]] = {
     "no scope": ({"scopes": []}, Invalid, "one or more of the scopes oci:ingest"),
     "a strange scope": ({"scopes": ["root"]}, Invalid, "metrics, admin, not 'root'"),
     "no site": ({"scopes": ["oci:ingest"]}, Invalid, "belongs to one site"),
