@@ -59,7 +59,8 @@ BAD_SEARCHES: tuple[tuple[Any, str], ...] = (
 
 
 def test_a_title_that_is_no_format_of_fields_and_a_field_that_is_masked_or_none_are_refused_by_name(store):
-    for name, cases in (("title", BAD_TITLES), ("search", BAD_SEARCHES)):
+    fields: dict[str, Any] = {"title": BAD_TITLES, "search": BAD_SEARCHES}
+    for name, cases in fields.items():
         for value, word in cases:
             with pytest.raises(BadInput, match=word) as refused:
                 Queue("mails", TASK, store, **{name: value})

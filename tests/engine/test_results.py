@@ -166,7 +166,7 @@ BAD = {
 def test_a_bad_result_fails_its_job_permanently_and_no_other(queue: Queue):
     for n in range(5 + len(BAD)):
         queue.enqueue({"n": n})
-    results = [*BAD.values(), *[None] * 5]
+    results: list[Any] = [*BAD.values(), *[None] * 5]
     assert Worker(queue, batch_handler=lambda _: results, batch=len(results)).run_once()
     assert states(queue) == {"done": 5, "failed": len(BAD)}
     for job in queue.jobs(Filter(states=("failed",))).jobs:
