@@ -151,7 +151,6 @@ OPENED = [
     Opened("oci control", _menu("main .menu"), MENU),
     Opened("oci control", _button("Preview export"), template="oci/part_export.html"),
     Opened("oci control", _button("Pause…"), template="oci/part_pause.html"),
-    Opened("oci control", _chosen("Reset to queued"), template="oci/part_action.html"),
     Opened("oci control", _chosen("Mark failed"), template="oci/part_action.html"),
     Opened("filtered", _chosen("Retry"), template="sheet_action.html"),
     Opened("conversions", _button("Pause…"), template="sheet_pause.html"),

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 from playwright.sync_api import Browser, expect
 
@@ -14,6 +15,15 @@ CONFIG = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
 PAGES = {"README.md": "# Start\n\nHere it begins.\n", "leases.md": "# Leases\n\nA lease ends.\n"}
 
 
+def test_the_site_is_made_to_be_read_and_searched_from_a_folder():
+    assert "offline" in CONFIG["plugins"]
+    assert [one for one in CONFIG["plugins"] if "search" in one] == [{"search": {"lang": ["en", "tr"]}}]
+    assert CONFIG["use_directory_urls"] is False
+    for script in CONFIG["extra"]["polyfills"]:
+        assert (DOCS / script).is_file()
+
+
+@pytest.mark.long  # in short: the test before; to build a site takes longer than twenty pages
 def test_the_search_works_when_the_site_is_opened_from_a_folder(browser: Browser, tmp_path: Path):
     docs, site = tmp_path / "docs", tmp_path / "site"
     shutil.copytree(DOCS / "theme", docs / "theme")

@@ -6,7 +6,6 @@ import itertools
 import re
 import threading
 
-import pytest
 from playwright.sync_api import Page, Route, expect
 
 from kesin.engine.queue import apply_changes
@@ -72,45 +71,6 @@ def test_a_click_on_a_state_filters_and_the_back_button_undoes_it(signed_in, wor
     page.go_back()
     expect(page).to_have_url(re.compile(f"{TASKS}$"))
     expect(row(page, good)).to_be_visible()
-
-
-@pytest.mark.long  # in short: test_lists.py
-def test_older_rows_are_added_below_and_stay_when_the_page_is_renewed(signed_in, world, monkeypatch):
-    monkeypatch.setattr(filters, "PAGE", 3)
-    failed(world, 5, "PAGED")
-    page = signed_in("viewer")
-    page.goto(f"{TASKS}?code=PAGED")
-    rows = page.locator("tr[id^=row-]")
-    expect(rows).to_have_count(3)
-    first = rows.first.get_attribute("id")
-    page.get_by_role("link", name="Show 3 more").click()
-    expect(rows).to_have_count(5)
-    assert rows.first.get_attribute("id") == first
-    assert len(set(rows.evaluate_all("all => all.map(one => one.id)"))) == 5
-    expect(page.get_by_role("link", name="Show 3 more")).to_have_count(0)
-    with page.expect_response(re.compile("/renewal")):
-        world.job(key="while-paged")
-    expect(rows).to_have_count(5)
-
-
-@pytest.mark.long  # in short: test_lists.py, test_workload_flows.py
-def test_rows_change_live_while_the_selection_and_the_focus_stay(signed_in, world):
-    [chosen] = failed(world, 1, "CHOSEN")
-    waiting = world.job(key="it-moves")
-    page = signed_in("operator")
-    page.goto(TASKS)
-    row(page, chosen).locator("input").check()
-    expect(page.locator("[data-picked]")).to_have_text("1")
-    page.get_by_role("combobox", name="Error code").focus()
-    page.locator("#f-text").focus()
-    world.job(key="comes-late")
-    world.task.act("cancel", actor="user:ece", ids=[waiting])
-    expect(page.get_by_role("button", name="1 new", exact=True)).to_be_visible()
-    expect(row(page, waiting)).to_contain_text("failed")
-    expect(row(page, chosen).locator("input")).to_be_checked()
-    expect(page.locator("[data-picked]")).to_have_text("1")
-    page.keyboard.type("CHO")
-    expect(page.locator("#f-text")).to_have_value("CHO")
 
 
 def test_a_job_changes_live_and_unfolded_parts_stay_open(signed_in, world):

@@ -28,7 +28,6 @@ from tests.web.conftest import World
 
 DESK: ViewportSize = {"width": 1280, "height": 800}
 BAD_LINE = '<b title="<i>">{{ buyer.nickname }}</b>'
-UNREADABLE_LINE = "{% if buyer.name %}<b>{{ buyer.name }</b>"
 REFUSED = '<div data-field="reason"><p class="alert failed"><span>say why</span></p></div>'
 
 
@@ -136,28 +135,6 @@ def test_a_template_that_fails_is_readable_in_the_frame_and_at_the_job(signed_in
     expect(panel.last).to_contain_text("line 57: 'nickname' is missing")
     expect(panel.last.locator("pre")).to_contain_text(BAD_LINE)
     assert too_wide_at_any_size(page) == []
-
-
-@pytest.mark.long  # in short: tests/web/dashboard/workloads/test_template_errors.py
-def test_a_template_that_cannot_be_read_is_shown_at_its_line(signed_in, world, watcher, bad_invoice, judge):
-    watcher.expects("status of 400")
-    beat(world)
-    page: Page = signed_in("admin")
-    page.goto("/dashboard/pdf")  # the version before is in use
-    source = bad_invoice.read_text("utf-8")
-    bad_invoice.write_text(source.replace(BAD_LINE, UNREADABLE_LINE), "utf-8")
-    line = source.split("\n").index(BAD_LINE) + 1
-    page.goto("/dashboard/pdf")
-    problem = page.get_by_role("alert").filter(has_text="The last change to a template")
-    expect(problem).to_contain_text(f"invoice/template.html, line {line}: syntax error")
-    excerpt = problem.locator("pre")
-    expect(excerpt).to_contain_text(UNREADABLE_LINE)
-    [marked] = [one for one in excerpt.inner_text().split("\n") if one.startswith(">")]
-    assert marked.split()[1] == str(line)
-    assert UNREADABLE_LINE in marked
-    assert too_wide_at_any_size(page) == []
-    show(judge, page.content())
-    assert complaints(judge, within="main [role=alert]") == []
 
 
 # Turkish words are longer.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from playwright.sync_api import Page, expect
 
 from kesin.engine.results import Failed
@@ -78,26 +77,6 @@ def test_a_task_is_requeued_and_its_page_shows_the_new_state_at_once(size, signe
     Worker(world.task, lambda _job: None).drain()
     expect(page.locator("#job-head .chip")).to_have_text("done")
     expect(page.locator("#result .alert")).to_have_count(0)  # it said "now ready"
-    expect_same_document(page)
-
-
-@pytest.mark.long  # in short: test_owner.py
-@ON_PHONE
-def test_a_held_order_is_approved_on_its_jobs_page(size, signed_in, world):
-    job_id = planned_order(world.service)
-    page = signed_in("operator", size=size)
-    page.goto(f"/dashboard/jobs/{job_id}")
-    stays(page)
-    expect(page.locator("#job-next")).to_contain_text("ready to approve")
-    take(page, "Approve")  # its XML was seen: there is nothing more to ask
-    expect(page.locator("#result")).to_contain_text("Approved, now NEW.")
-    expect(page.get_by_role("dialog")).to_have_count(0)
-    expect(page.locator("#job-head .chip")).to_have_text("NEW")
-    expect(page.locator("#job-picture .picture .here")).to_have_attribute("data-state", "NEW")
-    button = page.locator("#job-head .button.ends")
-    expect(button).to_have_text("Cancel")
-    expect(button).to_have_attribute("hx-get", f"/dashboard/optiplan/orders/{job_id}/cancel")
-    expect(page.locator("#job-head").get_by_text("Approve")).to_have_count(0)
     expect_same_document(page)
 
 
@@ -191,18 +170,3 @@ def other_actions_fold_into_a_menu(page: Page) -> None:
     expect(cancel).to_be_in_viewport()
     page.keyboard.press("Escape")
     expect(cancel).to_be_hidden()
-
-
-def test_a_fold_that_was_opened_stays_open_while_the_job_goes_on(signed_in, world):
-    job_id = world.job()
-    failing = Failed("FLAKY", "no answer")
-    for _ in range(3):
-        Worker(world.task, lambda _: failing).drain()
-        world.clock.time_us += 3_600_000_000
-    page = signed_in("viewer")
-    page.goto(f"/dashboard/jobs/{job_id}")
-    page.get_by_text("Show all 3").click()
-    expect(page.locator(".repeats li")).to_have_count(5)
-    Worker(world.task, lambda _: failing).drain()
-    expect(page.get_by_text("Show all 4")).to_be_visible(timeout=10_000)
-    expect(page.locator(".repeats li").last).to_be_visible()

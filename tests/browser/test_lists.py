@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from playwright.sync_api import Locator, Page, ViewportSize, expect
 
 from tests.browser.checking import AT_DESK, ON_PHONE, PHONE, complaints, outage, show, sized, too_wide_at_any_size
-from tests.browser.sample_data import conversions
-from tests.browser.served import Served
 from tests.browser.test_flows import TASKS, failed, row
-from tests.web.conftest import ROOT, World
+from tests.web.conftest import World
 
 RENEW = "() => htmx.trigger('#view', 'renew')"
 
@@ -79,28 +76,6 @@ def test_the_count_and_older_rows_survive_a_renewal(signed_in, world, size):
             page.get_by_role("link", name="Show 50 more").click()
     expect(page.get_by_role("link", name="Show 50 more")).to_have_count(0)
     assert not too_wide_at_any_size(page)
-
-
-@pytest.mark.long  # in short: test_lists_hold.py
-@AT_DESK
-def test_the_rows_of_a_site_hold_still_too(signed_in, world: World, size):
-    site = f"still{size['width']}"
-    world.site(site)
-    jobs = conversions(world, site=site)
-    page = signed_in("operator", size=size)
-    page.goto(f"/dashboard/site/{site}/oci-control")
-    expect(page.locator("tr[id^=row-]").first).to_be_visible()
-    before = shown(page)
-    assert len(before) == len(jobs)
-    at = place(page.locator("tr[id^=row-]").first)
-    more = conversions(world, 4, first=101, site=site)
-    button = page.get_by_role("button", name=f"{len(more)} new", exact=True)
-    expect(button).to_be_visible()
-    assert shown(page) == before
-    assert place(page.locator("tr[id^=row-]").first) == at
-    button.click()
-    expect(page.locator("tr[id^=row-]")).to_have_count(len(before) + len(more))
-    expect(button).to_have_count(0)
 
 
 # Sorting
@@ -291,14 +266,3 @@ def test_the_tries_come_later_and_later(signed_in, world: World, watcher):
             page.clock.fast_forward(spans[-1] * 1000)
     page.context.set_offline(False)
     assert spans[0] < spans[1] < spans[2]
-
-
-@pytest.mark.long  # in short: test_signing_in.py
-def test_a_session_that_ended_meanwhile_leads_to_the_sign_in(signed_in, served: Served, watcher):
-    page = signed_in("viewer", name="leaves")
-    page.goto(TASKS)
-    outage(page, watcher)
-    expect(page.locator("#offline")).to_be_visible()
-    served.world.accounts.end_sessions(ROOT, "leaves")
-    page.context.set_offline(False)
-    expect(page).to_have_url(re.compile("/sign-in"))

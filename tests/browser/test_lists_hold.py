@@ -8,20 +8,10 @@ import re
 import pytest
 from playwright.sync_api import Locator, Page, ViewportSize, expect
 
-from tests.browser.checking import (
-    AT_DESK,
-    ON_PHONE,
-    PHONE,
-    WIDE,
-    complaints,
-    show,
-    sized,
-    too_wide,
-    too_wide_at_any_size,
-)
+from tests.browser.checking import AT_DESK, PHONE, WIDE, complaints, show, sized, too_wide, too_wide_at_any_size
 from tests.browser.sample_data import pdfs as printed_pdfs
-from tests.browser.test_flows import TASKS, failed, row
-from tests.browser.test_lists import RENEW, place, shown
+from tests.browser.test_flows import row
+from tests.browser.test_lists import place, shown
 from tests.web.conftest import ROOT, World
 from tests.web.dashboard.workloads.test_lists import ListedRows, conversions, orders, pdfs
 
@@ -67,7 +57,7 @@ def numbers(page: Page) -> list[int]:
     return [int(n) for n in re.findall(r"\d+", page.locator("#list-count").inner_text())]
 
 
-@lists(optiplan=PHONE)
+@lists()  # in short: test_lists.py, as the list of a queue; tests/web/dashboard/workloads/test_lists.py
 def test_rows_hold_still_with_their_current_state(signed_in, listed, judge, size):
     jobs = [listed.create() for _ in range(3)][::-1]
     page = opened(signed_in, listed, size)
@@ -126,24 +116,6 @@ def test_the_store_sorts_by_creation_and_the_browser_what_is_whole(signed_in, li
     expect(head).to_have_attribute("aria-sort", "ascending")
 
 
-@pytest.mark.long  # in short: test_lists.py
-@AT_DESK
-def test_older_rows_are_appended_and_survive_a_renewal(signed_in, world, size):
-    site = f"long{size['width']}"
-    world.site(site)
-    listed = conversions(world, site)
-    jobs = [listed.create() for _ in range(53)][::-1]
-    page = opened(signed_in, listed, size)
-    expect(page.locator("tr[id^=row-]")).to_have_count(50)
-    expect(page.locator("th button.sort")).to_have_count(0)
-    page.get_by_role("link", name="Show 50 more").click()
-    expect(page.locator("tr[id^=row-]")).to_have_count(53)
-    with page.expect_response(re.compile("/renewal")):
-        page.evaluate(RENEW_LIST)
-    expect(page.locator("#list-count")).to_have_text("53 of 53 jobs")
-    assert shown(page) == jobs
-
-
 # What rests above a list
 
 
@@ -172,21 +144,6 @@ def test_a_warning_that_goes_pulls_no_row_from_under_the_pointer(signed_in, worl
     page.evaluate("() => { scrollTo(0, 0); htmx.trigger('#oci-summary', 'renew'); }")
     expect(warning).to_have_count(0)
     expect(page.locator(".list-head")).to_have_css("padding-top", "0px")
-
-
-@pytest.mark.long  # in short: a warning
-@ON_PHONE
-def test_a_held_order_that_goes_pulls_no_row_from_under_the_pointer(signed_in, world, size):
-    listed = orders(world)
-    job, other = listed.create(), listed.create()
-    page = signed_in("admin", size=size)
-    page.goto(listed.path)
-    row(page, job).hover()
-    at = place(row(page, job))
-    listed.leave(other)
-    expect(page.locator(f"#held-{other}")).to_have_count(0)
-    expect(row(page, other)).to_contain_text(listed.left)
-    assert place(row(page, job)) == pytest.approx(at, abs=1)
 
 
 # Errors
@@ -220,26 +177,4 @@ def test_the_error_of_a_pdf_wraps_to_two_lines_and_unfolds(signed_in, world, jud
     expect(page.locator(".clamp[open]")).to_have_count(1)
     show(judge, page.content())
     assert complaints(judge, within="#pdf-jobs") == []
-    assert not too_wide_at_any_size(page)
-
-
-def test_failures_of_a_code_have_a_curve(signed_in, world: World, judge):
-    for n in (1, 3):
-        failed(world, n, f"CURVE{n}")
-        world.clock.advance(1_801)
-    for n in (1, 3):
-        failed(world, n, f"CURVE{n}"[:5] + "D")
-        world.clock.advance(1_801)
-    page = signed_in("viewer")
-    page.goto(TASKS)
-    curve = page.locator("[id^=need-task-failed-CURVED]").get_by_role("img")
-    said = re.compile("4 of these jobs arrived, with a peak of 3")
-    expect(curve).to_have_attribute("aria-label", said)
-    expect(curve.locator("rect")).to_have_count(2)
-    expect(page.locator("[id^=need-task-failed-CURVE1] .trend")).to_have_count(0)  # a single bar
-    with page.expect_response(re.compile("/renewal")):
-        page.evaluate(RENEW)
-    expect(curve).to_be_visible()
-    show(judge, page.content())
-    assert complaints(judge, within="#failures") == []
     assert not too_wide_at_any_size(page)

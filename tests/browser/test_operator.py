@@ -23,7 +23,7 @@ from kesin.workloads.oci.script import ack_failed, export
 from kesin.workloads.oci.site import SiteContext
 from kesin.workloads.pdf.templating.sandbox import template_failure
 from tests.browser import sample_data
-from tests.browser.checking import PHONE, WIDE, english, problems, show, too_wide, too_wide_at_any_size
+from tests.browser.checking import PHONE, WIDE, problems, show, too_wide
 from tests.browser.conftest import serving
 from tests.browser.served import Served
 from tests.web.conftest import ROOT, World
@@ -133,26 +133,6 @@ def left_out(page: Page, code: str) -> Locator:
 def judged(judge: Page, page: Page, within: str, **themes: bool) -> list[Any]:
     show(judge, page.content())
     return problems(judge, within, **themes)
-
-
-@pytest.mark.long  # in short: the next test; test_pages.py; tests/web/dashboard/test_operator.py
-def test_the_dialog_is_for_everybody_and_in_both_languages(signed_in, judge, size):
-    page = signed_in("operator", size=size, language="tr")
-    page.goto("/dashboard")
-    carried = {"it was"}
-    assert english(page, carried) == []
-    page.locator("#inbox-retry").click()
-    dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("21 iş yeniden denenecek")
-    expect(dialog.get_by_role("heading", name="Sizi bekleyenler")).to_be_focused()
-    expect(dialog).to_contain_text("13. satır: 'drvier' eksik")
-    assert english(page, carried) == []
-    assert too_wide_at_any_size(page) == []
-    assert judged(judge, page, "dialog", dark=True) == []
-    dialog.get_by_role("button", name="Kapat").click()
-    expect(dialog).to_have_count(0)
-    page.goto("/dashboard/queues/oci?state=FAILED")
-    expect(page.locator("tr[id^=row-] .chip").first).to_have_text("FAILED (başarısız)")
 
 
 def test_the_right_action_for_all_97_is_reached_within_five_clicks(signed_in, judge, size):

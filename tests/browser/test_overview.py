@@ -8,9 +8,8 @@ import pytest
 from playwright.sync_api import ViewportSize, expect
 
 from kesin.engine.queue import Queue
-from kesin.engine.worker import Worker
 from kesin.lifecycle.task import task_lifecycle
-from tests.browser.checking import AT_DESK, PHONE, WIDE, sized, too_wide_at_any_size
+from tests.browser.checking import AT_DESK, ON_PHONE, PHONE, WIDE, sized, too_wide_at_any_size
 from tests.browser.conftest import NewPage
 from tests.browser.sample_data import conversions, tasks
 from tests.browser.served import Served
@@ -71,7 +70,7 @@ def test_several_held_orders_lead_to_the_orders(busy: World, signed_in: NewPage,
     expect(page.locator("#list-count")).to_have_text("2 of 2 jobs")
 
 
-@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+@ON_PHONE
 def test_selected_jobs_without_an_action_lead_to_the_page_that_has_it(
     busy: World, signed_in: NewPage, size: ViewportSize
 ) -> None:
@@ -96,39 +95,3 @@ def test_rows_that_failed_fit_a_phone_in_turkish_too(busy: World, signed_in: New
         expect(page.locator("tr .chip").first).to_have_text("FAILED (başarısız)")
         width, room = page.locator(".table-wrap").evaluate("(one) => [one.scrollWidth, one.clientWidth]")
         assert width <= room, path
-
-
-@pytest.mark.long  # in short: test_flows.py, as every list
-@AT_DESK
-def test_orders_are_searched_as_typed(busy: World, signed_in: NewPage, size: ViewportSize) -> None:
-    page = signed_in("operator", size=size)
-    rows = page.locator("#orders tbody tr")
-    page.goto("/dashboard/optiplan?state=HOLD")
-    page.get_by_role("searchbox").fill("w-32")
-    expect(rows).to_have_count(1)
-    expect(rows).to_contain_text("W-32")
-    expect(page).to_have_url(re.compile(r"/dashboard/optiplan\?state=HOLD&text=w-32$"))
-    expect(page.get_by_role("searchbox")).to_be_focused()
-    page.reload()
-    expect(rows).to_have_count(1)
-    assert too_wide_at_any_size(page) == []
-
-
-@pytest.mark.long  # in short: tests/web/test_tracebacks.py
-@AT_DESK
-def test_a_traceback_is_folded_until_it_is_wanted(busy: World, signed_in: NewPage, size: ViewportSize) -> None:
-    def stumble(_job: object) -> None:
-        raise RuntimeError("stumbled")
-
-    job = busy.job(key=f"stumbles-{size['width']}")
-    Worker(busy.task, stumble).drain()
-    page = signed_in("operator", size=size)
-    page.goto(f"/dashboard/jobs/{job}")
-    fold = page.locator("#job-story details").filter(has_text="Traceback").first
-    expect(fold).not_to_have_attribute("open", re.compile(".*"))
-    trace = fold.locator("pre")
-    expect(trace).to_be_hidden()
-    fold.locator("summary").press("Enter")
-    expect(trace).to_be_visible()
-    expect(trace).to_contain_text("in stumble")
-    assert too_wide_at_any_size(page) == []

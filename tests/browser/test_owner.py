@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import itertools
-import json
-import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from kesin.engine.worker import Worker
-from kesin.workloads.optiplan.pipeline import program_child
-from kesin.workloads.optiplan.pipeline.program import MACRO
 from kesin.workloads.optiplan.pipeline.runner import Runner
 from kesin.workloads.optiplan.service import OrderService
-from kesin.workloads.optiplan.workshop.config import Workshop
-from tests.browser.checking import AT_DESK, ON_PHONE, PHONE, WIDE, english, problems, show, too_wide_at_any_size
-from tests.browser.sample_data import pdfs
+from tests.browser.checking import ON_PHONE, english, problems, show, too_wide_at_any_size
 from tests.web.conftest import World
 from tests.workloads.optiplan.orders_ready import ROOT, held_order, order_service, write_xml
-from tests.workloads.optiplan.programs import wait_for_end
 
 MOST_CLICKS = 5
 WAKE_UP_S = 31.0
@@ -44,38 +36,18 @@ class Clicks:
 
 
 @pytest.fixture
-def shop(world: World) -> Iterator[OrderService]:
-    """A workshop with OptiPlanning beside its macro, for mode B; afterwards without."""
-    orders = order_service(world.service)
-    orders.workshop.paths()
-    file = orders.workshop.paths_file
-    before = file.read_text()
-    yield orders
-    file.write_text(before)
+def shop(world: World) -> OrderService:
+    """A workshop with OptiPlanning."""
+    return order_service(world.service)
 
 
-def install(orders: OrderService) -> Workshop:
-    """OptiPlanning and its macro: the command that opens it is the built-in optimiser."""
-    paths, settings = orders.workshop.paths(), orders.workshop.settings
-    exe = settings.data_dir / "OptiPlanning.exe"
-    exe.touch()
-    exe.with_name(MACRO).touch()
-    file = orders.workshop.paths_file
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"optiplanningExePath": str(exe)}))
-    command = f"{sys.executable} -m kesin.workloads.optiplan.optimizer --out {paths.export_folder}"
-    return Workshop(settings.model_copy(update={"optiplan_macro_command": command}))
-
-
-def work(world: World, orders: OrderService, job: str, workshop: Workshop, *states: str) -> None:
-    """Let the runner take the order to one of the states."""
-    worker = Worker(orders.queue, Runner(workshop, orders.queue).__call__, batch=1)
+def work(world: World, orders: OrderService, job: str, state: str) -> None:
+    """Let the runner take the order to this state."""
+    worker = Worker(orders.queue, Runner(orders.workshop, orders.queue).__call__, batch=1)
     for _ in range(8):
         worker.drain()
-        if world.state(job) in states:
+        if world.state(job) == state:
             return
-        record = program_child.read_json(workshop.run_folder / program_child.RECORD) or {}
-        if program_child.is_alive(record):
-            wait_for_end(record["pid"])
         world.clock.advance(WAKE_UP_S)
     pytest.fail(f"the order is {world.state(job)}")
 
@@ -103,26 +75,6 @@ def print_plan(page: Page, clicks: Clicks) -> bytes:
     return waiting.value.path().read_bytes()
 
 
-@pytest.mark.long  # in short: mode C, which has every click of the others
-@pytest.mark.parametrize("mode", ["A", "B"])
-@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
-def test_a_held_order_is_printed_in_three_clicks(signed_in, world, shop, size, mode):
-    job, phone = new_order(world, mode)
-    workshop = install(shop) if mode == "B" else shop.workshop
-    page, clicks = signed_in("operator", size=size), Clicks()
-    to_the_order(page, clicks, job)
-    assert too_wide_at_any_size(page) == []
-    expect(page.locator("#k-name")).to_have_value("Gülşen Demir")
-    expect(page.locator("#k-phone")).to_have_value(phone)
-    clicks.on(page.get_by_role("button", name="Add customer and approve"))
-    expect(page.locator("#result")).to_contain_text("order approved, now NEW.")
-    expect(page.locator("#k-name")).to_have_count(0)
-    work(world, shop, job, workshop, "XML_READY")
-    assert print_plan(page, clicks).startswith(b"%PDF")
-    assert clicks.n == 3, clicks.names
-    shop.cancel(ROOT, job)
-
-
 @ON_PHONE
 def test_in_mode_c_the_owner_optimises_and_approves_and_needs_five_clicks_at_most(signed_in, world, shop, size):
     job, phone = new_order(world, "C")
@@ -134,7 +86,7 @@ def test_in_mode_c_the_owner_optimises_and_approves_and_needs_five_clicks_at_mos
     clicks.on(page.get_by_role("button", name="Add customer and approve"))
     expect(page.locator("#result")).to_contain_text("order approved, now NEW.")
     expect(page.locator("#k-name")).to_have_count(0)
-    work(world, shop, job, shop.workshop, "HOLD")
+    work(world, shop, job, "HOLD")
     expect(page.locator("#job-head")).to_contain_text("HOLD")
     expect(page.locator("main")).to_contain_text("an operator must start OptiPlanning")
     with page.expect_download():
@@ -146,7 +98,7 @@ def test_in_mode_c_the_owner_optimises_and_approves_and_needs_five_clicks_at_mos
     expect(page.locator("#result > *")).to_have_count(0)  # the first approval: the order moved on
     clicks.on(page.locator("#job-head").get_by_role("button", name="Approve"))
     expect(page.locator("#result")).to_contain_text("Approved, now NEW.")
-    work(world, shop, job, shop.workshop, "XML_READY")
+    work(world, shop, job, "XML_READY")
     assert print_plan(page, clicks).startswith(b"%PDF")
     assert clicks.n <= MOST_CLICKS, clicks.names
     shop.cancel(ROOT, job)
@@ -160,7 +112,7 @@ def test_a_result_goes_even_if_the_page_never_showed_the_state_it_led_to(signed_
     page.route(f"**/dashboard/jobs/{job}*", lambda route: route.fulfill(status=204))  # no renewal
     page.get_by_role("button", name="Add customer and approve").click()
     expect(page.locator("#result")).to_contain_text("order approved, now NEW.")
-    work(world, shop, job, shop.workshop, "HOLD")
+    work(world, shop, job, "HOLD")
     page.unroute_all()
     page.evaluate(LOOK_AGAIN)
     expect(page.locator("main")).to_contain_text("an operator must start OptiPlanning")
@@ -171,7 +123,7 @@ def test_a_result_goes_even_if_the_page_never_showed_the_state_it_led_to(signed_
 def test_without_its_xml_the_approval_still_asks(signed_in, world, shop):
     job, phone = new_order(world, "C")
     shop.add_customer(ROOT, "Gülşen Demir", phone, approve=job)
-    work(world, shop, job, shop.workshop, "HOLD")
+    work(world, shop, job, "HOLD")
     page = signed_in("operator")
     page.goto(f"/dashboard/jobs/{job}")
     page.locator("#job-head").get_by_role("button", name="Approve").click()
@@ -199,23 +151,6 @@ def test_the_customer_alone_is_added_and_the_card_says_so_at_once(signed_in, wor
     shop.cancel(ROOT, job)
 
 
-@pytest.mark.long  # in short: test_job_page.py
-def test_an_order_that_was_cancelled_meanwhile_is_said_and_shown(signed_in, world, shop, watcher):
-    watcher.expects("409")
-    job, _ = new_order(world, "A")
-    page = signed_in("operator")
-    page.goto(f"/dashboard/jobs/{job}")
-    page.locator("#k-name").fill("Gülşen D.")
-    # Until the click the page does not hear of it.
-    page.route("**/dashboard/jobs/*seq=*", lambda route: route.fulfill(status=204))
-    shop.cancel(ROOT, job)
-    button = page.get_by_role("button", name="Add customer and approve")
-    button.click()
-    expect(page.locator("#message")).to_contain_text("nothing was changed")
-    expect(page.locator("#job-head")).to_contain_text("FAILED")
-    expect(button).to_have_count(0)
-
-
 @ON_PHONE
 def test_a_failed_order_waits_with_the_right_action(signed_in, world, shop, judge, size):
     job = shop.queue.enqueue({"order": {"order_id": "F-9"}, "mode": "A"}, tenant="default").id
@@ -235,32 +170,3 @@ def test_a_failed_order_waits_with_the_right_action(signed_in, world, shop, judg
     assert problems(judge, "main") == []
     shop.cancel(ROOT, held)
     shop.queue.act("reissue", actor="tests", ids=[job])
-
-
-@pytest.mark.long  # in short: test_operator.py, test_forms.py
-@ON_PHONE
-def test_a_template_error_is_found_in_two_clicks(signed_in, world, size):
-    job = pdfs(world)["failed"]
-    page, clicks = signed_in("admin", size=size), Clicks()
-    page.goto("/dashboard")
-    line = page.locator("[id^=need-pdf-]").first
-    clicks.on(line.get_by_role("link").first)
-    if job not in page.url:
-        clicks.on(page.locator(f"a[href='/dashboard/jobs/{job}']").first)
-    expect(page.locator("main")).to_contain_text("so it was laid out")
-    assert clicks.n <= 3, clicks.names
-
-
-@pytest.mark.long  # in short: test_lists.py
-@AT_DESK
-def test_an_order_is_jumped_to_by_its_customer(signed_in, world, shop, size):
-    job, _ = new_order(world, "A")
-    page = signed_in("operator", size=size)
-    page.goto("/dashboard")
-    page.keyboard.press("Control+k")
-    page.locator("#jump-q").fill("gulsen")
-    found = page.locator("#jump-results").get_by_role("option")
-    expect(found.first).to_contain_text("Gülşen Demir")
-    page.keyboard.press("Enter")
-    expect(page).to_have_url(f"/dashboard/jobs/{job}")
-    shop.cancel(ROOT, job)

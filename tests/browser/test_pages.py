@@ -33,6 +33,7 @@ PROBE = "\"'><img src=x onerror=window.__hacked=1><script>window.__hacked=1</scr
 GONE = r"status of 404 .*nowhere/at/all"
 SHOWS_PROBES = {"conversions", "sites", "keys", "orders", "customers", "oci control", "failed task"}
 SHOWS_PROBES |= {"reconciliation"}
+ONLY_OPENED = {"filtered"}  # judged as another page: what opens on it is new
 LIGHT = {"overview", "failed task", "orders"}  # one page of each kind in one theme or the other
 DARK = {"overview", "conversions", "rules"}
 # Other data on a page that is judged anyway: left to the long form.
@@ -141,7 +142,8 @@ def test_a_page_is_accessible_and_fits(name, language, data, carried, admins_tab
     say = speaks(page, judge, language)
     page.goto(NAMED[name](data))
     how = {"light": name in LIGHT, "dark": name in DARK, "framed": name == "overview" or every}
-    _check(page, judge, language, carried, "", every=every, **how)
+    if every or name not in ONLY_OPENED:
+        _check(page, judge, language, carried, "", every=every, **how)
     if name in SHOWS_PROBES:
         assert "<img src=x" in page.locator("main").inner_text()
     if name == "order":

@@ -13,7 +13,7 @@ from kesin.engine.results import Failed
 from kesin.engine.worker import Worker
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.task import task_lifecycle
-from tests.browser.checking import AT_DESK, outage, too_wide_at_any_size
+from tests.browser.checking import AT_DESK, too_wide_at_any_size
 from tests.web.conftest import World
 
 # 97 failures: what each needs is different.
@@ -113,46 +113,6 @@ def the_panel_of_a_queue_filters_and_a_futile_retry_is_warned_about(page: Page, 
     expect(dialog).to_contain_text("38 jobs with VALIDATION errors will keep failing until their data is corrected.")
     dialog.get_by_role("button", name="Close").click()
     expect(dialog).to_have_count(0)
-
-
-@pytest.mark.long  # in short: the overview
-def test_a_retry_from_the_panel_of_a_queue_is_reported_at_its_line(signed_in, letters):
-    page = signed_in("operator")
-    page.goto(f"/dashboard/queues/{letters.name}?code=SMTP_DOWN")
-    line(page, letters, "SMTP_DOWN").get_by_role("link", name="Retry 40 jobs").click()
-    page.get_by_role("dialog").get_by_role("button", name="Retry 40 jobs").click()
-    expect(page.locator("#failures .did")).to_contain_text("40 retried SMTP_DOWN")
-    expect(page.locator("#result")).to_be_empty()
-    expect(page.locator("#failures")).to_contain_text("43 retry automatically")
-    expect(page.locator("#failures .did")).to_have_count(1)  # it outlives its line
-
-
-@pytest.mark.long  # in short: tests/web/dashboard/workloads/test_oci_sites.py
-@AT_DESK
-def test_all_sites_are_sorted_by_a_click_on_a_heading(signed_in, world, size):
-    page = signed_in("operator", size=size)
-    page.goto("/dashboard/oci")
-    assert too_wide_at_any_size(page) == []
-    page.get_by_role("link", name="Site", exact=True).click()
-    expect(page.locator("th[aria-sort=ascending]")).to_contain_text("Site")
-    names = page.locator("tbody td:first-child a").all_inner_texts()
-    assert names == sorted(names, key=str.casefold)
-
-
-@pytest.mark.long  # in short: test_lists.py
-def test_the_buttons_of_the_overview_wait_while_the_service_does_not_answer(signed_in, letters, watcher):
-    page = signed_in("operator")
-    page.goto("/dashboard")
-    retry = line(page, letters, "SMTP_DOWN").get_by_role("link", name="Retry 40 jobs")
-    expect(retry).to_be_visible()
-    outage(page, watcher)
-    expect(page.locator("#offline")).to_be_visible()
-    expect(retry).to_have_attribute("aria-disabled", "true")
-    retry.click(force=True)
-    expect(page.get_by_role("dialog")).to_have_count(0)
-    page.context.set_offline(False)
-    expect(page.locator("#offline")).to_be_hidden()
-    expect(retry).not_to_have_attribute("aria-disabled", "true")
 
 
 def test_a_group_is_left_out_of_a_retry_by_its_checkbox(signed_in, letters):

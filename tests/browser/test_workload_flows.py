@@ -12,29 +12,21 @@ import pytest
 from PIL import Image
 from playwright.sync_api import FilePayload, Route, expect
 
-from kesin.engine.worker import Worker
 from kesin.foundation.encryption import KeyRing, new_key
 from kesin.store.records import Filter
 from kesin.web.dashboard.queues import actions
-from kesin.workloads.optiplan.pipeline.runner import Runner
 from kesin.workloads.pdf import links
 from kesin.workloads.pdf.engines.base import find_chromium
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
 from tests.browser.checking import PHONE, is_seen_before_the_timeline, too_small, too_wide
 from tests.browser.conftest import FLAGS
 from tests.browser.sample_data import conversions, pdfs, press
-from tests.web.conftest import World
 from tests.workloads.optiplan.orders_ready import held_order, order_service
 from tests.workloads.pdf.documents import text
 
 INK, PAPER = 64, 250  # shades of grey: darker than the one, lighter than the other
 SCREENSHOTS = 40  # of the viewer until it has drawn; each takes a moment
 LIST = "18MM;210*280\nRENK: Beyaz;\n;722;580;6;1;x;;;;;;yan\n;600;495;4;0;;;;;;;raf\n"
-
-
-def work_orders(world: World) -> None:
-    service = order_service(world.service)
-    Worker(service.queue, Runner(service.workshop, service.queue).__call__, batch=1).drain()
 
 
 def as_file(content: bytes) -> FilePayload:
@@ -55,33 +47,6 @@ def test_a_list_from_the_shop_becomes_an_order_and_a_bad_one_nothing(signed_in, 
     page.get_by_role("button", name="Import list").click()
     expect(page.get_by_text("The order was created.")).to_be_visible()
     expect(page.locator("#orders tbody tr").first).to_contain_text("SHOP-1")
-
-
-@pytest.mark.long  # in short: test_forms.py, tests/web/dashboard/workloads/test_optiplan.py
-def test_an_order_is_written_part_by_part(signed_in, world, watcher):
-    watcher.expects("status of 422")
-    page = signed_in("admin")
-    page.goto("/dashboard/optiplan/new")
-    page.locator("#o-order").fill("HAND-1")
-    page.locator("#o-phone").fill("0532 000 00 08")
-    page.get_by_role("button", name="Create order").click()
-    expect(page.get_by_role("alert")).to_contain_text("No order was created.")
-    expect(page.locator("#o-order")).to_have_value("HAND-1")
-    for name, value in {
-        "Part 1": "side",
-        "Material 1": "18MM 210*280",
-        "Colour 1": "Beyaz",
-        "Thickness (mm) 1": "18",
-        "Length (cm) 1": "72.2",
-        "Width (cm) 1": "58",
-        "Quantity (pieces) 1": "4",
-    }.items():
-        page.get_by_label(name, exact=True).fill(value)
-    page.get_by_role("button", name="Create order").click()
-    expect(page.get_by_text("The order was created.")).to_be_visible()
-    page.get_by_role("link", name="Open the order").click()
-    work_orders(world)
-    expect(page.locator("#job-head")).to_contain_text("HOLD", timeout=10_000)
 
 
 def test_what_is_pressed_while_the_list_is_renewed_is_done(signed_in, world):
