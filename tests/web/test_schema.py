@@ -1,6 +1,6 @@
 """`/openapi.json` describes what the running service does, tried with generated requests.
 
-The long form tries every path instead of each sixth, with more requests, and as every kind of
+The long form tries every path instead of each twelfth, with more requests, and as every kind of
 caller.
 """
 
@@ -189,7 +189,7 @@ def schema(served, words, request) -> Any:
     effort = LONG if is_long else SHORT
     whole = load_schema(served.address, headers, words, effort=effort, cron=cron)
     paths = sorted(whole.raw_schema["paths"])
-    rest = [path for n, path in enumerate(paths) if n % 6 and path not in BOUNDARIES]
+    rest = [path for n, path in enumerate(paths) if n % 12 and path not in BOUNDARIES]
     return whole if is_long else whole.exclude(path=rest)
 
 
@@ -232,17 +232,14 @@ def test_text_that_cannot_be_stored_is_refused_by_name(served):
     assert response.json()["error"]["details"]["fields"][0]["field"] == "reason"
 
 
-@pytest.mark.parametrize(
-    "time",
-    [
+def test_a_time_that_is_ambiguous_or_cannot_be_stored_is_refused(served):
+    for time in (
         *("0", "1767225600", "2026-12-31", "2026-12-31T00:00:00", "1969-12-31T23:59:59Z"),
         *("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "٢026-12-31T00:00:00Z"),
-    ],
-)
-def test_a_time_that_is_ambiguous_or_cannot_be_stored_is_refused(served, time):
-    response = served.client.get("/api/queues/pdf/jobs", params={"created_before": time})
-    assert response.status_code == 422
-    assert response.json()["error"]["details"]["fields"][0]["field"] == "created_before"
+    ):
+        response = served.client.get("/api/queues/pdf/jobs", params={"created_before": time})
+        assert response.status_code == 422, time
+        assert response.json()["error"]["details"]["fields"][0]["field"] == "created_before"
 
 
 def test_a_time_is_stored_to_the_microsecond(served):
@@ -252,19 +249,16 @@ def test_a_time_is_stored_to_the_microsecond(served):
     assert served.client.get(f"/api/jobs/{job['id']}").json()["job"]["due_at"] == at
 
 
-@pytest.mark.parametrize(
-    ("path", "methods"),
-    [
-        ("/api/session", "GET, POST, DELETE"),
-        ("/api/queues/oci/jobs", "GET, POST"),
-        ("/health/live", "GET"),
-        ("/openapi.json", "GET, HEAD"),
-    ],
-)
-def test_a_wrong_method_is_answered_with_the_right_ones(served, path, methods):
-    response = served.client.patch(path)
-    assert (response.status_code, response.headers["allow"]) == (405, methods)
-    assert response.json()["error"]["code"] == "method_not_allowed"
+def test_a_wrong_method_is_answered_with_the_right_ones(served):
+    for path, methods in {
+        "/api/session": "GET, POST, DELETE",
+        "/api/queues/oci/jobs": "GET, POST",
+        "/health/live": "GET",
+        "/openapi.json": "GET, HEAD",
+    }.items():
+        response = served.client.patch(path)
+        assert (response.status_code, response.headers["allow"]) == (405, methods)
+        assert response.json()["error"]["code"] == "method_not_allowed"
 
 
 def test_the_stream_is_as_described_and_sends_what_changed_in_the_shape_of_stats(served, schema):
