@@ -32,23 +32,19 @@ def is_late(app: Any) -> bool:
     return any(isinstance(route, LateRoutes) for route in app.routes)
 
 
-def test_a_probe_is_answered_before_the_pages_are_loaded(world: World):
-    app = create_app(world.service, late=True)
+def test_a_probe_is_answered_before_the_pages_are_loaded_which_make_a_service_ready(shared_world: World):
+    app = create_app(shared_world.service, late=True)
     assert Client(app).get("/health/live").status_code == 200
     assert is_late(app)
     assert not hasattr(app.state, "frame")
-
-
-def test_a_service_is_ready_when_its_pages_are_loaded(world: World):
-    app = create_app(world.service, late=True)
     Client(app).get("/health/ready")
     assert not is_late(app)
 
 
 @pytest.mark.parametrize(("method", "path"), REQUESTS)
-def test_the_first_request_gets_the_answer_that_it_has_when_all_is_loaded(world: World, method: str, path: str):
-    late = create_app(world.service, late=True)
-    first, later = (Client(app).request(method, path, follow_redirects=False) for app in (late, world.app))
+def test_the_first_request_gets_the_answer_that_it_has_when_all_is_loaded(shared_world: World, method: str, path: str):
+    late = create_app(shared_world.service, late=True)
+    first, later = (Client(app).request(method, path, follow_redirects=False) for app in (late, shared_world.app))
     assert (first.status_code, first.headers.get("allow"), first.content) == (
         later.status_code,
         later.headers.get("allow"),

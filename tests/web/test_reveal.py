@@ -24,6 +24,8 @@ EMAIL = "ayse@example.com"
 PERSONAL = (CLICK, OTHER, PHONE, NORMALISED, "5559876543", NAME, EMAIL)
 READERS = ("viewer", "read key")
 REVEALERS = ("operator", "operate key", "read and reveal key", "admin")
+FEW = ("viewer", "operator")
+JOBS = ("order", "pdf", "task")
 
 
 @dataclass(frozen=True)
@@ -107,8 +109,11 @@ def hidden(text: str) -> bool:
 # A job
 
 
-@pytest.mark.parametrize("who", [*READERS, *REVEALERS])
-@pytest.mark.parametrize("name", ["row", "order", "pdf", "task"])
+# Every kind of caller with one kind of job, and every kind of job with one caller of each kind.
+LOOKS = [*(("row", who) for who in (*READERS, *REVEALERS)), *((name, who) for name in JOBS for who in FEW)]
+
+
+@pytest.mark.parametrize(("name", "who"), LOOKS)
 def test_a_job_is_in_clear_for_those_who_may_reveal_and_each_look_is_a_line(shop: Shop, name: str, who: str):
     job_id = getattr(shop, name)
     responses: list[Any] = []
@@ -137,10 +142,9 @@ def test_the_shape_of_a_masked_job_stays(shop: Shop):
 # Lists and searches
 
 
-@pytest.mark.parametrize("who", READERS)
-@pytest.mark.parametrize(
-    "path",
-    [
+def test_no_list_shows_personal_data_to_readers(shop: Shop):
+    shown = []
+    for path in (
         "/api/queues/oci/jobs",
         "/api/queues/task/jobs",
         "/api/queues/optiplan/jobs",
@@ -159,16 +163,14 @@ def test_the_shape_of_a_masked_job_stays(shop: Shop):
         "/dashboard/optiplan",
         "/dashboard/optiplan/customers",
         "/dashboard",
-    ],
-)
-def test_no_list_shows_personal_data_to_readers(shop: Shop, path: str, who: str):
-    response = shop.world.client.get(path, headers=shop.who[who])
-    assert response.status_code == 200
-    assert hidden(response.text)
+    ):
+        who = "viewer" if path.startswith("/dashboard") else "read key"
+        if not hidden(shop.get(path, who).text):
+            shown.append(path)
+    assert shown == []
 
 
-@pytest.mark.parametrize("name", ["row", "order", "pdf", "task"])
-@pytest.mark.parametrize("who", ["viewer", "operator", "admin"])
+@pytest.mark.parametrize(("name", "who"), [("row", "admin"), *((name, who) for name in ("row", *JOBS) for who in FEW)])
 def test_the_page_of_a_job_is_masked_until_it_is_unmasked(shop: Shop, name: str, who: str):
     path = f"/dashboard/jobs/{getattr(shop, name)}"
     masked = shop.get(path, who).text
@@ -234,27 +236,21 @@ def test_the_cursor_of_masked_customers_tells_no_phone(shop: Shop):
 
 
 @pytest.mark.parametrize(
-    ("path", "params", "count"),
+    ("path", "params"),
     [
-        ("/api/oci/queue-rows?siteId=north", {"q": CLICK}, lambda body: len(body["rows"])),
-        ("/api/queues/oci/jobs", {"text": EMAIL}, lambda body: len(body["jobs"])),
-        ("/api/queues/oci/jobs", {"text": f"{OTHER} is"}, lambda body: len(body["jobs"])),
-        ("/api/queues/task/jobs", {"key": EMAIL, "site": "north"}, lambda body: len(body["jobs"])),
-        ("/customers/lookup", {"phone": PHONE}, lambda body: len([body["customer"]] if body["customer"] else [])),
+        ("/api/oci/queue-rows", {"q": CLICK, "siteId": "north"}),
+        ("/api/queues/oci/jobs", {"text": EMAIL}),
+        ("/api/queues/oci/jobs", {"text": f"{OTHER} is"}),
+        ("/api/queues/task/jobs", {"key": EMAIL, "site": "north"}),
+        ("/customers/lookup", {"phone": PHONE}),
     ],
 )
-def test_what_is_masked_is_not_found_by_it(shop: Shop, path: str, params: dict[str, str], count: Callable[[Any], int]):
-    for who in READERS:
-        body = shop.world.client.get(path, params=_all(path, params), headers=shop.who[who]).json()
-        assert count(body) == 0
-        assert not body.get("cursor")
-    for who in REVEALERS:
-        body = shop.world.client.get(path, params=_all(path, params), headers=shop.who[who]).json()
-        assert count(body) == 1
-
-
-def _all(path: str, params: dict[str, str]) -> dict[str, str]:
-    return {**({"siteId": "north"} if "siteId" in path else {}), **params}
+def test_what_is_masked_is_not_found_by_it(shop: Shop, path: str, params: dict[str, str]):
+    for who in ("read key", "operate key"):
+        body = shop.get(path, who, **params).json()
+        found = body.get("rows") or body.get("jobs") or [one for one in [body.get("customer")] if one]
+        assert len(found) == (who == "operate key")
+        assert who == "operate key" or not body.get("cursor")
 
 
 @pytest.mark.parametrize(
@@ -314,7 +310,7 @@ def columns(text: str) -> list[str]:
     return next(csv.reader(io.StringIO(text.removeprefix("\ufeff"))))
 
 
-@pytest.mark.parametrize("who", [*READERS, *REVEALERS])
+@pytest.mark.parametrize("who", ["read key", "read and reveal key"])
 def test_dead_letters_have_click_ids_for_those_who_may_reveal(shop: Shop, who: str):
     texts: list[str] = []
     path = "/api/oci/dead-letter.csv?siteId=north"
