@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import pytest
+NAME_LENGTH = 120  # of a case that fails
 
 
 def table(names: str | tuple[str, ...], cases: Iterable[Any]) -> Callable[[Any], Any]:
-    """``pytest.mark.parametrize`` for tests that have no fixtures; a failure names its case."""
+    """``pytest.mark.parametrize`` for cases that may share their fixtures.
 
-    def of(check: Callable[..., None]) -> Callable[[pytest.Subtests], None]:
-        def test(subtests: pytest.Subtests) -> None:
+    All cases are tried; those that fail are named.
+    """
+
+    def of(check: Callable[..., None]) -> Callable[..., None]:
+        def test(**fixtures: Any) -> None:
+            failures = []
             for name, case in rows:
-                with subtests.test(msg=name):
-                    check(**dict(zip(named, case, strict=True)))
+                try:
+                    check(**fixtures, **dict(zip(named, case, strict=True)))
+                except Exception as failure:  # noqa: BLE001  # raised below, with the others
+                    failure.add_note(f"the case {name}")
+                    failures.append(failure)
+            if failures:
+                raise ExceptionGroup(f"{len(failures)} of {len(rows)} cases fail", failures)
 
+        wanted = [one for name, one in inspect.signature(check).parameters.items() if name not in named]
+        keywords = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in wanted]
+        test.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
         test.__name__, test.__doc__ = check.__name__, check.__doc__
         test.__module__ = check.__module__
         return test
@@ -25,8 +38,8 @@ def table(names: str | tuple[str, ...], cases: Iterable[Any]) -> Callable[[Any],
     rows: list[tuple[str, tuple[Any, ...]]] = []
     for case in cases:
         if hasattr(case, "marks"):  # a pytest.param, with all its arguments
-            rows.append((str(case.id or case.values), case.values))
+            rows.append((str(case.id or case.values)[:NAME_LENGTH], case.values))
         else:
-            rows.append((repr(case), (case,) if isinstance(names, str) else tuple(case)))
+            rows.append((repr(case)[:NAME_LENGTH], (case,) if isinstance(names, str) else tuple(case)))
     assert rows, "a table without cases says nothing"
     return of

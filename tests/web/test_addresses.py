@@ -3,11 +3,11 @@
 from pathlib import Path
 from types import SimpleNamespace
 
-import pytest
 from starlette.requests import Request
 
 from kesin.foundation.settings import Settings
 from kesin.web.auth import address_of
+from tests.tables import table
 from tests.web.client import PROXY
 
 PROXIES = f" {PROXY} , ::1,"
@@ -28,7 +28,7 @@ def address(peer: str | None, *forwarded: str, proxies: str = "") -> str:
     )
 
 
-@pytest.mark.parametrize(
+@table(
     ("peer", "forwarded", "expected"),
     [
         ("203.0.113.9", (), "203.0.113.9"),

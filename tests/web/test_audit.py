@@ -8,6 +8,7 @@ import pytest
 
 from kesin.store.audit_log import AuditLine
 from kesin.store.records import Filter
+from tests.tables import table
 from tests.web.client import ADDRESS
 from tests.web.conftest import CRON_SECRET, PASSWORD, SAME_ORIGIN, World, by_cookie
 
@@ -90,7 +91,7 @@ def test_an_action_by_filter_has_the_filter(world, nur):
     assert fields(line) == ("user:nur", "queue.cancel", True, "task", None, None, expected)
 
 
-@pytest.mark.parametrize("what", ["pause", "resume"])
+@table("what", ["pause", "resume"])
 def test_pausing_and_resuming_name_the_site_and_the_reason(what, world, nur, admin):
     line = post(world, what, nur, site="north")
     assert fields(line) == ("user:nur", f"queue.{what}", True, "task", "north", None, None)
@@ -114,7 +115,7 @@ def test_a_key_is_named_by_its_id(world):
     assert line.actor == f"key:{key[6:14]}"
 
 
-@pytest.mark.parametrize(
+@table(
     ("method", "path", "action", "queue"),
     [
         ("POST", "sweep?queue=task", "cron.sweep", "task"),
@@ -151,7 +152,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@table("name", REFUSED)
 def test_an_action_without_permission_leaves_one_line(name, world, viewer, nur):
     path, sent, action = REFUSED[name]
     line = post(world, path, viewer, **sent)
@@ -168,7 +169,7 @@ OF_SITE: dict[str, tuple[str, Callable[[str], dict[str, Any]]]] = {
 }
 
 
-@pytest.mark.parametrize("action", OF_SITE)
+@table("action", OF_SITE)
 def test_an_action_on_another_site_leaves_one_line_with_the_site(action, world, nur):
     path, sent = OF_SITE[action]
     for site in ("south", "nowhere"):
@@ -179,7 +180,7 @@ def test_an_action_on_another_site_leaves_one_line_with_the_site(action, world, 
         assert fields(line) == ("user:nur", action, False, "task", None, None, None)
 
 
-@pytest.mark.parametrize(
+@table(
     ("scope", "method", "path", "expected"),
     [
         ("pdf", "GET", "/api/queues/task/stats", ("queue.read", False, "task", None)),
@@ -209,14 +210,14 @@ OF_OCI: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("action", OF_OCI)
+@table("action", OF_OCI)
 def test_a_refused_request_for_conversions_leaves_one_line(action, world, nur):
     method, path, sent = OF_OCI[action]
     line = line_of(world, method, f"/api/oci/{path}", nur, **sent)
     assert fields(line) == ("user:nur", action, False, "oci", "north", None, None)
 
 
-@pytest.mark.parametrize(
+@table(
     ("path", "action", "queue"),
     [
         ("queues/task/jobs?site={site}", "queue.read", "task"),
@@ -235,7 +236,7 @@ def test_a_read_of_another_site_leaves_one_line(path, action, queue, world, nur)
 # Sessions
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "password", "actor"),
     [
         ("nur", PASSWORD, "user:nur"),
@@ -266,7 +267,7 @@ def test_a_sign_out_and_a_sign_in_over_an_old_session_leave_the_end(world, nur):
 # No line
 
 
-@pytest.mark.parametrize(
+@table(
     "path",
     [
         *("/sign-in", "/docs", "/api/queues", "/api/sites", "/api/session", "/api/jobs/{job}"),
@@ -283,7 +284,7 @@ def test_a_permitted_read_leaves_no_line(path, world, nur):
     assert statuses == [200]
 
 
-@pytest.mark.parametrize(
+@table(
     "sent",
     [{"action": "cancel", "filter": {}, "dry_run": True}, {"action": "explode", "ids": []}, {"action": "cancel"}, {}],
 )

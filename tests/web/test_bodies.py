@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import threading
+from itertools import product
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from fastapi.routing import iter_route_contexts
 
 from kesin.store.errors import StoreUnreachable
 from kesin.web.bodies import MAX_CONTAINERS, MAX_VALUES, SMALL_BODY_BYTES, LargeBodyRoute, body_limit_of
+from tests.tables import table
 from tests.web.client import HOST
 from tests.web.conftest import SAME_ORIGIN, MakeWorld, World, error_of
 
@@ -84,14 +86,14 @@ def ask(world: World, path: str, headers: dict[str, str], length: int = 9_600_00
     return start["status"], found, body["body"]
 
 
-@pytest.mark.parametrize("path", ["/api/queues/task/jobs", "/api/oci/conversions", "/pdf/jobs"])
+@table("path", ["/api/queues/task/jobs", "/api/oci/conversions", "/pdf/jobs"])
 def test_a_caller_without_credentials_is_refused_before_the_body_is_read(path, shared_world):
     status, headers, body = ask(shared_world, path, {})
     assert (status, json.loads(body)["error"]["code"]) == (401, "not_signed_in")
     assert headers["www-authenticate"] == "Bearer"
 
 
-@pytest.mark.parametrize("path", ["/api/queues/task/jobs", "/api/session", "/jobs"])
+@table("path", ["/api/queues/task/jobs", "/api/session", "/jobs"])
 def test_a_wrong_key_is_refused_before_the_body_is_read(path, shared_world):
     status, _, body = ask(shared_world, path, {"x-api-key": f"kesin_{'a' * 8}_{'b' * 43}"})
     assert (status, json.loads(body)["error"]["code"]) == (401, "wrong_key")
@@ -139,7 +141,7 @@ def test_the_routes_that_take_more_than_a_small_body_are_these(shared_world):
     assert large == LARGE
 
 
-@pytest.mark.parametrize("path", ["/api/queues/task/pause", "/api/session", "/customers"])
+@table("path", ["/api/queues/task/pause", "/api/session", "/customers"])
 def test_other_routes_take_small_bodies(path, shared_world):
     headers = shared_world.key("admin")
     status, _, body = ask(shared_world, path, headers, length=SMALL_BODY_BYTES + 1)
@@ -178,7 +180,7 @@ def test_a_large_batch_is_parsed_in_a_thread_of_its_own(shared_world, monkeypatc
     assert threads[0].startswith("kesin-import")
 
 
-@pytest.mark.parametrize(
+@table(
     "spoil",
     [
         lambda body: body[:-1],
@@ -199,15 +201,17 @@ def test_a_large_invalid_body_is_answered_as_a_small_one(spoil, shared_world):
     assert small == large
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"[" + b"[]," * MAX_CONTAINERS + b"[]]",
-        b"[" + b"{}," * MAX_CONTAINERS + b"{}]",
-        b"[" + b"1," * (MAX_VALUES + 1) + b"1]",
-    ],
+@table(
+    ("body", "path"),
+    product(
+        [
+            b"[" + b"[]," * MAX_CONTAINERS + b"[]]",
+            b"[" + b"{}," * MAX_CONTAINERS + b"{}]",
+            b"[" + b"1," * (MAX_VALUES + 1) + b"1]",
+        ],
+        ["/api/queues/task/jobs", "/api/oci/conversions", "/jobs"],
+    ),
 )
-@pytest.mark.parametrize("path", ["/api/queues/task/jobs", "/api/oci/conversions", "/jobs"])
 def test_a_body_with_very_many_values_is_not_parsed(path, body, shared_world, monkeypatch):
     headers = shared_world.key("admin") | JSON
     loads = json.loads
@@ -243,7 +247,7 @@ def test_a_form_with_a_file_is_parsed_outside_the_event_loop(shared_world, monke
     assert SAME_ORIGIN.items() <= headers.items()
 
 
-@pytest.mark.parametrize(
+@table(
     ("queue", "content", "kind", "status"),
     [
         ("task", jobs(1), "application/json; charset=utf-8", 201),

@@ -15,6 +15,7 @@ from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.task import task_lifecycle
 from kesin.lifecycle.vocabulary import OWNED
 from kesin.store import counters
+from tests.tables import table
 from tests.web.conftest import EITHER, World, error_of
 
 NO_JOB = "00000000-0000-7000-8000-000000000000"
@@ -76,9 +77,7 @@ def test_a_batch_after_a_job_that_does_not_exist_is_refused_whole(world, steps):
     assert steps.stats().total == 0
 
 
-@pytest.mark.parametrize(
-    ("queue", "after", "code"), [("task", [NO_JOB], "bad_after"), ("steps", ["no id"], "unknown_parent")]
-)
+@table(("queue", "after", "code"), [("task", [NO_JOB], "bad_after"), ("steps", ["no id"], "unknown_parent")])
 def test_a_job_that_cannot_come_after_others_is_rejected(queue, after, code, world, steps):
     jobs = [{"payload": 1, "after": after}, {"payload": 2}]
     answer = world.client.post(f"/api/queues/{queue}/jobs", json={"jobs": jobs}, headers=world.key("admin"))

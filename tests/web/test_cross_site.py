@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.tables import table
 from tests.web.client import ADDRESS, HOST, Client
 from tests.web.conftest import PASSWORD, World, by_cookie, error_of
 from tests.web.matrix import all_routes
@@ -58,20 +59,20 @@ def test_no_unsafe_route_takes_a_session_cookie_from_another_page(shared_world, 
     assert shared_world.store.paused("task") == []
 
 
-@pytest.mark.parametrize("came", [*OURS, *FOREIGN, "neither"])
+@table("came", [*OURS, *FOREIGN, "neither"])
 def test_a_session_cookie_has_an_effect_only_from_our_own_page(came, shared_world, admin):
     headers = admin | (OURS | FOREIGN).get(came, {})
     response = shared_world.client.post("/api/queues/task/resume", json={}, headers=headers)
     assert response.status_code == (200 if came in OURS else 403)
 
 
-@pytest.mark.parametrize(("scheme", "status"), [("https", 201), ("http", 403)])
+@table(("scheme", "status"), [("https", 201), ("http", 403)])
 def test_over_tls_a_page_without_tls_is_another_page(scheme, status, ayse):
     client = Client(ayse.app, scheme="https")
     assert sign_in(client, origin=f"{scheme}://{HOST}").status_code == status
 
 
-@pytest.mark.parametrize("came", [*FOREIGN, "neither"])
+@table("came", [*FOREIGN, "neither"])
 def test_another_page_cannot_sign_a_browser_in(came, shared_world):
     shared_world.known("ayse", "admin")
     headers, client = FOREIGN.get(came, {}), shared_world.client

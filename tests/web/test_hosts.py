@@ -11,13 +11,14 @@ from kesin.lifecycle.task import task_lifecycle
 from kesin.store.sqlite.store import SqliteStore
 from kesin.web.app import create_app
 from kesin.web.service import Service
+from tests.tables import table
 from tests.web.client import Client
 from tests.web.conftest import error_of
 
 EVIL = {"host": "evil.example"}
 
 
-@pytest.mark.parametrize(
+@table(
     "path",
     [
         *("/api/queues/", "/api/session/", "/docs/", "/sign-in/", "/openapi.json/", "/health/live/"),
@@ -61,7 +62,7 @@ def test_an_app_that_a_workload_mounts_is_refused(shared_world):
             create_app(service)
 
 
-@pytest.mark.parametrize("path", ["/", "/dashboard", "/dashboard/", "/dashboard/queues/task/", "/dashboard/nowhere/"])
+@table("path", ["/", "/dashboard", "/dashboard/", "/dashboard/queues/task/", "/dashboard/nowhere/"])
 def test_every_redirect_is_a_path_and_names_no_host(path, shared_world):
     response = shared_world.client.get(path, headers=EVIL)
     assert response.headers["location"].startswith("/")
@@ -92,7 +93,7 @@ def test_any_host_is_served_unless_the_settings_name_some(shared_world):
     assert shared_world.client.get("/health/live", headers=EVIL).status_code == 200
 
 
-@pytest.mark.parametrize("value", ["https://kesin.example", "kesin.example:443", "a b", "*"])
+@table("value", ["https://kesin.example", "kesin.example:443", "a b", "*"])
 def test_a_setting_that_is_no_host_name_is_refused(value, monkeypatch):
     monkeypatch.setenv("KESIN_ALLOWED_HOSTS", value)
     with pytest.raises(BadSettings, match="KESIN_ALLOWED_HOSTS"):

@@ -12,6 +12,7 @@ from kesin.web.routing import LateRoutes
 from kesin.web.server import bind_sockets, run
 from kesin.web.service import Service
 from kesin.workloads import built_in
+from tests.tables import table
 from tests.web.client import Client
 from tests.web.conftest import World
 
@@ -41,7 +42,7 @@ def test_a_probe_is_answered_before_the_pages_are_loaded_which_make_a_service_re
     assert not is_late(app)
 
 
-@pytest.mark.parametrize(("method", "path"), REQUESTS)
+@table(("method", "path"), REQUESTS)
 def test_the_first_request_gets_the_answer_that_it_has_when_all_is_loaded(shared_world: World, method: str, path: str):
     late = create_app(shared_world.service, late=True)
     first, later = (Client(app).request(method, path, follow_redirects=False) for app in (late, shared_world.app))

@@ -17,6 +17,7 @@ from kesin.foundation.logs import set_up_logs
 from kesin.store.errors import StoreUnreachable
 from kesin.web import middleware
 from kesin.web.rate_limit import RateLimiter
+from tests.tables import table
 from tests.web.client import PROXY, Client
 from tests.web.conftest import MakeWorld, World, error_of, opened
 
@@ -104,7 +105,7 @@ def answers(
         return by_status(failing(World(store, folder, body_limit=1_000, rate_per_s=2)))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@table("kind", KINDS)
 def test_every_kind_of_response_has_the_security_headers(kind, answers):
     answer = answers[kind]
     assert str(answer.status_code) == kind[:3]
@@ -145,13 +146,13 @@ def test_an_error_of_a_page_is_shown_as_a_page(make_world):
 # Request ids
 
 
-@pytest.mark.parametrize("given", ["abc", "A.b-c_9", "x" * 64])
+@table("given", ["abc", "A.b-c_9", "x" * 64])
 def test_a_request_id_that_is_given_comes_back(given, shared_world):
     response = shared_world.client.get("/health/live", headers={"x-request-id": given})
     assert response.headers.get_list("x-request-id") == [given]
 
 
-@pytest.mark.parametrize("given", ["", "x" * 65, "a b", "a/b", "a\tb", "é".encode("latin-1")])
+@table("given", ["", "x" * 65, "a b", "a/b", "a\tb", "é".encode("latin-1")])
 def test_a_request_id_that_could_spoil_a_log_is_replaced_by_a_new_one(given, shared_world):
     headers = {"x-request-id": given}
     ids = {shared_world.client.get("/health/live", headers=headers).headers["x-request-id"] for _ in range(2)}
@@ -175,7 +176,7 @@ def test_browsers_stay_with_tls_and_only_a_trusted_proxy_says_that_there_is_tls(
 # Faults
 
 
-@pytest.mark.parametrize("path", ["/fails", "/times-out"])
+@table("path", ["/fails", "/times-out"])
 def test_a_fault_shows_only_the_request_id(path, strict):
     answer = strict.client.get(path, headers={"x-request-id": "my-id"})
     assert answer.status_code == 500
@@ -405,7 +406,7 @@ def test_every_field_that_is_wrong_is_named(shared_world):
     assert all(field["message"] for field in error["details"]["fields"])
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[]", b"null", b"[" * 60_000])
+@table("body", [b"", b"{", b"\xff", b"[]", b"null", b"[" * 60_000])
 def test_a_body_that_is_no_json_object_is_the_callers_fault(body, shared_world):
     answer = shared_world.client.post("/api/session", content=body, headers=JSON)
     assert answer.status_code in {400, 422}

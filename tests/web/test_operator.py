@@ -12,6 +12,7 @@ from kesin.foundation.clock import iso
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change
 from kesin.lifecycle.moves import prioritize
+from tests.tables import table
 from tests.web.conftest import World, error_of
 
 NO_JOB = "00000000-0000-7000-8000-000000000000"
@@ -117,7 +118,7 @@ def keys(response: Any) -> list[str]:
 LISTS = {"state": "states", "site": "sites", "code": "codes", "category": "categories"}
 
 
-@pytest.mark.parametrize("name", FILTERS)
+@table("name", FILTERS)
 def test_a_filter_lists_what_matches_and_an_action_by_it_matches_the_same(name, listed):
     params, expected = FILTERS[name]
     headers = listed.key("operate")
@@ -212,7 +213,7 @@ def test_the_reason_of_an_action_is_in_the_jobs_history(world, admin):
     assert events[-1]["actor"].startswith("key:")
 
 
-@pytest.mark.parametrize(
+@table(
     ("sent", "code"),
     [
         ({"action": "cancel"}, "bad_selection"),
@@ -346,7 +347,7 @@ def test_a_job_by_hand_can_wait_and_have_a_budget_of_its_own(world, admin):
     assert job.attempts_left == 2
 
 
-@pytest.mark.parametrize(
+@table(
     ("job", "field"),
     [
         ({}, "payload"),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.tables import table
 from tests.web.client import Client
 from tests.web.conftest import CRON_SECRET, MakeWorld, World, error_of
 from tests.web.matrix import NO_JOB, OTHER, OWN
@@ -114,7 +115,7 @@ def nur(shared_world: World) -> dict[str, str]:
     return shared_world.cookie("nur")
 
 
-@pytest.mark.parametrize(
+@table(
     ("method", "what", "sent"),
     [
         ("GET", "stats", {"params": {"site": "{site}"}}),

@@ -13,6 +13,7 @@ import pytest
 from kesin.engine.access.masking import MASK
 from kesin.store.audit_log import AuditLine
 from kesin.workloads.pdf.jobs.store import PdfJobStore
+from tests.tables import table
 from tests.web.conftest import ROOT, World, error_of
 from tests.workloads.optiplan.order_bodies import order
 
@@ -113,7 +114,7 @@ def hidden(text: str) -> bool:
 LOOKS = [*(("row", who) for who in (*READERS, *REVEALERS)), *((name, who) for name in JOBS for who in FEW)]
 
 
-@pytest.mark.parametrize(("name", "who"), LOOKS)
+@table(("name", "who"), LOOKS)
 def test_a_job_is_in_clear_for_those_who_may_reveal_and_each_look_is_a_line(shop: Shop, name: str, who: str):
     job_id = getattr(shop, name)
     responses: list[Any] = []
@@ -170,7 +171,7 @@ def test_no_list_shows_personal_data_to_readers(shop: Shop):
     assert shown == []
 
 
-@pytest.mark.parametrize(("name", "who"), [("row", "admin"), *((name, who) for name in ("row", *JOBS) for who in FEW)])
+@table(("name", "who"), [("row", "admin"), *((name, who) for name in ("row", *JOBS) for who in FEW)])
 def test_the_page_of_a_job_is_masked_until_it_is_unmasked(shop: Shop, name: str, who: str):
     path = f"/dashboard/jobs/{getattr(shop, name)}"
     masked = shop.get(path, who).text
@@ -235,7 +236,7 @@ def test_the_cursor_of_masked_customers_tells_no_phone(shop: Shop):
     assert (seen, pages) == (4, 2)
 
 
-@pytest.mark.parametrize(
+@table(
     ("path", "params"),
     [
         ("/api/oci/queue-rows", {"q": CLICK, "siteId": "north"}),
@@ -253,7 +254,7 @@ def test_what_is_masked_is_not_found_by_it(shop: Shop, path: str, params: dict[s
         assert who == "operate key" or not body.get("cursor")
 
 
-@pytest.mark.parametrize(
+@table(
     ("path", "name", "masked", "found"),
     [
         ("/dashboard/site/north/oci-control", "q", CLICK, "row"),
@@ -310,7 +311,7 @@ def columns(text: str) -> list[str]:
     return next(csv.reader(io.StringIO(text.removeprefix("\ufeff"))))
 
 
-@pytest.mark.parametrize("who", ["read key", "read and reveal key"])
+@table("who", ["read key", "read and reveal key"])
 def test_dead_letters_have_click_ids_for_those_who_may_reveal(shop: Shop, who: str):
     texts: list[str] = []
     path = "/api/oci/dead-letter.csv?siteId=north"

@@ -10,6 +10,7 @@ from fastapi import Request
 
 from kesin.engine.access.accounts import IDLE_S, SESSION_S
 from kesin.web.auth import still_signed_in
+from tests.tables import table
 from tests.web.client import ADDRESS, PROXY, Client
 from tests.web.conftest import PASSWORD, ROOT, SAME_ORIGIN, MakeWorld, World, by_cookie, error_of
 from tests.web.dashboard.turkish import TEMPLATES
@@ -61,9 +62,9 @@ def test_the_form_opens_a_session_and_shows_the_user(ayse):
     assert "You are signed in as ayse" in shown.text
 
 
-@pytest.mark.parametrize("ask", [sign_in, fill_in])
+@table("ask", [sign_in, fill_in])
 def test_every_wrong_sign_in_is_answered_with_the_same_bytes(ask, ayse):
-    ayse.person("off", "admin")
+    ayse.known("off", "admin")
     ayse.accounts.set_user(ROOT, "off", disabled=True)
     answers = [
         ask(ayse.client, "ayse", "not the password"),
@@ -78,7 +79,7 @@ def test_every_wrong_sign_in_is_answered_with_the_same_bytes(ask, ayse):
     assert not any("set-cookie" in one.headers for one in answers)
 
 
-@pytest.mark.parametrize("body", ["name=" + "x" * 5_000, "&".join(f"f{n}=1" for n in range(11))])
+@table("body", ["name=" + "x" * 5_000, "&".join(f"f{n}=1" for n in range(11))])
 def test_a_form_that_is_long_or_has_many_fields_is_too_large(body, ayse):
     response = ayse.client.post("/sign-in", content=body, headers=SAME_ORIGIN)
     assert (response.status_code, error_of(response)["code"]) == (413, "too_large")
@@ -148,16 +149,16 @@ def test_an_address_made_up_in_a_header_is_throttled_as_the_real_one(throttled):
 # Fixation
 
 
-@pytest.mark.parametrize("ask", [sign_in, fill_in])
+@table("ask", [sign_in, fill_in])
 def test_a_planted_cookie_is_never_adopted_and_a_planted_session_ends(ask, ayse):
-    ayse.person("mallory")
+    ayse.known("mallory")
     for planted in ("p" * 43, ayse.token("mallory")):
         response = ask(ayse.client, **by_cookie(planted))
         assert cookie_of(response).value != planted
         assert status_of(ayse, planted) == 401
 
 
-@pytest.mark.parametrize("ask", [sign_in, fill_in])
+@table("ask", [sign_in, fill_in])
 def test_a_new_sign_in_gets_a_new_token_and_ends_the_old_one(ask, ayse):
     old = ayse.token("ayse")
     new = cookie_of(ask(ayse.client, **by_cookie(old))).value
@@ -188,7 +189,7 @@ def attributes(morsel: Morsel[str]) -> dict[str, Any]:
 COOKIE = {"path": "/", "httponly": True, "samesite": "lax", "max-age": str(SESSION_S)}
 
 
-@pytest.mark.parametrize("ask", [sign_in, fill_in])
+@table("ask", [sign_in, fill_in])
 def test_the_cookie_is_for_this_host_alone_no_script_reads_it_and_over_tls_it_needs_tls(ask, proxied):
     plain = cookie_of(ask(proxied.client))
     assert (plain.key, attributes(plain)) == ("kesin_session", COOKIE)
@@ -227,7 +228,7 @@ def sign_out(world: World, token: str, *, form: bool, everywhere: bool = False) 
     return world.client.delete("/api/session", params={"everywhere": everywhere}, headers=headers)
 
 
-@pytest.mark.parametrize("form", [False, True])
+@table("form", [False, True])
 def test_signing_out_ends_this_session_and_deletes_the_cookie(form, ayse):
     here, elsewhere = ayse.token("ayse"), ayse.token("ayse")
     response = sign_out(ayse, here, form=form)
@@ -240,9 +241,9 @@ def test_signing_out_ends_this_session_and_deletes_the_cookie(form, ayse):
     assert (status_of(ayse, here), status_of(ayse, elsewhere)) == (401, 200)
 
 
-@pytest.mark.parametrize("form", [False, True])
+@table("form", [False, True])
 def test_signing_out_everywhere_ends_every_session_of_that_user_alone(form, ayse):
-    ayse.person("can")
+    ayse.known("can")
     tokens, other = [ayse.token("ayse") for _ in range(3)], ayse.token("can")
     response = sign_out(ayse, tokens[0], form=form, everywhere=True)
     assert form or response.json() == {"sessions_ended": 3}

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kesin.web.auth import PROBES
+from tests.tables import table
 from tests.web.conftest import CRON_SECRET, World, error_of
 from tests.workloads.optiplan.order_bodies import order, part
 
@@ -107,7 +108,7 @@ BODIES: list[tuple[str, str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("method", "path", "body"), BODIES, ids=lambda value: str(value)[:40])
+@table(("method", "path", "body"), BODIES)
 def test_an_unknown_field_is_named(world: World, admin: dict[str, str], method: str, path: str, body: dict[str, Any]):
     response = world.client.request(method, path, json={**body, EXTRA: 1}, headers=admin)
     assert response.status_code in {400, 422}, response.text
@@ -189,7 +190,7 @@ def results(world: World, admin: dict[str, str], body: Any, kind: str = "applica
     return response.json()["results"]
 
 
-@pytest.mark.parametrize("form", ["one", "list", "wrapped", "ndjson"])
+@table("form", ["one", "list", "wrapped", "ndjson"])
 def test_a_row_with_an_unknown_field_is_rejected_and_sinks_no_other(world: World, admin: dict[str, str], form: str):
     bad = {**SALE, "externalId": f"bad-{form}", EXTRA: 1}
     good = {**SALE, "externalId": f"good-{form}"}

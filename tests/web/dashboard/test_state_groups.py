@@ -1,11 +1,10 @@
-import pytest
-
 from kesin.lifecycle.task import task_lifecycle
 from kesin.web.dashboard.state_groups import LABELS, state_group, state_groups, states_in
 from kesin.workloads import built_in
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
+from tests.tables import table
 
 
 def test_the_states_of_conversions():
@@ -33,7 +32,7 @@ def test_the_states_of_pdfs():
     assert (groups["failed"], groups["expired"]) == ("failed", "expired")
 
 
-@pytest.mark.parametrize("workload", built_in(), ids=lambda one: one.name)
+@table("workload", built_in())
 def test_every_state_of_every_workload_is_in_a_group(workload):
     lifecycle = workload.lifecycle()
     groups = state_groups(lifecycle)

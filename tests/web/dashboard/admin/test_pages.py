@@ -13,6 +13,7 @@ from kesin.store.records import Listing
 from kesin.web import service as services
 from kesin.web.dashboard.admin import accounts
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
+from tests.tables import table
 from tests.web.conftest import PASSWORD, ROOT, MakeWorld, World, actor
 
 DUE: dict[Any, float] = {"cap": 41.5, "prune": 3311.0}
@@ -43,9 +44,7 @@ def actions(world: World, target: str) -> list[str]:
 # Navigation
 
 
-@pytest.mark.parametrize(
-    ("role", "places"), [("viewer", []), ("operator", ["workers"]), ("admin", ["audit", "workers", "admin/people"])]
-)
+@table(("role", "places"), [("viewer", []), ("operator", ["workers"]), ("admin", ["audit", "workers", "admin/people"])])
 def test_the_navigation_has_the_pages_a_user_may_see(role, places, world):
     text = get(world, "/dashboard", world.known(f"plain-{role}", role, all_sites=True))
     links = re.findall(r'href="/dashboard/(audit|workers|admin/people)"', text)
@@ -128,7 +127,7 @@ def test_a_person_is_signed_out_everywhere(world):
     assert world.accounts.session_actor(token, "") is None
 
 
-@pytest.mark.parametrize("fields", [{"what": "may", "role": "viewer"}, {"what": "disable", "sure": "1"}])
+@table("fields", [{"what": "may", "role": "viewer"}, {"what": "disable", "sure": "1"}])
 def test_an_admin_does_not_lock_themselves_out(fields, world):
     assert post(world, f"{PEOPLE}/boss", **fields).status_code == 409
     assert world.token("boss")
@@ -149,7 +148,7 @@ def test_a_key_is_shown_once(world):
     assert actions(world, caller.name.removeprefix("key:")) == ["key.create"]
 
 
-@pytest.mark.parametrize(
+@table(
     "fields",
     [
         {"name": "x"},
@@ -194,7 +193,7 @@ def test_a_site_is_added_and_changed(world):
     assert [line.action for line in world.audit() if line.site == "acme"] == ["site.add", "site.set"]
 
 
-@pytest.mark.parametrize(("site_id", "status"), [("north", 409), ("<b>", 422), ("", 422)])
+@table(("site_id", "status"), [("north", 409), ("<b>", 422), ("", 422)])
 def test_a_site_that_is_there_or_makes_no_sense_is_refused(site_id, status, world):
     answer = post(world, SITES, id=site_id)
     assert answer.status_code == status

@@ -9,6 +9,7 @@ from kesin.engine.access.commands import Commands
 from kesin.foundation.problems import Invalid
 from kesin.web.dashboard.forms.schema_form import SchemaForm
 from kesin.web.dashboard.frame.page import field_errors
+from tests.tables import table
 from tests.web.conftest import PASSWORD, World
 
 ADMIN, SHOP = "/dashboard/admin", "/dashboard/optiplan"
@@ -34,7 +35,7 @@ def post(world: World, path: str, **fields: Any) -> Any:
     return world.client.post(path, headers=world.cookie("boss"), data=fields)
 
 
-@pytest.mark.parametrize(
+@table(
     ("path", "fields", "wrong"),
     [
         (f"{ADMIN}/people", {"name": "no way", "role": "viewer"}, "name"),

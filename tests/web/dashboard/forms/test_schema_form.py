@@ -3,10 +3,9 @@
 import json
 from typing import Any
 
-import pytest
-
 from kesin.web.dashboard.forms.schema_form import MAX_ROWS, FormNode, SchemaForm, parse_number
 from kesin.workloads.pdf.config import SHIPPED
+from tests.tables import table
 
 SCHEMA = {
     "type": "object",
@@ -59,7 +58,7 @@ def test_what_is_drawn_is_read_back_as_it_was():
     assert form.read(sent(form.draw(VALUE))) == VALUE
 
 
-@pytest.mark.parametrize("name", ["invoice", "conversion_report", "cutting_plan"])
+@table("name", ["invoice", "conversion_report", "cutting_plan"])
 def test_the_sample_of_every_shipped_template_survives_its_form(name):
     schema = json.loads((SHIPPED / name / "schema.json").read_text("utf-8"))
     sample = json.loads((SHIPPED / name / "sample.json").read_text("utf-8"))
@@ -67,7 +66,7 @@ def test_the_sample_of_every_shipped_template_survives_its_form(name):
     assert form.read(sent(form.draw(sample))) == sample
 
 
-@pytest.mark.parametrize("name", ["invoice", "conversion_report", "cutting_plan"])
+@table("name", ["invoice", "conversion_report", "cutting_plan"])
 def test_every_field_of_a_shipped_template_is_called_by_its_name_in_both_languages(name):
     schema = json.loads((SHIPPED / name / "schema.json").read_text("utf-8"))
 
@@ -121,9 +120,7 @@ def test_a_row_is_added_and_removed():
     assert form.with_removed(more, "/lines/0")["lines"] == [VALUE["lines"][1], {}]
 
 
-@pytest.mark.parametrize(
-    "pointer", ["", "/nope", "/lines/9", "/lines/9/what", "/number/x", "/lines/-1", "/qr/text/deep"]
-)
+@table("pointer", ["", "/nope", "/lines/9", "/lines/9/what", "/number/x", "/lines/-1", "/qr/text/deep"])
 def test_a_place_that_is_not_there_changes_nothing(pointer):
     form = SchemaForm(SCHEMA)
     assert form.with_removed(VALUE, pointer) == VALUE
@@ -162,7 +159,7 @@ def test_a_schema_that_holds_itself_comes_to_an_end():
     form.read(sent(form.draw({})))
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "value"),
     [
         ("12", 12),

@@ -4,6 +4,7 @@ import pytest
 
 from kesin.foundation.problems import Problem
 from kesin.web.dashboard.forms.uploads import parse_upload
+from tests.tables import table
 
 TYPE = "multipart/form-data; boundary=----xyz"
 
@@ -33,7 +34,7 @@ def test_a_file_comes_byte_by_byte_as_it_was():
     assert parse_upload(head + data + b"\r\n------xyz--\r\n", TYPE).data == data
 
 
-@pytest.mark.parametrize(
+@table(
     ("sent", "kind"),
     [
         (b"", ""),

@@ -6,7 +6,6 @@ from itertools import pairwise
 from typing import Any
 from xml.etree import ElementTree as ET
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
@@ -20,6 +19,7 @@ from kesin.web.dashboard.frame.formatting import (
     zone_named,
 )
 from kesin.web.dashboard.frame.templates import build_frame
+from tests.tables import table
 
 CHARTS: Any = build_frame([]).environment("en").get_template("bits_charts.html").module
 EN, TR = Formatter("en"), Formatter("tr")
@@ -54,7 +54,7 @@ def test_durations_have_few_round_ticks_in_one_unit_that_cover_the_longest(top):
     assert len({text for _, text in EN.duration_axis(top)}) == len(ticks)
 
 
-@pytest.mark.parametrize(
+@table(
     ("top_us", "english", "turkish"),
     [
         (0, ["0", "1 ms"], ["0", "1 ms"]),

@@ -6,7 +6,6 @@ import tomllib
 from collections import Counter
 from functools import cache
 
-import pytest
 from babel.messages.catalog import Message
 from babel.messages.extract import extract_from_dir
 from babel.messages.pofile import read_po
@@ -127,7 +126,7 @@ def test_a_sentence_without_turkish_is_said_in_english():
     assert catalogue().gettext("Overview") == "Genel bakış"
 
 
-@pytest.mark.parametrize("name", ["oci", "optiplan"])
+@table("name", ["oci", "optiplan"])
 def test_a_lifecycle_is_drawn_with_turkish_words_around_its_own_names(name):
     lifecycle, say = lifecycles()[name](), catalogue().gettext
     picture = svg(lifecycle, translate=say)

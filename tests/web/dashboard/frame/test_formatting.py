@@ -1,9 +1,8 @@
 from datetime import datetime
 
-import pytest
-
 from kesin.lifecycle.budget import SECOND_US
 from kesin.web.dashboard.frame.formatting import Formatter, zone_named
+from tests.tables import table
 
 EN, TR = Formatter("en"), Formatter("tr")
 AT = 1_700_000_000_123_456
@@ -19,7 +18,7 @@ def test_shares_are_said_in_percent():
     assert EN.percent(0) == "0%"
 
 
-@pytest.mark.parametrize(
+@table(
     ("seconds", "english", "turkish"),
     [
         (0, "0 secs", "0 sn."),
@@ -51,7 +50,7 @@ def test_a_point_in_time_is_exact_and_in_the_readers_zone():
     assert istanbul.iso(AT) == "2023-11-14T22:13:20.123456+00:00"
 
 
-@pytest.mark.parametrize(
+@table(
     ("at", "said"),
     [
         ("2024-03-10T06:59:00", "01:59"),  # the night on which New York's clocks go forward
@@ -69,7 +68,7 @@ def micros(text: str) -> int:
     return round(datetime.fromisoformat(f"{text}+00:00").timestamp()) * SECOND_US
 
 
-@pytest.mark.parametrize(
+@table(
     ("seconds", "english", "turkish"),
     [
         (0, "1 sec ago", "1 sn. önce"),
@@ -90,9 +89,7 @@ def test_a_zone_is_called_by_its_city():
     assert [TR.city(zone) for zone in cities] == ["İstanbul", "New York", "UTC"]
 
 
-@pytest.mark.parametrize(
-    "name", ["", "UTC+3", "Mars/Olympus", "../etc/passwd", "/etc/passwd", "Europe", "a\0b", "ış", "x" * 999]
-)
+@table("name", ["", "UTC+3", "Mars/Olympus", "../etc/passwd", "/etc/passwd", "Europe", "a\0b", "ış", "x" * 999])
 def test_a_zone_that_is_none_is_utc(name):
     assert zone_named(name).key == "UTC"
 

@@ -5,13 +5,13 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-import pytest
 from pydantic_core._pydantic_core import list_all_errors
 
 from kesin.foundation.messages import Message, join_messages
 from kesin.lifecycle.vocabulary import Fixed
 from kesin.web.dashboard.frame.i18n import translate
 from kesin.workloads import lifecycles
+from tests.tables import table
 from tests.web.dashboard.frame.test_catalogues import said
 from tests.web.dashboard.python_texts import nodes
 from tests.web.dashboard.turkish import catalogue
@@ -228,22 +228,31 @@ def test_the_catalogue_has_no_message_that_nobody_raises():
     assert catalogue().problems - written() == set()
 
 
-@pytest.mark.parametrize(
+@table(
     ("message", "turkish"),
     [
         ("you have no access to this site", "bu siteye erişiminiz yok"),
         (Message("you have no access to this site"), "bu siteye erişiminiz yok"),
         (Message("there is no site %(site)s", site=repr("x y")), "'x y' kimlikli site yok"),
-        (Message("%(share)s%% of finished rows have failed", share=12),
-         "sonuçlanan satırlarda başarısızlık oranı: %12"),
+        (
+            Message("%(share)s%% of finished rows have failed", share=12),
+            "sonuçlanan satırlarda başarısızlık oranı: %12",
+        ),
         (Message("%(field)s: %(problem)s", field="a", problem=Message("is missing")), "a: eksik"),
-        (Message("every request is refused: %(problem)s", problem=Message("Caller unknown.")),
-         "her istek reddediliyor: Caller unknown."),
-        (Message("%(problem)s; and %(n)s more", n=3,
-                 problem=join_messages(["is missing", Message("must not be empty"), "x: y"])),
-         "eksik; boş olamaz; x: y; 3 sorun daha var"),
+        (
+            Message("every request is refused: %(problem)s", problem=Message("Caller unknown.")),
+            "her istek reddediliyor: Caller unknown.",
+        ),
+        (
+            Message(
+                "%(problem)s; and %(n)s more",
+                n=3,
+                problem=join_messages(["is missing", Message("must not be empty"), "x: y"]),
+            ),
+            "eksik; boş olamaz; x: y; 3 sorun daha var",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_message_is_translated_with_its_values(message, turkish):
     assert translate(catalogue(), message) == turkish
     assert translate(catalogue("en"), message) == message
@@ -254,7 +263,7 @@ def test_a_value_that_is_no_message_stays_as_it_is():
     assert translated == "is missing kimlikli site yok"
 
 
-@pytest.mark.parametrize(
+@table(
     "message",
     [
         "INVALID_GRANT: Token has been expired or revoked.",

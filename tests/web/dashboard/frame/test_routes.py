@@ -25,7 +25,7 @@ def test_what_leads_elsewhere_leads_to_the_first_page(text):
     assert safe_path(text) == "/dashboard"
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         "/dashboard",
@@ -73,7 +73,7 @@ def test_after_a_choice_and_after_the_sign_in_nobody_is_sent_elsewhere(shared_wo
             assert (answer.status_code, answer.headers["location"]) == (303, "/dashboard")
 
 
-@pytest.mark.parametrize("choice", [{"language": "de"}, {"theme": "pink"}, {"language": ""}])
+@table("choice", [{"language": "de"}, {"theme": "pink"}, {"language": ""}])
 def test_a_choice_that_is_none_is_refused_by_a_page(choice, client):
     answer = client.post("/dashboard/look", data=choice, headers=SAME_ORIGIN)
     assert answer.status_code == 422

@@ -6,6 +6,7 @@ from importlib.resources import files
 import pytest
 
 from kesin.web.dashboard.state_groups import LABELS
+from tests.tables import table
 
 CSS = (files("kesin.web") / "static" / "dashboard" / "dashboard.css").read_text("utf-8")
 LEAST = 4.5
@@ -51,7 +52,7 @@ def test_the_measure_is_the_one_of_wcag():
     assert contrast("#767676", "#ffffff") == pytest.approx(4.54, abs=0.01)
 
 
-@pytest.mark.parametrize("name", THEMES)
+@table("name", THEMES)
 def test_words_can_be_read_on_every_surface(name):
     colours = THEMES[name]
     pairs = [(word, surface) for word in WORDS for surface in SURFACES] + list(TURNED)

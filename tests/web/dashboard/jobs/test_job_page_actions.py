@@ -22,6 +22,7 @@ from kesin.workloads.pdf.jobs import submit
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
 from kesin.workloads.pdf.jobs.store import PdfJobStatus
 from kesin.workloads.pdf.services import load_pdf_templates, open_job_store
+from tests.tables import table
 from tests.web.conftest import World
 from tests.web.dashboard.jobs.test_page import CONVERSION, create_pdf, read, uploaded
 from tests.workloads.optiplan.orders_ready import held_order, order_service, planned_order
@@ -109,7 +110,7 @@ def test_a_finished_task_offers_nothing(world):
 # Conversions
 
 
-@pytest.mark.parametrize(
+@table(
     ("code", "category", "expected"),
     [
         ("", "", [("Mark failed", "ends")]),

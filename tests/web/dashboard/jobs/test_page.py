@@ -14,6 +14,7 @@ from kesin.lifecycle.drawing.svg import STYLE
 from kesin.lifecycle.model import Change
 from kesin.web.dashboard.frame.page import WorkloadPages
 from kesin.workloads.pdf.services import open_artifacts
+from tests.tables import table
 from tests.web.conftest import World
 from tests.workloads.optiplan.orders_ready import planned_order
 
@@ -71,7 +72,7 @@ def test_the_newest_event_is_on_top(world):
     assert "by tests" in text
 
 
-@pytest.mark.parametrize(
+@table(
     ("language", "words"),
     [
         ("en", ("What it means", "Who must act", "What happens next", "The sender")),
@@ -128,7 +129,7 @@ def test_what_a_move_is_for_is_said_in_the_readers_language(world):
     assert "çalışmadan önce iptal edildi" in text
 
 
-@pytest.mark.parametrize(
+@table(
     ("language", "held", "high"),
     [("en", "until the job is pruned", "1, high"), ("tr", "iş silinene kadar", "1, yüksek")],
 )
@@ -152,7 +153,7 @@ def test_an_operator_is_offered_what_the_lifecycle_allows_and_a_viewer_nothing(w
     assert "/dashboard/queues/task/sheet" not in read(world, job_id, "viewer")
 
 
-@pytest.mark.parametrize("job_id", ["x", "0" * 36, "%00", "a" * 500])
+@table("job_id", ["x", "0" * 36, "%00", "a" * 500])
 def test_an_invalid_id_is_not_found(job_id, world):
     assert response_of(world, job_id).status_code == 404
 
@@ -191,7 +192,7 @@ def test_the_page_of_a_finished_job_does_not_poll(world):
 # What it carries
 
 
-@pytest.mark.parametrize("headers", [{}, PART])
+@table("headers", [{}, PART])
 def test_only_who_may_reveal_unmasks_a_payload_and_each_attempt_leaves_a_line(headers, world):
     world.known("boss", "operator", all_sites=True)
     world.known("eda", "viewer", all_sites=True)

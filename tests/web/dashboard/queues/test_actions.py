@@ -4,6 +4,7 @@ import re
 import threading
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from kesin.store.records import Filter
 from kesin.web.dashboard.queues import actions, bulk
 from kesin.web.dashboard.queues.bulk import HEARTBEAT_S, MAX_ENDED, MAX_WAITING, SILENT_S, BulkRun, BulkRuns, QueuedRun
 from kesin.web.service import Service
+from tests.tables import table
 from tests.web.client import end_bulk_runs
 from tests.web.conftest import ROOT
 from tests.web.dashboard.conftest import TaskQueue
@@ -100,16 +102,18 @@ def test_a_preview_without_moves_has_no_button(tasks):
     assert "Retry 1 job" not in text
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"call": "requeue"},
-        {"call": "requeue", "ids": "nonsense"},
-        {"call": "enqueue", "ids": "00000000-0000-7000-8000-000000000000"},
-        {"ids": "00000000-0000-7000-8000-000000000000"},
-    ],
+@table(
+    ("fields", "what"),
+    product(
+        [
+            {"call": "requeue"},
+            {"call": "requeue", "ids": "nonsense"},
+            {"call": "enqueue", "ids": "00000000-0000-7000-8000-000000000000"},
+            {"ids": "00000000-0000-7000-8000-000000000000"},
+        ],
+        ["sheet", "act"],
+    ),
 )
-@pytest.mark.parametrize("what", ["sheet", "act"])
 def test_an_invalid_action_is_refused(what, fields, tasks):
     assert send(tasks, what, **fields).status_code == 422
 
@@ -370,7 +374,7 @@ def test_an_action_that_sets_the_priority_asks_which(prior):
     assert prior.found(job).priority == 2
 
 
-@pytest.mark.parametrize("fields", [{}, {"priority": "3"}, {"priority": "x"}])
+@table("fields", [{}, {"priority": "3"}, {"priority": "x"}])
 def test_a_form_without_a_priority_is_refused_by_its_name(fields, prior):
     job = prior.job()
     answer = send(prior, "act", call="prioritize", ids=job, **fields)

@@ -4,13 +4,12 @@ import html
 import re
 from typing import Any
 
-import pytest
-
 from kesin.engine.results import Failed
 from kesin.engine.worker import Worker
 from kesin.lifecycle.errors import Category
 from kesin.web.bodies import SMALL_BODY_BYTES
 from kesin.web.dashboard.queues import fix
+from tests.tables import table
 from tests.web.dashboard.conftest import TaskQueue
 
 
@@ -130,7 +129,7 @@ def test_the_look_and_the_correction_are_in_the_audit_log(tasks):
     assert line.details == '{"enqueued":1,"reason":"typo"}'
 
 
-@pytest.mark.parametrize("queue", ["oci", "pdf", "oci_adjustments"])
+@table("queue", ["oci", "pdf", "oci_adjustments"])
 def test_jobs_of_a_workload_with_its_own_api_are_corrected_there(tasks, queue):
     path = f"/dashboard/queues/{queue}/fix"
     answer = tasks.client.get(path, headers=tasks.cookie("ayse"))

@@ -5,8 +5,6 @@ import io
 import re
 from typing import Any
 
-import pytest
-
 from kesin import Queue, Schedule
 from kesin.engine.queue import apply_changes
 from kesin.foundation.clock import datetime_of
@@ -17,6 +15,7 @@ from kesin.store.directory import MetadataEntry
 from kesin.store.history import TOTALS, WORKLOAD
 from kesin.web.dashboard.queues import filters, page
 from kesin.web.dashboard.queues.filters import MAX_IDS, PageFilter, read_filter
+from tests.tables import table
 from tests.web.dashboard.conftest import TaskQueue
 
 PART = {"hx-request": "true"}
@@ -237,7 +236,7 @@ def test_a_csv_file_that_is_cut_has_a_note(tasks, monkeypatch):
     assert rows[-1] == ["There are more rows: narrow the filter to export the rest."]
 
 
-@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r", "\n"])
+@table("start", ["=", "+", "-", "@", "\t", "\r", "\n"])
 def test_no_cell_is_a_formula(start):
     assert escape_cell(f"{start}cmd|' /C calc'!A0").startswith("'")
     assert f";{start}1" not in escape_cell(f"a;{start}1") or start in "\t\r\n"

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from kesin.workloads.oci.google.connection_check import channels_of
+from tests.tables import table
 from tests.web.conftest import ROOT, MakeWorld
 from tests.web.dashboard.workloads.control_page import ControlPage
 from tests.workloads.oci.fake_google import GoogleServer, Whole, error_body
@@ -55,9 +56,7 @@ def test_a_hundred_actions_fit_in_the_form(control):
     assert 'name="name-100"' not in control.get("/settings", "ayse").text
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"id-0": "x"}, {"lookback_days-0": "91"}, {"lookback_days-0": ""}, {"counting-0": "OFTEN"}]
-)
+@table("wrong", [{"id-0": "x"}, {"lookback_days-0": "91"}, {"lookback_days-0": ""}, {"counting-0": "OFTEN"}])
 def test_what_is_wrong_is_said_with_what_was_typed(control, wrong):
     response = control.post(PATH, "ayse", data={**FORM, **wrong})
     assert response.status_code == 422

@@ -4,8 +4,6 @@ import html
 import re
 from typing import Any
 
-import pytest
-
 from kesin.web.dashboard.forms.schema_form import SchemaForm
 from kesin.workloads.optiplan.pages.rules_form import (
     DUPLICATE,
@@ -16,6 +14,7 @@ from kesin.workloads.optiplan.pages.rules_form import (
     read_typed_rules,
 )
 from kesin.workloads.optiplan.workshop.rules import Rules, default_rules, rules_json
+from tests.tables import table
 from tests.web.conftest import World
 from tests.web.dashboard.workloads.orders_page import PAGE, get, post
 from tests.web.dashboard.workloads.rules_form import hidden
@@ -221,7 +220,7 @@ def test_the_name_of_a_band_is_kept_as_it_is_and_a_thickness_is_a_number():
     assert typed.errors == {}
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "rows", "pointer", "error"),
     [
         ("trimByThickness", [{"trim": 1}], "/trimByThickness/0/thickness", EMPTY),
@@ -242,7 +241,7 @@ def test_a_row_that_cannot_be_kept_is_an_error_at_its_cell(name, rows, pointer, 
     assert read_typed_rules({name: rows}, {}).errors == {pointer: error}
 
 
-@pytest.mark.parametrize(
+@table(
     ("path", "pointer"),
     [
         ("timeouts.optiXmlMinutes", "/timeouts/optiXmlMinutes"),

@@ -13,6 +13,7 @@ from kesin.store.records import Filter
 from kesin.workloads.optiplan.customers import Customer, means
 from kesin.workloads.optiplan.pages.setup import PAGE_CUSTOMERS
 from kesin.workloads.optiplan.pipeline.runner import Runner
+from tests.tables import table
 from tests.web.conftest import World
 from tests.workloads.optiplan.orders_ready import held_order, order_service, planned_order
 
@@ -208,7 +209,7 @@ def test_customers_come_by_pages_and_are_found_by_name_and_phone(shop):
     assert listed(f"{SAVE}?phone=cinar", "ece") == []
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "meant"),
     [
         *[("özgür", True), ("usta", True), ("Ozg", True), ("zgür", False), ("33", False)],

@@ -11,6 +11,7 @@ from kesin.foundation.encryption import new_key
 from kesin.workloads.pdf.config import SHIPPED
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
 from kesin.workloads.pdf.jobs.store import PdfJobStatus, PdfJobStore
+from tests.tables import table
 from tests.web.conftest import World
 
 PAGE = "/dashboard/pdf"
@@ -75,7 +76,7 @@ def test_a_preview_is_a_document_that_runs_nothing(pdf):
     assert document.headers["cache-control"] == "no-store"
 
 
-@pytest.mark.parametrize("source", ["{", "[]", "null", '{"number": 1}'])
+@table("source", ["{", "[]", "null", '{"number": 1}'])
 def test_values_that_will_not_do_make_no_document(pdf, source):
     answer = post(pdf, "/document", template="invoice", source=source)
     assert answer.status_code in (400, 422)
