@@ -31,6 +31,7 @@ PAGES: dict[str, dict[str, Where]] = {
         "failed conversion": lambda data: f"/dashboard/jobs/{data.conversions[2]}",
         "printed": lambda data: f"/dashboard/jobs/{data.pdf['done']}",
         "order": lambda data: f"/dashboard/jobs/{data.orders['planned']}",
+        "held order": lambda data: f"/dashboard/jobs/{data.orders['held']}",
         "running": lambda data: f"/dashboard/jobs/{data.steps['running']}",
         "blocked": lambda data: f"/dashboard/jobs/{data.steps['blocked']}",
     },

@@ -8,8 +8,9 @@ import re
 import pytest
 from playwright.sync_api import Locator, Page, ViewportSize, expect
 
+from kesin.workloads.pdf.jobs.store import PdfJobStatus
+from kesin.workloads.pdf.services import open_job_store
 from tests.browser.checking import AT_DESK, PHONE, WIDE, complaints, show, sized, too_wide, too_wide_at_any_size
-from tests.browser.sample_data import pdfs as printed_pdfs
 from tests.browser.test_flows import row
 from tests.browser.test_lists import place, shown
 from tests.web.conftest import ROOT, World
@@ -156,7 +157,10 @@ def height(of: Locator) -> float:
 
 
 def test_the_error_of_a_pdf_wraps_to_two_lines_and_unfolds(signed_in, world, judge):
-    job = printed_pdfs(world)["failed"]
+    jobs = open_job_store(world.service.workload_context("pdf"))
+    job = jobs.create_job("invoice", {"variables": {"number": "F-1"}}, owner="user:ayse").job_id
+    jobs.update_status(job, PdfJobStatus.RUNNING)
+    jobs.update_status(job, PdfJobStatus.FAILED, error_code="TEMPLATE_ERROR", error_message="so it was laid out")
     page = signed_in("admin")
     page.goto("/dashboard/pdf")
     why = row(page, job).locator("summary")

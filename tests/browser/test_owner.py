@@ -11,7 +11,7 @@ from playwright.sync_api import Locator, Page, expect
 from kesin.engine.worker import Worker
 from kesin.workloads.optiplan.pipeline.runner import Runner
 from kesin.workloads.optiplan.service import OrderService
-from tests.browser.checking import ON_PHONE, english, problems, show, too_wide_at_any_size
+from tests.browser.checking import ON_PHONE, english, too_wide_at_any_size
 from tests.web.conftest import World
 from tests.workloads.optiplan.orders_ready import ROOT, held_order, order_service, write_xml
 
@@ -149,24 +149,3 @@ def test_the_customer_alone_is_added_and_the_card_says_so_at_once(signed_in, wor
     expect(card).not_to_contain_text("No customer has")
     expect(page.locator("#k-name")).to_have_count(0)
     shop.cancel(ROOT, job)
-
-
-@ON_PHONE
-def test_a_failed_order_waits_with_the_right_action(signed_in, world, shop, judge, size):
-    job = shop.queue.enqueue({"order": {"order_id": "F-9"}, "mode": "A"}, tenant="default").id
-    Worker(shop.queue, Runner(shop.workshop, shop.queue).__call__, batch=1).drain()
-    held, _ = new_order(world, "A")
-    page = signed_in("operator", size=size)
-    page.goto("/dashboard/optiplan")
-    assert too_wide_at_any_size(page) == []
-    card = page.locator(f"#held-{job}")
-    expect(card).to_contain_text("FAILED")
-    expect(card.get_by_role("button", name="Retry")).to_be_visible()
-    expect(page.locator(f"#held-{held}").get_by_role("link", name="Add this customer")).to_be_visible()
-    show(judge, page.content())
-    assert problems(judge, "main") == []
-    page.goto(f"/dashboard/jobs/{held}")
-    show(judge, page.content())
-    assert problems(judge, "main") == []
-    shop.cancel(ROOT, held)
-    shop.queue.act("reissue", actor="tests", ids=[job])

@@ -33,13 +33,13 @@ PROBE = "\"'><img src=x onerror=window.__hacked=1><script>window.__hacked=1</scr
 GONE = r"status of 404 .*nowhere/at/all"
 SHOWS_PROBES = {"conversions", "sites", "keys", "orders", "customers", "oci control", "failed task"}
 SHOWS_PROBES |= {"reconciliation"}
-ONLY_OPENED = {"filtered"}  # judged as another page: what opens on it is new
+ONLY_OPENED = {"filtered", "failed conversion"}  # judged as another page: what opens on it is new
 LIGHT = {"overview", "failed task", "orders"}  # one page of each kind in one theme or the other
 DARK = {"overview", "conversions", "rules"}
 # Other data on a page that is judged anyway: left to the long form.
 VARIANTS = {"nothing matches", "empty queue", "orders queue", "conversion", "printed"}
 VARIANTS |= {"oci control of a quiet site", "pdf from nothing", "reconciliation of a quiet site"}
-VARIANTS |= {"limited queue", "running", "blocked"}
+VARIANTS |= {"limited queue", "running", "blocked", "empty rack"}
 DRAWING = "#job-panel img, #job-panel object, #job-panel svg:not(.icon)"
 Language = Literal["en", "tr"]
 EN_TOO = pytest.param("en", marks=pytest.mark.long)

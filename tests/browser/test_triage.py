@@ -47,10 +47,9 @@ def line(page: Page, queue: Queue, code: str):
 
 
 @AT_DESK
-def test_overview_and_queue_lead_to_the_right_action_for_every_failure(signed_in, letters, size):
+def test_the_overview_leads_to_the_right_action_for_every_failure(signed_in, letters, size):
     """A dialog over the overview; what it did stands at its line, which stays while it is used."""
     page = signed_in("operator", size=size)
-    the_panel_of_a_queue_filters_and_a_futile_retry_is_warned_about(page, letters)
     page.goto("/dashboard")
     assert too_wide_at_any_size(page) == []
     expect(page.get_by_role("heading", name="Needs you")).to_be_visible()
@@ -97,22 +96,6 @@ def no_other_button_comes_under_the_pointer(page: Page, letters: Queue, used: Lo
     page.evaluate("() => htmx.trigger('#view', 'renew')")
     lines = page.locator(f"[id^=need-{letters.name}]")
     expect(lines.first).to_contain_text("65 jobs")
-
-
-def the_panel_of_a_queue_filters_and_a_futile_retry_is_warned_about(page: Page, letters: Queue) -> None:
-    page.goto(f"/dashboard/queues/{letters.name}")
-    panel = page.locator("#failures")
-    expect(panel).to_contain_text("94 need you")
-    expect(panel).to_contain_text("3 retry automatically")
-    assert too_wide_at_any_size(page) == []
-    panel.get_by_role("link", name="NO_SUCH_STREET").click()
-    expect(page.locator("tr[id^=row-]")).to_have_count(38)
-    page.locator("input[data-pick-all]").check()
-    page.locator("[data-bar]").get_by_role("button", name="Retry", exact=True).click()
-    dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("38 jobs with VALIDATION errors will keep failing until their data is corrected.")
-    dialog.get_by_role("button", name="Close").click()
-    expect(dialog).to_have_count(0)
 
 
 def test_a_group_is_left_out_of_a_retry_by_its_checkbox(signed_in, letters):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import re
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from unittest.mock import patch
 
 import pytest
@@ -14,39 +13,21 @@ from playwright.sync_api import FilePayload, Route, expect
 
 from kesin.foundation.encryption import KeyRing, new_key
 from kesin.store.records import Filter
-from kesin.web.dashboard.queues import actions
 from kesin.workloads.pdf import links
 from kesin.workloads.pdf.engines.base import find_chromium
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
 from tests.browser.checking import PHONE, is_seen_before_the_timeline, too_small, too_wide
 from tests.browser.conftest import FLAGS
 from tests.browser.sample_data import conversions, pdfs, press
-from tests.workloads.optiplan.orders_ready import held_order, order_service
+from tests.workloads.optiplan.orders_ready import held_order
 from tests.workloads.pdf.documents import text
 
 INK, PAPER = 64, 250  # shades of grey: darker than the one, lighter than the other
 SCREENSHOTS = 40  # of the viewer until it has drawn; each takes a moment
-LIST = "18MM;210*280\nRENK: Beyaz;\n;722;580;6;1;x;;;;;;yan\n;600;495;4;0;;;;;;;raf\n"
 
 
 def as_file(content: bytes) -> FilePayload:
     return {"name": "list.csv", "mimeType": "text/csv", "buffer": content}
-
-
-def test_a_list_from_the_shop_becomes_an_order_and_a_bad_one_nothing(signed_in, world, watcher):
-    watcher.expects("status of 422")
-    page = signed_in("admin")
-    page.goto("/dashboard/optiplan/new")
-    page.locator("#i-order").fill("SHOP-1")
-    page.locator("#i-phone").fill("0532 000 00 09")
-    page.locator("#i-file").set_input_files(as_file(b"not a list at all"))
-    page.get_by_role("button", name="Import list").click()
-    expect(page.get_by_role("alert")).to_contain_text("No order was created.")
-    expect(page.locator("#i-order")).to_have_value("SHOP-1")
-    page.locator("#i-file").set_input_files(as_file(LIST.encode()))
-    page.get_by_role("button", name="Import list").click()
-    expect(page.get_by_text("The order was created.")).to_be_visible()
-    expect(page.locator("#orders tbody tr").first).to_contain_text("SHOP-1")
 
 
 def test_what_is_pressed_while_the_list_is_renewed_is_done(signed_in, world):
@@ -129,38 +110,6 @@ def test_the_viewer_of_a_full_browser_shows_the_pdf_of_a_job(signed_in, world, b
         assert any(drawn(paper.screenshot()) for _ in range(SCREENSHOTS))
 
 
-def test_all_that_match_are_retried_then_marked_with_a_code_in_the_background(signed_in, world, monkeypatch):
-    world.site("shut")
-    ids = conversions(world, site="shut")
-    bad = [one for one in ids if world.state(one) == "FAILED"]
-    others = {one: world.state(one) for one in ids if one not in bad}
-    page = signed_in("operator")
-    page.goto("/dashboard/site/shut/oci-control?code=UNPARSEABLE_GCLID")
-    page.locator("input[data-pick]").first.check()
-    bar, sheet = page.get_by_role("toolbar"), page.get_by_role("dialog")
-    expect(bar.get_by_role("button", name="Mark failed")).to_be_hidden()  # they have failed
-    bar.get_by_role("button", name="Select all that match (2)").click()
-    expect(bar.get_by_role("button", name="Mark failed")).to_be_hidden()
-    bar.get_by_role("button", name="Retry").click()
-    sheet.get_by_role("button", name="Retry: 2 rows").click()
-    expect(page.locator("#result")).to_contain_text("2 moved, 0 refused")
-    expect(sheet).to_have_count(0)
-    expect(page.locator("#oci-rows .chip").filter(has_text="QUEUED")).to_have_count(2)
-
-    monkeypatch.setattr(actions, "MAX_FOREGROUND_JOBS", 1)
-    page.locator("input[data-pick]").first.check()
-    expect(bar.get_by_role("button", name="Retry")).to_be_hidden()
-    bar.get_by_role("button", name="Select all that match (2)").click()
-    bar.get_by_role("button", name="Mark failed").click()
-    expect(sheet).to_contain_text("in the background")
-    sheet.get_by_label("Error code").fill("SHOP_CLOSED")
-    sheet.get_by_role("button", name="Mark failed: 2 rows").click()
-    expect(page.locator("#runs")).to_contain_text("Mark failed · shut: 2 moved")
-    expect(sheet).to_have_count(0)
-    assert {(world.state(one), world.found(one).error_code) for one in bad} == {("FAILED", "SHOP_CLOSED")}
-    assert {one: world.state(one) for one in others} == others
-
-
 def test_a_sites_rows_come_while_somebody_types(signed_in, world):
     world.site("lively")
     page = signed_in("operator")
@@ -172,26 +121,6 @@ def test_a_sites_rows_come_while_somebody_types(signed_in, world):
     page.keyboard.type("tence")
     expect(page.locator("#fix-reason")).to_have_value("half a sentence")
     expect(page.locator("details.mend")).to_have_attribute("open", "")
-
-
-def test_a_rule_is_changed_reviewed_and_then_in_force(signed_in, world):
-    page = signed_in("operator")
-    page.goto("/dashboard/optiplan/rules")
-    before = order_service(world.service).workshop.rules()
-    blade = page.locator("[name='v/kerf_mm']")
-    blade.fill("3,2555")
-    check = page.locator("#rules-form").get_by_role("button", name="Check and show the changes")
-    check.click()
-    expect(page.get_by_role("heading", name="What would change")).to_be_visible()
-    expect(page.locator("tbody tr")).to_have_text(["Kerf4 mm3.2555 mm"])
-    page.get_by_role("button", name="Back to editing").click()
-    expect(blade).to_have_value("3.2555")
-    assert order_service(world.service).workshop.rules() == before
-    check.click()
-    page.get_by_role("button", name="Save 1 change").click()
-    expect(page.get_by_text("Changed: kerf_mm.")).to_be_visible()
-    expect(blade).to_have_value("3.2555")
-    assert order_service(world.service).workshop.rules().kerf_mm == Decimal("3.2555")
 
 
 @pytest.mark.parametrize("width", [390, pytest.param(1440, marks=pytest.mark.long)])

@@ -180,6 +180,8 @@ def test_what_was_reviewed_is_saved_or_edited_on(shop):
     typed = hidden(get(shop, "/rules").text)
     shown = post(shop, "/rules", data=typed | {"v/kerf_mm": "2"})
     assert saved(shop, shown).headers["location"].endswith("done=kerf_mm")
+    buttons = re.findall(r'<button[^>]*? name="(do|sure)" value="(\w+)">(.*?)</button>', shown.text)
+    assert buttons == [("sure", "1", "Save 1 change"), ("do", "edit", "Back to editing")]
     back = post(shop, "/rules", data=reviewed(shown) | {"do": "edit"})
     assert hidden(back.text) == typed | {"v/kerf_mm": "2"}
     answer = post(shop, "/rules", data=typed | {"v/kerf_mm": "99"})
