@@ -1,5 +1,6 @@
 """The Turkish catalogue of a service with every workload that comes with Kesin."""
 
+from functools import cache
 from pathlib import Path
 
 from kesin.web.dashboard.frame.i18n import Catalogue, Language
@@ -12,6 +13,7 @@ TEMPLATES: tuple[Path, ...] = tuple(sorted(file for page in PAGES for file in pa
 CATALOGUES: tuple[Path, ...] = tuple(sorted(file for page in PAGES for file in page.glob("locale/tr/*.po")))
 
 
+@cache
 def catalogue(language: Language = "tr") -> Catalogue:
     return build_frame(built_in()).catalogue(language)
 

@@ -3,8 +3,6 @@
 import hashlib
 import re
 
-import pytest
-
 from kesin.engine.queue import apply_changes
 from kesin.lifecycle.model import Change
 from kesin.web.dashboard.queues import actions, bulk, filters, listing
@@ -70,25 +68,19 @@ def test_a_viewer_is_offered_no_action_and_can_do_none(control):
     assert control.world.state(ids[0]) == "FAILED"
 
 
-def test_a_preview_says_what_would_move_and_moves_nothing(control):
-    ids = [*control.failed(2), *control.rows(1)]
-    sheet = control.post("/preview", data={"action": "RETRY_SELECTED", "ids": ",".join(ids)})
-    assert "2 will move" in sheet.text
-    assert "Retry: 2 rows" in sheet.text
-    assert control.world.state(ids[0]) == "FAILED"
-
-
-@pytest.mark.parametrize("chosen", ["ids", "all"])
-def test_a_preview_counts_by_code_and_warns_of_a_futile_retry(control, chosen):
-    ids = control.failed(3)
-    which = {"ids": ",".join(ids)} if chosen == "ids" else {"all": "1", "status": "FAILED"}
-    sheet = control.post("/preview", data={"action": "RETRY_SELECTED", **which}).text
-    assert "UNPARSEABLE_GCLID" in sheet
-    assert "3 jobs with VALIDATION errors will keep failing until their data is corrected." in sheet
-    sheet = control.post("/preview", data={"action": "RESET_TO_QUEUED", **which}).text
-    assert "3 jobs with VALIDATION errors" in sheet
-    data = {"action": "MARK_FAILED", "ids": control.rows(1)[0]}
+def test_a_preview_says_what_would_move_counts_by_code_warns_of_a_futile_retry_and_moves_nothing(control):
+    ids, waiting = control.failed(3), control.rows(1)
+    for which in ({"ids": ",".join([*ids, *waiting])}, {"all": "1", "status": "FAILED"}):
+        sheet = control.post("/preview", data={"action": "RETRY_SELECTED", **which}).text
+        assert "3 will move" in sheet
+        assert "Retry: 3 rows" in sheet
+        assert "UNPARSEABLE_GCLID" in sheet
+        assert "3 jobs with VALIDATION errors will keep failing until their data is corrected." in sheet
+        sheet = control.post("/preview", data={"action": "RESET_TO_QUEUED", **which}).text
+        assert "3 jobs with VALIDATION errors" in sheet
+    data = {"action": "MARK_FAILED", "ids": waiting[0]}
     assert "VALIDATION errors" not in control.post("/preview", data=data).text
+    assert [control.world.state(one) for one in (*ids, *waiting)] == ["FAILED"] * 3 + ["QUEUED"]
 
 
 def test_what_needs_a_person_is_told_from_what_retries_by_itself(control):

@@ -170,17 +170,6 @@ def test_an_order_is_cancelled_and_reissued(shop):
     assert post(shop, f"/orders/{job}/reissue").status_code == 409
 
 
-def test_who_may_only_look_moves_nothing(shop):
-    job = held_order(shop.service)
-    page = get(shop, who="ece").text
-    assert f"held-{job}" in page
-    assert f"/orders/{job}/approve" not in page
-    assert "/dashboard/optiplan/new" not in page
-    assert get(shop, f"/orders/{job}/approve", who="ece").status_code == 403
-    assert post(shop, f"/orders/{job}/approve", who="ece").status_code == 403
-    assert state(shop, job) == "HOLD"
-
-
 def test_an_order_is_typed_and_brought_once(shop):
     first = post(shop, "/new", "ayse", data=HEAD | PART)
     assert first.status_code == 303
