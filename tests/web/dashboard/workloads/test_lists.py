@@ -312,7 +312,7 @@ def test_a_job_that_moves_between_two_reads_never_looks_like_one_without_a_code(
     world = make_world()
     jobs = [world.job() for _ in range(16)]
     Worker(world.task, lambda _job: Failed("BROKEN", "it broke", category=Category.VALIDATION)).drain()
-    for moved in (1, MAX_READS + 1):
+    for moved in (1, 2 * MAX_READS):  # each read counts twice: at rest, and what retries
         for sites in (None, ("north",)):
             stats: QueueStats = world.task.stats()
             moves = [jobs.pop() for _ in range(moved)]
