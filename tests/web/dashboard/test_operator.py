@@ -135,24 +135,6 @@ def test_an_action_of_another_lifecycle_that_is_called_dismiss_is_not_taken_for_
     assert sheets == [False, True]
 
 
-def test_one_group_has_a_dialog_of_its_own(world, mail):
-    fail(mail, "MAILBOX_FULL", Category.AUTH, 2)
-    fail(mail, "SMTP_DOWN", Category.AUTH, 1)
-    text = dialog(world, query="?queue=mail&state=failed&code=SMTP_DOWN&category=AUTH")
-    assert "1 job will be retried" in words(text)
-    assert "Retry 1 job" in words(text)
-    assert "MAILBOX_FULL" not in text
-
-
-def test_errors_of_the_data_under_the_same_code_are_not_retried_with_the_others(world, mail):
-    fail(mail, "REFUSED", Category.AUTH, 2)
-    [bad] = fail(mail, "REFUSED", Category.VALIDATION)
-    text = dialog(world)
-    assert "2 jobs will be retried" in words(text)
-    retry(world, groups_of(text))
-    assert mail.job(bad).state == "failed"
-
-
 def test_permanent_errors_are_retried_with_the_others_only_if_they_are_chosen(world, mail):
     fail(mail, "MAILBOX_FULL", Category.AUTH, 2)
     gone = fail(mail, "MAILBOX_GONE", Category.PERMANENT, 3)
@@ -172,8 +154,13 @@ def test_permanent_errors_are_retried_with_the_others_only_if_they_are_chosen(wo
     assert {mail.job(job).state for job in gone} == {"ready"}
 
 
-def test_a_dialog_of_a_queue_page_is_about_its_site(world, mail):
+def test_a_dialog_of_one_group_is_about_it_and_of_a_queue_page_about_its_site(world, mail):
     fail(mail, "MAILBOX_FULL", Category.AUTH, 2)
+    fail(mail, "SMTP_DOWN", Category.AUTH)
+    text = dialog(world, query="?queue=mail&state=failed&code=SMTP_DOWN&category=AUTH")
+    assert "1 job will be retried" in words(text)
+    assert "Retry 1 job" in words(text)
+    assert "MAILBOX_FULL" not in text
     [there] = fail(mail, "MAILBOX_FULL", Category.AUTH, site="south")
     page = world.client.get("/dashboard/queues/mail?site=south", headers=world.cookie("ayse")).text
     [path] = re.findall(r'hx-get="(/dashboard/triage[^"]*)"', html.unescape(page))
@@ -181,18 +168,22 @@ def test_a_dialog_of_a_queue_page_is_about_its_site(world, mail):
     assert "1 job will be retried" in words(text)
     retry(world, groups_of(text))
     assert mail.job(there).state == "ready"
-    assert mail.stats().states["failed"] == 2
+    assert mail.stats().states["failed"] == 3
 
 
-def test_groups_that_differ_by_category_alone_are_two_lines(world, mail):
+def test_groups_that_differ_by_category_alone_are_two_lines_and_one_of_them_is_not_retried(world, mail):
     fail(mail, "REFUSED", Category.AUTH, 2)
-    fail(mail, "REFUSED", Category.VALIDATION)
+    [bad] = fail(mail, "REFUSED", Category.VALIDATION)
     for path in ("/dashboard", "/dashboard/queues/mail"):
         page = world.client.get(path, headers=world.cookie("ayse")).text
         ids = re.findall(r'<li id="(need-[^"]*)"', page)
         assert sorted(ids) == ["need-mail-failed-REFUSED-AUTH", "need-mail-failed-REFUSED-VALIDATION"]
     query = "?queue=mail&state=failed&code=REFUSED&category=VALIDATION"
     assert groups_of(dialog(world, query=query)) == []
+    text = dialog(world)
+    assert "2 jobs will be retried" in words(text)
+    retry(world, groups_of(text))
+    assert mail.job(bad).state == "failed"
 
 
 def test_a_group_that_is_refused_is_named_and_does_not_stop_the_others(world, mail):
