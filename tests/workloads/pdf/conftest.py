@@ -1,19 +1,56 @@
 """Services and engines of the workload; tests that share one use their own API keys."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kesin.store.records import Filter
+from kesin.workloads.pdf.channel import ChildLimits, Reply, failure_head, raise_failure, run_in_child
 from kesin.workloads.pdf.cleanup import forget_ended_batches
 from kesin.workloads.pdf.engines.weasyprint import WeasyPrintEngine
+from kesin.workloads.pdf.errors import RenderFailed
+from kesin.workloads.pdf.steps import finishing
+from kesin.workloads.pdf.uploads import checking
 from tests.workloads.pdf.batching import BatchWorld, opened_batches
 from tests.workloads.pdf.engines_shared import SwitchableEngine
 from tests.workloads.pdf.front import Front, opened_front
 from tests.workloads.pdf.vera import VeraPdf, running_vera
 from tests.workloads.pdf.webhook_queues import WebhookQueues, opened_queues
 from tests.workloads.receiver import Receiver, receiving
+
+USUAL = {finishing.LIMITS, finishing.BATCH_LIMITS, checking.LIMITS}
+
+
+def perform(module: str, head: dict[str, Any], body: bytes, limits: ChildLimits) -> Reply:
+    """Perform the task of a child process here; in a child if a test gives it limits of its own."""
+    if limits not in USUAL:
+        return run_in_child(module, head, body, limits)
+    head = json.loads(json.dumps(head))
+    try:
+        if module == checking._MODULE:
+            return checking.clean_pdf(head, body)
+        return finishing._merge_files(head) if "path" in head else finishing.finish(head, body)
+    except RenderFailed as problem:
+        raise_failure(json.loads(json.dumps(failure_head(problem))))
+
+
+@pytest.fixture(autouse=True, scope="package")
+def _few_children() -> Iterator[None]:
+    """To start a child for each PDF that is merged or cleaned takes longer than the rest of a test."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (finishing, checking):
+            patch.setattr(module, "run_in_child", perform)
+        yield
+
+
+@pytest.fixture
+def children(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Merge and clean in child processes, as services do."""
+    for module in (finishing, checking):
+        monkeypatch.setattr(module, "run_in_child", run_in_child)
 
 
 @pytest.fixture(scope="package")

@@ -155,16 +155,16 @@ def test_a_known_etag_is_304(front, printed):
     assert front.fetch(who, job_id, if_none_match='"x"').status_code == 200
 
 
-@pytest.mark.parametrize("range_", [None, "bytes=0-4", "bytes=999999999-"])
-def test_a_head_request_is_about_the_whole_and_reads_no_byte(front, printed, range_):
-    who, job_id, whole = printed
-    headers = {**who, "range": range_} if range_ else who
-    response = front.client.head(f"/pdf/jobs/{job_id}/download", headers=headers)
-    assert (response.status_code, response.content) == (200, b"")
-    assert response.headers["content-length"] == str(len(whole))
-    assert response.headers["accept-ranges"] == "bytes"
-    assert response.headers["cache-control"].startswith("private")
-    assert "content-range" not in response.headers  # ranges are GET's alone: RFC 9110, 14.2
+def test_a_head_request_is_about_the_whole_and_reads_no_byte(front, printed):
+    for range_ in (None, "bytes=0-4", "bytes=999999999-"):
+        who, job_id, whole = printed
+        headers = {**who, "range": range_} if range_ else who
+        response = front.client.head(f"/pdf/jobs/{job_id}/download", headers=headers)
+        assert (response.status_code, response.content) == (200, b""), range_
+        assert response.headers["content-length"] == str(len(whole)), range_
+        assert response.headers["accept-ranges"] == "bytes", range_
+        assert response.headers["cache-control"].startswith("private"), range_
+        assert "content-range" not in response.headers  # ranges are GET's alone: RFC 9110, 14.2
 
 
 def test_a_large_pdf_comes_in_pieces_and_whole(front, printed, monkeypatch):

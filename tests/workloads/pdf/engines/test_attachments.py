@@ -72,6 +72,7 @@ def test_files_are_found_with_what_they_are_to_the_document(engine, request):
     assert finish_pdf([(printed.pdf, "")], 0, FILES[::-1])[0] == done
 
 
+@pytest.mark.usefixtures("children")
 def test_a_merged_and_encrypted_pdf_carries_its_files():
     lock = {"encrypt": {}, "passwords": {"owner": "o", "user": "u"}}
     done, pages = finish_pdf([(new_pdf(2), "a"), (new_pdf(), "b")], 1, FILES, **lock)

@@ -107,11 +107,11 @@ def test_an_upload_whose_response_was_lost_has_succeeded(scripted):
     scripted.storage().put_bytes(KEY, b"data", PDF)
 
 
-@pytest.mark.parametrize("responses", [[ScriptedResponse(200, b"other")], [failure(404, "NoSuchKey"), NOTHING_LISTED]])
-def test_an_upload_over_another_object_is_refused(scripted, responses):
-    scripted.script = [failure(412, "PreconditionFailed"), *responses]
-    with pytest.raises(KeyTaken):
-        scripted.storage().put_bytes(KEY, b"data", PDF)
+def test_an_upload_over_another_object_is_refused(scripted):
+    for responses in ([ScriptedResponse(200, b"other")], [failure(404, "NoSuchKey"), NOTHING_LISTED]):
+        scripted.script = [failure(412, "PreconditionFailed"), *responses]
+        with pytest.raises(KeyTaken):
+            scripted.storage().put_bytes(KEY, b"data", PDF)
 
 
 def test_a_delete_is_the_request_every_server_knows(scripted):
@@ -126,24 +126,21 @@ def test_a_range_is_requested_as_a_range(scripted):
     assert scripted.requests[0].headers["range"] == "bytes=3-5"
 
 
-@pytest.mark.parametrize("status", [500, 503])
-def test_a_server_error_is_retried(scripted, status):
-    scripted.script = [failure(status, "SlowDown"), ScriptedResponse(200, b"data")]
-    assert scripted.storage(retries=1).get_bytes(KEY) == b"data"
+def test_a_server_error_is_retried(scripted):
+    for status in (500, 503):
+        scripted.script = [failure(status, "SlowDown"), ScriptedResponse(200, b"data")]
+        assert scripted.storage(retries=1).get_bytes(KEY) == b"data", status
 
 
-@pytest.mark.parametrize(
-    ("responses", "status"),
-    [
+def test_an_error_is_never_taken_for_a_missing_object(scripted, subtests):
+    for responses, status in (
         ([failure(403, "AccessDenied")], "403"),
         ([failure(500, "InternalError")], "500"),
         ([failure(404, ""), failure(404, "NoSuchBucket")], "404"),
-    ],
-)
-def test_an_error_is_never_taken_for_a_missing_object(scripted, responses, status):
-    scripted.script = responses
-    with pytest.raises(StorageDown, match=status):
-        scripted.storage().exists(KEY)
+    ):
+        scripted.script = responses
+        with subtests.test(status), pytest.raises(StorageDown, match=status):
+            scripted.storage().exists(KEY)
 
 
 def test_a_truncated_response_is_no_object(scripted):

@@ -50,12 +50,12 @@ def test_a_template_that_cannot_be_compiled_breaks_only_itself(library):
     assert "<body>7" in library.render_html("sound", {"x": 7})
 
 
-@pytest.mark.parametrize("name", ["loop", "memory"])
-def test_a_template_that_costs_too_much_is_stopped(library, name):
-    problem = refusal(library.render_html, name, {"x": "a"})
-    assert problem.code == "TEMPLATE_TOO_COSTLY"
-    assert f"template {name}: it was stopped: it needed more than 0.15 s" in problem.message
-    assert "or 256 MiB of memory" in problem.message
+def test_a_template_that_costs_too_much_is_stopped(library):
+    for name in ("loop", "memory"):
+        problem = refusal(library.render_html, name, {"x": "a"})
+        assert problem.code == "TEMPLATE_TOO_COSTLY", name
+        assert f"template {name}: it was stopped: it needed more than 0.15 s" in problem.message, name
+        assert "or 256 MiB of memory" in problem.message, name
 
 
 def test_others_are_filled_in_while_one_loops(library):

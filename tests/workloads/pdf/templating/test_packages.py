@@ -47,17 +47,14 @@ def test_files_keep_their_paths_and_hidden_ones_are_left_out():
     assert read_package(data) == {"template.html": b"x", "img/logo.png": b"y"}
 
 
-@pytest.mark.parametrize(
-    ("name", "shown"),
-    [
+def test_a_name_that_is_no_plain_path_is_refused():
+    for name, shown in (
         ("../evil.html", "../evil.html"), ("/etc/passwd", "/etc/passwd"), ("a//b", "a//b"),
         ("a/../../b", "a/../../b"), ("..", ".."), ("C:\\x", "C:/x"), ("a\tb", "?"),
         ("ş.html", "ş.html"), ("x" * 101, "x" * 100), ("a/b/c/d/e/f", "a/b/c/d/e/f"),
-    ],
-)  # fmt: skip
-def test_a_name_that_is_no_plain_path_is_refused(name, shown):
-    message = refusal(packed(file(name.replace("\\", "/"))))
-    assert message == f"{shown}: its name is not a path of letters, digits and '._-'"
+    ):  # fmt: skip
+        message = refusal(packed(file(name.replace("\\", "/"))))
+        assert message == f"{shown}: its name is not a path of letters, digits and '._-'"
 
 
 def test_links_devices_and_repeated_names_are_refused():

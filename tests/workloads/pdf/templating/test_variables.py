@@ -27,9 +27,8 @@ SCHEMA = {
 }
 
 
-@pytest.mark.parametrize(
-    ("variables", "problems"),
-    [
+def test_definitions_apply_wherever_they_are_referred_to():
+    for variables, problems in (
         ({"lines": [{"text": "a", "below": [{"text": "b"}]}], "note": "abc"}, []),
         ({"lines": [{"text": ""}]}, [("/lines/0/text", "minLength")]),
         (
@@ -40,11 +39,9 @@ SCHEMA = {
         ({"note": ""}, [("/note", "minLength")]),
         ({"kind": {"$ref": "#/$defs/text"}}, []),
         ({"kind": "a"}, [("/kind", "enum")]),
-    ],
-)
-def test_definitions_apply_wherever_they_are_referred_to(variables: dict[str, object], problems: list[tuple[str, str]]):
-    found = VariableSchema(SCHEMA).find_problems(variables)
-    assert [(problem.path, problem.rule) for problem in found] == problems
+    ):
+        found = VariableSchema(SCHEMA).find_problems(variables)
+        assert [(problem.path, problem.rule) for problem in found] == problems, variables
 
 
 def test_definitions_that_double_at_each_step_are_not_copied():
@@ -88,9 +85,8 @@ def test_a_value_is_valid_where_the_validator_of_the_schema_says_so(name: str):
     assert {True, False} == set(verdicts)
 
 
-@pytest.mark.parametrize(
-    ("schema", "valid", "invalid"),
-    [
+def test_rare_rules_and_names_mean_what_they_mean_to_the_validator():
+    for schema, valid, invalid in (
         ({"$defs": {"a": {"const": 1}, "a/b": True}, "$ref": "#/$defs/a"}, 1, 2),
         ({"$defs": {"a": {"b": {"const": 1}}, "a~1b": True}, "$ref": "#/$defs/a/b"}, 1, 2),
         ({"$defs": {"a b": {"const": 1}, "a%20b": True}, "$ref": "#/$defs/a%20b"}, 1, 2),
@@ -99,13 +95,11 @@ def test_a_value_is_valid_where_the_validator_of_the_schema_says_so(name: str):
         ({"items": False, "allOf": [True]}, [], [1]),
         ({"properties": {"a": {"type": ["integer", "null"]}}}, {"a": 1.0}, {"a": "1"}),
         ({"dependentRequired": {"a": ["b"]}, "minProperties": 1}, {"a": 1, "b": 1}, {"a": 1}),
-    ],
-)
-def test_rare_rules_and_names_mean_what_they_mean_to_the_validator(schema: dict[str, Any], valid: Any, invalid: Any):
-    definitions = schema.pop("$defs", {})
-    checked = VariableSchema({"properties": {"v": schema}, "$defs": definitions})
-    assert checked.find_problems({"v": valid}) == []
-    assert checked.find_problems({"v": invalid}) != []
+    ):
+        definitions = schema.pop("$defs", {})
+        checked = VariableSchema({"properties": {"v": schema}, "$defs": definitions})
+        assert checked.find_problems({"v": valid}) == [], schema
+        assert checked.find_problems({"v": invalid}) != [], schema
 
 
 def test_what_is_common_is_checked_without_the_library(monkeypatch):

@@ -19,6 +19,7 @@ def check(data: bytes, media_type: str = "application/pdf") -> CheckedFile:
     return check_file(data, media_type, PictureLimits())
 
 
+@pytest.mark.usefixtures("children")
 def test_what_acts_by_itself_is_removed_and_the_same_bytes_give_the_same_pdf():
     cleaned = check(active_pdf())
     assert (cleaned.kind, cleaned.media_type, cleaned.pages) == ("pdf", "application/pdf", 1)
@@ -37,19 +38,16 @@ def test_a_cleaned_pdf_stays_as_it_is():
     assert check(cleaned).data == cleaned
 
 
-@pytest.mark.parametrize(
-    ("data", "why"),
-    [
+def test_a_pdf_that_cannot_be_used_is_refused_with_its_reason(subtests):
+    for data, why in (
         (b"%PDF-1.7 and nothing", "cannot be read"),
         (new_pdf(encryption=pikepdf.Encryption(user="u", owner="o")), "encrypted"),
         (new_pdf(encryption=pikepdf.Encryption(user="", owner="o")), "encrypted"),
         (new_pdf(0), "0 pages"),
         (page_loop(), "cannot be read"),
-    ],
-)
-def test_a_pdf_that_cannot_be_used_is_refused_with_its_reason(data, why):
-    with pytest.raises(TemplateError, match=why):
-        clean_pdf({}, data)
+    ):
+        with subtests.test(why), pytest.raises(TemplateError, match=why):
+            clean_pdf({}, data)
 
 
 def test_too_many_pages_or_objects_are_refused(monkeypatch):

@@ -72,11 +72,11 @@ def test_what_became_of_a_delivery_is_said_in_turkish(claimed, receiver, monkeyp
     assert translate(catalogue(), deliver_to(claimed, receiver.url).message) == turkish
 
 
-@pytest.mark.parametrize("url", ["http://[", "ftp://a.example/", "http://user@a.example/"])
-def test_an_address_that_is_not_allowed_is_refused_in_turkish(claimed, url):
-    result = deliver_to(claimed, url)
-    assert result.code == "HOOK_REFUSED"
-    assert translate(catalogue(), result.message) is not None
+def test_an_address_that_is_not_allowed_is_refused_in_turkish(claimed):
+    for url in ("http://[", "ftp://a.example/", "http://user@a.example/"):
+        result = deliver_to(claimed, url)
+        assert result.code == "HOOK_REFUSED", url
+        assert translate(catalogue(), result.message) is not None, url
 
 
 def test_a_good_answer_is_one_whatever_comes_after_it(receiver, monkeypatch):
