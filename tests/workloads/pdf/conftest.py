@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from kesin.store.records import Filter
+from kesin.workloads.pdf import services
 from kesin.workloads.pdf.channel import ChildLimits, Reply, failure_head, raise_failure, run_in_child
 from kesin.workloads.pdf.cleanup import forget_ended_batches
+from kesin.workloads.pdf.engines import pick_engine
+from kesin.workloads.pdf.engines.base import Engine
 from kesin.workloads.pdf.engines.weasyprint import WeasyPrintEngine
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.steps import finishing
@@ -73,6 +76,23 @@ def weasyprint() -> Iterator[WeasyPrintEngine]:
     engine = WeasyPrintEngine()
     yield engine
     engine.close()
+
+
+@pytest.fixture
+def shared(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Commands and workers print with the engines of all tests: their start is tested by the doctor."""
+
+    class Unclosed:
+        def __init__(self, engine: Engine) -> None:
+            self.render = engine.render
+
+        def close(self) -> None:
+            """Leave it to the other tests."""
+
+    def pick(*wanted: Any) -> Unclosed:
+        return Unclosed(request.getfixturevalue(pick_engine(*wanted).name))
+
+    monkeypatch.setattr(services, "pick_engine", pick)
 
 
 @pytest.fixture(scope="package")

@@ -99,6 +99,13 @@ class Front(World):
         spelled = {name.replace("_", "-"): value for name, value in headers.items()}
         return self.client.get(f"/pdf/jobs/{job_id}/download", headers={**who, **spelled})
 
+    def upload(self, who: dict[str, str], data: bytes, media_type: str = "application/pdf") -> Any:
+        return self.client.post("/pdf/uploads", content=data, headers={**who, "content-type": media_type})
+
+    def uploaded(self, who: dict[str, str], data: bytes, media_type: str = "application/pdf") -> str:
+        """Upload a file and return its id."""
+        return str(self.upload(who, data, media_type).json()["upload_id"])
+
     def cancel(self, who: dict[str, str], job_id: str, **params: str) -> Any:
         return self.client.delete(f"/pdf/jobs/{job_id}", headers=who, params=params)
 

@@ -23,7 +23,7 @@ from kesin.workloads.pdf import doctor, services
 from kesin.workloads.pdf.config import SHIPPED
 from kesin.workloads.pdf.doctor import _check_fonts, _check_storage, _check_workers, open_pdf_queue
 from kesin.workloads.pdf.engines import pick_engine
-from kesin.workloads.pdf.engines.base import Engine, Paper
+from kesin.workloads.pdf.engines.base import Paper
 from kesin.workloads.pdf.engines.browser import ChromiumSettings
 from kesin.workloads.pdf.engines.weasyprint import WeasyPrintEngine
 from kesin.workloads.pdf.errors import RenderFailed
@@ -45,23 +45,6 @@ def pdf(kesin: Pdf) -> Pdf:  # noqa: F811
 def text_of(file: Path) -> str:
     with pypdfium2.PdfDocument(file) as document:
         return "\n".join(page.get_textpage().get_text_range() for page in document)
-
-
-@pytest.fixture
-def shared(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    """Commands print with the engines of all tests: their start is tested by the doctor."""
-
-    class Unclosed:
-        def __init__(self, engine: Engine) -> None:
-            self.render = engine.render
-
-        def close(self) -> None:
-            """Leave it to the other tests."""
-
-    def pick(*wanted: Any) -> Unclosed:
-        return Unclosed(request.getfixturevalue(pick_engine(*wanted).name))
-
-    monkeypatch.setattr(services, "pick_engine", pick)
 
 
 @pytest.fixture

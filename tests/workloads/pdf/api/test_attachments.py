@@ -29,12 +29,6 @@ def xml(form: str, text: str, **more: Any) -> dict[str, Any]:
     return {"format": form, "xml_base64": b64(text), **more}
 
 
-def upload(front: Front, who: dict[str, str], data: bytes, media_type: str) -> str:
-    headers = {**who, "content-type": media_type}
-    response = front.client.post("/pdf/uploads", content=data, headers=headers)
-    return str(response.json()["upload_id"])
-
-
 def carried(front: Front, job_id: str) -> pikepdf.Pdf:
     """Render a job, and embed its files in an empty PDF as the engine would."""
     front.worker.process_job(job_id)
@@ -46,7 +40,7 @@ def carried(front: Front, job_id: str) -> pikepdf.Pdf:
 
 
 def test_what_is_attached_becomes_an_upload_and_is_embedded(front, me):
-    stored = upload(front, me, b"<a/>", "application/xml")
+    stored = front.uploaded(me, b"<a/>", "application/xml")
     attached = [
         note(relationship="Source"),
         {"name": "a.xml", "media_type": "application/xml", "upload": stored},
@@ -185,7 +179,7 @@ def test_a_service_without_a_browser_delivers_no_archive_with_files(own_front, m
 
 
 def test_uploads_of_others_cannot_be_attached(front, me):
-    theirs = upload(front, front.owner(), b"secret", "text/plain")
+    theirs = front.uploaded(front.owner(), b"secret", "text/plain")
     body = order(attachments=[{"name": "a", "media_type": "text/plain", "upload": theirs}])
     response = front.post(me, body)
     assert error_of(response)["code"] == "UPLOAD_NOT_FOUND"
@@ -201,7 +195,7 @@ def test_files_that_are_too_large_together_are_refused(front, me, monkeypatch):
 
 def test_an_upload_that_is_too_large_or_damaged_is_no_e_invoice(own_front, monkeypatch):
     me = own_front.owner()
-    asked = {"format": "ubl", "upload": upload(own_front, me, UBL.encode(), "text/xml")}
+    asked = {"format": "ubl", "upload": own_front.uploaded(me, UBL.encode(), "text/xml")}
     assert own_front.post(me, order(einvoice=asked)).status_code == 202
     monkeypatch.setattr("kesin.workloads.pdf.einvoices.attach.MAX_XML_BYTES", 9)
     response = own_front.post(me, order(einvoice=asked))
@@ -212,7 +206,7 @@ def test_an_upload_that_is_too_large_or_damaged_is_no_e_invoice(own_front, monke
     assert (response.status_code, error_of(response)["code"]) == (503, "STORAGE_DOWN")
 
 
-def test_while_the_storage_is_down_nothing_is_lost(own_front):
+def test_a_storage_that_is_down_is_asked_again_and_a_file_that_is_gone_fails_the_job(own_front):
     me = own_front.owner()
     job_id = own_front.submit(me, order(attachments=[note()]))
     own_front.shelf.down = True
@@ -221,12 +215,7 @@ def test_while_the_storage_is_down_nothing_is_lost(own_front):
     own_front.worker.process_job(job_id)
     assert own_front.seen(job_id).internal_code == "ARTIFACT_WRITE_FAILED"
     own_front.shelf.down = False
-
-
-def test_a_file_that_is_gone_fails_the_job_with_what_to_do(own_front):
-    me = own_front.owner()
-    job_id = own_front.submit(me, order(attachments=[note()]))
-    for file in own_front.shelf.list("uploads"):
+    for file in own_front.shelf.list("uploads"):  # now they are gone
         own_front.shelf.delete(file.key)
     own_front.worker.process_job(job_id)
     job = own_front.seen(job_id)

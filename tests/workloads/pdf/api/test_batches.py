@@ -7,18 +7,6 @@ import pytest
 from tests.web.conftest import error_of
 from tests.workloads.pdf.batching import BatchWorld, opened_batches, order_of
 
-
-def test_a_batch_is_its_owners_alone(bindery):
-    batch_id = bindery.order("a")
-    path, stranger = f"/pdf/batches/{batch_id}", bindery.key("pdf")
-    for method, where in (("GET", path), ("HEAD", f"{path}/download"), ("DELETE", path)):
-        assert bindery.client.request(method, where, headers=stranger).status_code == 404
-    boss = bindery.key("admin")
-    assert bindery.get(batch_id, headers=boss)["batch_id"] == batch_id
-    assert bindery.get(batch_id, headers=bindery.headers)["batch_id"] == batch_id
-    assert bindery.client.delete(path, headers=boss).status_code == 200
-
-
 # Refusals
 
 

@@ -110,12 +110,8 @@ def test_what_leads_to_another_page_is_refused_by_name(front, writer):
         assert (response.status_code, error_of(response)["code"]) == (422, "HTML_REFUSED"), body
         assert fields_of(response) == ["source.html"], body
         assert error_of(response)["message"] == f"{named} is not allowed in HTML", body
-
-
-def test_text_about_elements_is_no_element(front, writer):
-    text = "<!-- <iframe> --><textarea><object></textarea><p title='<base>'>&lt;embed>"
-    text += "<meta name=refresh>"
-    assert front.post(writer, html(text)).status_code == 202
+    body = "<!-- <iframe> --><textarea><object></textarea><p title='<base>'>&lt;embed><meta name=refresh>"
+    assert front.post(writer, html(body)).status_code == 202  # text about elements is no element
 
 
 def test_a_request_has_a_template_or_html_and_what_is_wrong_is_named(front, writer):
@@ -172,15 +168,13 @@ def test_html_is_never_sent_back_in_place_of_a_pdf(small):
     assert (response.status_code, error_of(response)["code"]) == (503, "PDF_RENDER_UNAVAILABLE")
 
 
-def test_a_storage_that_is_down_is_503_and_no_job(small):
-    small.shelf.down = True
-    response = small.post(small.key("pdf", "pdf:html"), html())
-    assert (response.status_code, error_of(response)["code"]) == (503, "STORAGE_DOWN")
-    assert small.queue.stats().total == 0
-
-
 def test_html_that_is_gone_fails_and_a_storage_that_is_down_is_tried_again(small):
     who = small.key("pdf", "pdf:html")
+    small.shelf.down = True
+    response = small.post(who, html())
+    assert (response.status_code, error_of(response)["code"]) == (503, "STORAGE_DOWN")
+    assert small.queue.stats().total == 0
+    small.shelf.down = False
     job_id = small.submit(who, html())
     small.shelf.down = True
     small.worker.process_job(job_id)
@@ -217,9 +211,7 @@ def test_an_expired_job_of_html_is_made_again_while_its_html_is_there(small):
 
 def test_html_is_printed_by_real_engines_with_steps_and_uploaded_parts(small, chromium, weasyprint):
     who = small.key("pdf", "pdf:html")
-    headers = {**who, "content-type": "application/pdf"}
-    part = small.client.post("/pdf/uploads", content=new_pdf(), headers=headers).json()
-    steps = [{"append": {"upload": part["upload_id"]}}, {"stamp": {"text": "TASLAK"}}]
+    steps = [{"append": {"upload": small.uploaded(who, new_pdf())}}, {"stamp": {"text": "TASLAK"}}]
     for engine in (chromium, weasyprint):
         small.worker._engines.clear()
         small.engine = engine

@@ -55,11 +55,6 @@ def readable(front: Front) -> Front:
     return front
 
 
-def upload(front: Front, who: dict[str, str], data: bytes) -> str:
-    response = front.client.post("/pdf/uploads", content=data, headers=who)
-    return str(response.json()["upload_id"])
-
-
 def secrets(front: Front) -> list[str]:
     return [entry.name for entry in metadata_for(front.queue.store).metadata_entries(PASSWORDS)]
 
@@ -127,7 +122,7 @@ def test_without_a_key_ring_passwords_are_refused_at_their_step(front):
 
 
 def test_a_part_must_be_an_upload_or_a_template_that_the_owner_may_use(front, me):
-    theirs = upload(front, front.owner(), new_pdf())
+    theirs = front.uploaded(front.owner(), new_pdf())
     for upload_id in (theirs, MISSING):
         response = front.post(me, order(then=[{"append": {"upload": upload_id}}]))
         error = error_of(response)
@@ -144,10 +139,10 @@ def test_parts_come_in_the_order_in_which_they_are_added(sealed):
     me = sealed.owner()
     ours = {"template": "invoice", "variables": {**SAMPLE, "number": "F-second"}}
     then: list[dict[str, Any]] = [
-        {"append": {"upload": upload(sealed, me, one_page("terms"))}},
-        {"prepend": {"upload": upload(sealed, me, one_page("cover"))}},
+        {"append": {"upload": sealed.uploaded(me, one_page("terms"))}},
+        {"prepend": {"upload": sealed.uploaded(me, one_page("cover"))}},
         {"append": {"template": "invoice", "variables": ours["variables"]}},
-        {"prepend": {"upload": upload(sealed, me, one_page("first"))}},
+        {"prepend": {"upload": sealed.uploaded(me, one_page("first"))}},
         {"stamp": {"text": "TASLAK"}},
         {"metadata": {"title": "Hepsi", "keywords": "a, b"}},
     ]
@@ -287,7 +282,7 @@ def test_a_job_with_passwords_is_not_made_again_without_them(sealed):
 
 def test_an_upload_that_vanished_fails_its_job_and_a_silent_storage_is_asked_again(sealed):
     me = sealed.owner()
-    upload_id = upload(sealed, me, one_page("soon gone"))
+    upload_id = sealed.uploaded(me, one_page("soon gone"))
     body = order(then=[{"append": {"upload": upload_id}}])
     job_id = sealed.submit(me, body)
     sealed.shelf.down = True
@@ -304,7 +299,7 @@ def test_an_upload_that_vanished_fails_its_job_and_a_silent_storage_is_asked_aga
 
 def test_an_upload_that_costs_too_much_fails_its_job_by_name_and_the_next_one_succeeds(sealed, monkeypatch):
     me = sealed.owner()
-    then = [{"append": {"upload": upload(sealed, me, one_page("costly"))}}]
+    then = [{"append": {"upload": sealed.uploaded(me, one_page("costly"))}}]
     with monkeypatch.context() as patched:
         patched.setattr(finishing, "LIMITS", finishing.LIMITS._replace(memory_bytes=1))
         job = sealed.seen(sealed.done(me, order(then=then)))

@@ -222,11 +222,12 @@ def test_a_browser_is_replaced_after_so_many_documents_when_it_is_old_or_has_gro
     assert old._is_used_up(heavy=False)
 
 
-def test_memory_stays_flat(engine, request):
+@pytest.mark.long
+def test_memory_stays_flat(engine):
     printed(engine, invoice())
     wait_idle(engine)
     pid, before = engine.browser_pid, browser_process.memory_bytes(engine.browser_pid)
-    for _ in range(60 if request.config.getoption("--long") else 4):
+    for _ in range(60):
         printed(engine, invoice())
     wait_idle(engine)
     assert engine.browser_pid == pid

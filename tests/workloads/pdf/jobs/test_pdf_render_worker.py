@@ -21,7 +21,6 @@ from kesin.workloads.pdf.jobs.heartbeat import (
     Heartbeat,
     check_worker_health,
     find_stuck_workers,
-    workers_alive,
 )
 from kesin.workloads.pdf.jobs.store import PdfJobStatus, UnknownJob, read_stats
 from kesin.workloads.pdf.jobs.worker import STUCK_AFTER_S, PdfRenderWorker, PdfWorker
@@ -87,31 +86,6 @@ def test_paper_and_time_limit_are_those_of_the_request(press):
     assert (limit_s, usual_s) == (7, press.config.hard_timeout)
 
 
-def test_a_failure_keeps_its_code_and_message(either):
-    for code, status in (
-        ("BROWSER_LAUNCH_FAILED", "queued"),
-        ("NAVIGATION_TIMEOUT", "queued"),
-        ("TEMPLATE_ERROR", "failed"),
-        ("UNSUPPORTED_PLATFORM", "failed"),
-        ("UNKNOWN", "failed"),
-    ):
-        either.engine.fails(code, "the reason")
-        job = either.done(code)
-        assert (job.status, job.error_code, job.error_message) == (status, code, "the reason")
-        assert read_stats(metadata_for(either.jobs.queue.store)).failures[code] == 1
-
-
-def test_a_transient_failure_is_overcome(press):
-    press.engine.fails("BROWSER_LAUNCH_FAILED")
-    press.engine.fails("NAVIGATION_TIMEOUT")
-    job = press.done()
-    press.worker.process_job(job.job_id)
-    press.clock.advance(5)
-    press.worker.process_job(job.job_id)
-    after = press.seen(job)
-    assert (after.status, after.retry_count, after.error_code) == ("succeeded", 2, None)
-
-
 def test_an_unexpected_error_is_unknown_and_its_text_is_hidden(press):
     def explode() -> None:
         raise LookupError("the password is 1234")
@@ -119,18 +93,6 @@ def test_an_unexpected_error_is_unknown_and_its_text_is_hidden(press):
     press.engine.next.append(explode)
     job = press.done()
     assert (job.status, job.error_code, job.error_message) == ("failed", "UNKNOWN", "LookupError")
-
-
-def test_a_storage_that_is_down_is_tried_again(press):
-    job = press.ask()
-    press.shelf.down = True
-    press.worker.process_job(job.job_id)
-    after = press.seen(job)
-    assert (after.status, after.internal_code) == ("queued", "ARTIFACT_WRITE_FAILED")
-    assert after.error_code is PdfErrorCode.UNKNOWN
-    press.shelf.down = False
-    press.worker.process_job(job.job_id)
-    assert press.seen(job).status == "succeeded"
 
 
 def test_a_template_that_left_the_list_is_refused_by_the_worker_too(press):
@@ -241,27 +203,6 @@ def test_a_worker_renders_every_job_and_counts_it(either):
     assert (numbers.failures, sum(numbers.buckets)) == ({"TEMPLATE_ERROR": 1}, 6)
 
 
-def test_tenants_take_turns(either):
-    for number in range(6):
-        either.ask(f"many-{number}", owner="many")
-        either.clock.advance(1)
-    either.ask("other", owner="other")
-    worker = PdfWorker(either.queue, either.worker)
-    worker.threads = 1
-    assert worker.drain() == 7
-    printed = [html for html, _, _ in either.engine.printed]
-    places = [place for place, html in enumerate(printed) if "other" in html]
-    assert places in ([0], [1])  # whose turn is first is drawn; it does not come after all others
-
-
-def test_a_worker_of_some_owners_leaves_the_others_alone(either):
-    mine, other = either.ask("1", owner="mine"), either.ask("2", owner="other")
-    worker = PdfWorker(either.queue, either.worker)
-    worker.tenants = ["mine"]
-    assert worker.drain() == 1
-    assert (either.seen(mine).status, either.seen(other).status) == ("succeeded", "queued")
-
-
 def test_a_stopped_worker_releases_its_job_and_is_no_longer_alive(either):
     began, go_on = threading.Event(), threading.Event()
 
@@ -293,16 +234,6 @@ def test_a_stopped_worker_releases_its_job_and_is_no_longer_alive(either):
 
 def heart(press: Press, name: str = "w1") -> Heartbeat:
     return Heartbeat(press.store, name, lambda: {"done": 3}, now=press.queue.now)
-
-
-def test_a_worker_is_alive_for_fifteen_seconds_after_its_last_sign(press):
-    heart(press).beat()
-    press.clock.advance(FRESH_S)
-    assert workers_alive(press.store, press.queue.now()) == {"w1": {"done": 3}}
-    press.clock.advance(0.001)
-    assert not check_worker_health(press.store, press.queue.now())
-    heart(press, "w2").beat()
-    assert check_worker_health(press.store, press.queue.now())
 
 
 def test_a_worker_silent_for_an_hour_is_forgotten_by_the_next_that_starts(press):

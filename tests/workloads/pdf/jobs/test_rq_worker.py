@@ -5,8 +5,6 @@ import os
 import pickle
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 import zlib
@@ -317,25 +315,25 @@ def test_rqs_own_workers_count_while_rq_has_their_heartbeat(shop):
 # Whole programs
 
 
-def test_a_plain_rq_worker_renders(shop, tmp_path):
+@pytest.mark.usefixtures("shared")
+def test_a_plain_rq_worker_renders(shop, tmp_path, monkeypatch):
     write(tmp_path / "own", "card", PAGE.format("{{ x }}"))  # the fonts of ours take their time
     job = shop.jobs.create_job("card", {"variables": {"x": 7}, "engine": "weasyprint", "paper": {}})
     enqueue_pdf_job(job.job_id, store=shop.store)
-    command = [
-        sys.executable, "-m", "rq.cli", "worker", RQ_QUEUE_NAME, "--burst", "--url", shop.store.url,
-        "--serializer", "rq.serializers.JSONSerializer",
-    ]  # fmt: skip
     settings = {
         "KESIN_REDIS_URL": shop.store.url,
         "KESIN_DATA_DIR": str(tmp_path),
         "KESIN_PDF_TEMPLATES": str(tmp_path / "own"),
         "KESIN_PDF_ALLOWED_TEMPLATES": "card",
     }
-    env = {name: value for name, value in os.environ.items() if not name.startswith("KESIN_")}
-    done = subprocess.run(command, env={**env, **settings}, capture_output=True, timeout=PATIENCE_S, check=False)
-    assert done.returncode == 0, done.stderr
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    plain = rq.SimpleWorker(
+        [RQ_QUEUE_NAME], connection=rq_queue.connect_redis(shop.store.url), serializer=JSONSerializer
+    )
+    assert plain.work(burst=True)
     rendered = shop.jobs.get_job(job.job_id)
-    assert rendered.status == "succeeded", done.stderr
+    assert rendered.status == "succeeded", rendered.error_message
     assert rendered.result["engine"].lower().startswith("weasyprint")
     assert shop.artifacts.get_pdf(rendered.artifact_key).startswith(b"%PDF-")
 

@@ -70,15 +70,10 @@ def test_a_missing_object_is_not_stored(storage):
         with pytest.raises(NotStored) as caught:
             call(KEY)
         assert repr(KEY) in str(caught.value)
-
-
-def test_a_folder_of_keys_is_no_object(storage):
-    storage.put_bytes(KEY, b"x", PDF)
-    assert storage.exists("pdfs") is False
+    assert storage.exists("pdfs") is False  # a folder of keys is no object
     assert storage.delete("pdfs") is False
     with pytest.raises(NotStored):
         storage.get_bytes("pdfs")
-    assert storage.get_bytes(KEY) == b"x"
 
 
 def test_a_range_is_cut_as_python_cuts(storage):
@@ -89,14 +84,6 @@ def test_a_range_is_cut_as_python_cuts(storage):
     for start, end in ((-1, 4), (5, 4), (-3, -1)):
         with pytest.raises(ValueError, match="0 <= start <= end"):
             storage.get_range(KEY, start, end)
-
-
-def test_the_head_has_size_and_age(storage):
-    before = wall_clock_us()
-    storage.put_bytes(KEY, b"12345", PDF)
-    head = storage.head(KEY)
-    assert (head.key, head.size) == (KEY, 5)
-    assert abs(head.modified_us - before) < HOUR_US
 
 
 def test_a_list_goes_by_whole_segments(storage):
@@ -111,9 +98,11 @@ def test_a_list_goes_by_whole_segments(storage):
     assert {item.size for item in storage.list("pdfs/ab")} == {len("pdfs/ab/3.pdf")}
 
 
-def test_a_list_can_omit_new_objects(storage):
-    storage.put_bytes(KEY, b"x", PDF)
-    now = wall_clock_us()
+def test_objects_have_a_size_and_an_age_and_a_list_can_omit_new_ones(storage):
+    storage.put_bytes(KEY, b"12345", PDF)
+    now, head = wall_clock_us(), storage.head(KEY)
+    assert (head.key, head.size) == (KEY, 5)
+    assert abs(head.modified_us - now) < HOUR_US
     assert [item.key for item in storage.list("pdfs", before_us=now + HOUR_US)] == [KEY]
     assert list(storage.list("pdfs", before_us=now - HOUR_US)) == []
     changed = next(storage.list()).modified_us
@@ -219,7 +208,7 @@ class Model(RuleBasedStateMachine):
 
 def test_a_storage_behaves_as_a_dictionary(make, request):
     patient = settings(
-        max_examples=100 if request.config.getoption("--long") else 20,
+        max_examples=100 if request.config.getoption("--long") else 10,
         stateful_step_count=15,
         deadline=None,
         suppress_health_check=list(HealthCheck),

@@ -83,13 +83,6 @@ def test_foreign_objects_are_not_listed(s3_server):
     assert [item.key for item in storage.list()] == [KEY]
 
 
-def test_a_temporary_credential_goes_with_every_request(scripted, monkeypatch):
-    scripted.script = [ScriptedResponse(200)]
-    monkeypatch.setenv("AWS_SESSION_TOKEN", "the/token+")
-    scripted.storage().put_bytes(KEY, b"x", PDF)
-    assert scripted.requests[0].headers["x-amz-security-token"] == "the/token+"
-
-
 def test_an_upload_is_checked_and_overwrites_no_object(scripted):
     scripted.script = [ScriptedResponse(200), ScriptedResponse(200)]
     scripted.storage().put_bytes(KEY, b"data", PDF)
@@ -102,28 +95,27 @@ def test_an_upload_is_checked_and_overwrites_no_object(scripted):
     assert "if-none-match" not in unconditional.headers
 
 
-def test_an_upload_whose_response_was_lost_has_succeeded(scripted):
-    scripted.script = [failure(412, "PreconditionFailed"), ScriptedResponse(200, b"data")]
+def test_an_upload_whose_response_was_lost_has_succeeded_and_one_over_another_object_is_refused(scripted):
+    taken = failure(412, "PreconditionFailed")
+    scripted.script = [taken, ScriptedResponse(200, b"data")]
     scripted.storage().put_bytes(KEY, b"data", PDF)
-
-
-def test_an_upload_over_another_object_is_refused(scripted):
     for responses in ([ScriptedResponse(200, b"other")], [failure(404, "NoSuchKey"), NOTHING_LISTED]):
-        scripted.script = [failure(412, "PreconditionFailed"), *responses]
+        scripted.script = [taken, *responses]
         with pytest.raises(KeyTaken):
             scripted.storage().put_bytes(KEY, b"data", PDF)
 
 
-def test_a_delete_is_the_request_every_server_knows(scripted):
-    scripted.script = [ScriptedResponse(200), ScriptedResponse(204)]
-    assert scripted.storage().delete(KEY) is True
-    assert [request.method for request in scripted.requests] == ["HEAD", "DELETE"]
-
-
-def test_a_range_is_requested_as_a_range(scripted):
-    scripted.script = [ScriptedResponse(206, b"345", (("Content-Range", "bytes 3-5/10"),))]
-    assert scripted.storage().get_range(KEY, 3, 6) == b"345"
-    assert scripted.requests[0].headers["range"] == "bytes=3-5"
+def test_requests_are_those_that_every_server_knows(scripted, monkeypatch):
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "the/token+")
+    ranged = ScriptedResponse(206, b"345", (("Content-Range", "bytes 3-5/10"),))
+    scripted.script = [ScriptedResponse(200), ScriptedResponse(204), ranged]
+    storage = scripted.storage()
+    assert storage.delete(KEY) is True
+    assert storage.get_range(KEY, 3, 6) == b"345"
+    assert [request.method for request in scripted.requests] == ["HEAD", "DELETE", "GET"]
+    assert scripted.requests[-1].headers["range"] == "bytes=3-5"
+    tokens = {request.headers["x-amz-security-token"] for request in scripted.requests}  # a temporary credential
+    assert tokens == {"the/token+"}
 
 
 def test_a_server_error_is_retried(scripted):

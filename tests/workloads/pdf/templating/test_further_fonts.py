@@ -117,36 +117,25 @@ def test_what_is_no_whole_font_with_truetype_outlines_is_refused(folder: Path):
 
 
 class TestFontLimits:
-    def test_a_file_may_be_so_large(self, folder: Path):
-        (folder / "a.woff2").write_bytes(SYMBOLS)
-        (folder / "b.woff2").write_bytes(REGULAR)
-        why = "template fonts/b.woff2: it is larger than 17 KiB"
-        assert refusal(folder, pdf_font_kib=17).message == why
-        assert "fonts/b.woff2" in load_pdf_templates(Settings(pdf_fonts=folder, pdf_font_kib=18)).fonts
+    def test_files_may_be_so_large_and_so_many(self, folder: Path):
+        for name, font in (("a", SYMBOLS), ("b", REGULAR), ("c", REGULAR)):
+            (folder / f"{name}.woff2").write_bytes(font)
+        limits: dict[str, Any]
+        for limits, file, why, turkish in (
+            ({"pdf_font_kib": 17}, "b", "it is larger than 17 KiB", "17 KiB'tan büyük"),
+            ({"pdf_all_fonts_kib": 40}, "c", "with it, the fonts exceed 40 KiB", "40 KiB"),
+            ({"pdf_max_fonts": 2}, "c", "at most 2 fonts are allowed", "2"),
+        ):
+            problem = refusal(folder, **limits).message
+            assert problem == f"template fonts/{file}.woff2: {why}"
+            assert turkish in str(translate(catalogue(), problem))
+            [(setting, value)] = limits.items()
+            assert "fonts/c.woff2" in load_pdf_templates(Settings(pdf_fonts=folder, **{setting: value + 1})).fonts
 
     def test_a_huge_file_is_not_read(self, folder: Path):
         with (folder / "a.woff2").open("wb") as file:
             file.truncate(2**40)  # sparse
         assert refusal(folder).message == "template fonts/a.woff2: it is larger than 512 KiB"
-
-    def test_all_files_may_be_so_large(self, folder: Path):
-        for name in ("a", "b"):
-            (folder / f"{name}.woff2").write_bytes(REGULAR)
-        why = "template fonts/b.woff2: with it, the fonts exceed 34 KiB"
-        assert refusal(folder, pdf_all_fonts_kib=34).message == why
-        assert load_pdf_templates(Settings(pdf_fonts=folder, pdf_all_fonts_kib=35))
-
-    def test_there_may_be_so_many(self, folder: Path):
-        for name in ("a", "b", "c"):
-            (folder / f"{name}.woff2").write_bytes(SYMBOLS)
-        why = "template fonts/c.woff2: at most 2 fonts are allowed"
-        assert refusal(folder, pdf_max_fonts=2).message == why
-        assert load_pdf_templates(Settings(pdf_fonts=folder, pdf_max_fonts=3))
-
-    def test_a_refusal_is_told_in_turkish(self, folder: Path):
-        (folder / "a.woff2").write_bytes(REGULAR)
-        problem = refusal(folder, pdf_font_kib=1).message
-        assert str(translate(catalogue(), problem)).endswith("1 KiB'tan büyük")
 
     def test_limits_have_limits(self):
         for name in ("pdf_font_kib", "pdf_all_fonts_kib", "pdf_max_fonts"):

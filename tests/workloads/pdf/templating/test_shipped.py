@@ -139,14 +139,6 @@ class TestInvoice:
         assert "İndirim" not in text
         assert "Ödenecek tutar 0,80 ₺" in text
 
-    def test_long_ones_repeat_their_head_and_count_their_pages(self, chromium):
-        pages = by_chromium(chromium, page("invoice", lines=sample("invoice")["lines"] * 10))
-        assert len(pages) > 2
-        for number, text in enumerate(pages, 1):
-            assert f"Sayfa {number} / {len(pages)}" in text
-        assert all("# Kod Mal / hizmet Miktar" in text for text in pages)
-        assert sum("Ödenecek tutar" in text for text in pages) == 1
-
     def test_other_currencies_and_languages(self, chromium):
         [text] = by_chromium(chromium, page("invoice", lang="en", currency="EUR"))
         assert "Total due €51,998.28" in text

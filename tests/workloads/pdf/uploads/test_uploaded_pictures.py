@@ -2,39 +2,27 @@
 
 import base64
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from kesin.lifecycle.budget import HOUR_S
 from kesin.workloads.pdf.uploads import store
 from tests.web.conftest import error_of
 from tests.workloads.pdf.documents import PICTURE
-from tests.workloads.pdf.front import Front, opened_front, order
+from tests.workloads.pdf.front import Front, order
 from tests.workloads.pdf.listener import PIXEL
 from tests.workloads.pdf.press import SAMPLE
 
 GIF = "R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"
 
 
-def upload(world: Any, who: dict[str, str], data: bytes = PIXEL, kind: str = "image/png") -> str:
-    headers = {**who, "content-type": kind}
-    response = world.client.post("/pdf/uploads", content=data, headers=headers)
-    return f"upload:{response.json()['upload_id']}"
+def upload(front: Front, who: dict[str, str], data: bytes = PIXEL, kind: str = "image/png") -> str:
+    return f"upload:{front.uploaded(who, data, kind)}"
 
 
 def with_logo(logo: str) -> dict[str, Any]:
     body = order()
     body["variables"]["logo"] = logo
     return body
-
-
-@pytest.fixture
-def own(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Front]:
-    with opened_front("sqlite", tmp_path, request) as front:
-        yield front
 
 
 def problem_of(response: Any) -> tuple[int, str, str]:
@@ -67,25 +55,25 @@ def test_a_preview_shows_the_picture(front, me):
     assert "upload the file again" in refused.text
 
 
-def test_a_degraded_answer_shows_the_picture(own):
-    me = own.owner()
-    logo = upload(own, me)
-    own.clock.advance(60)  # no heartbeat
-    response = own.post(me, {**with_logo(logo), "options": {"fail_safe": "degrade"}})
+def test_a_degraded_answer_shows_the_picture(own_front):
+    me = own_front.owner()
+    logo = upload(own_front, me)
+    own_front.clock.advance(60)  # no heartbeat
+    response = own_front.post(me, {**with_logo(logo), "options": {"fail_safe": "degrade"}})
     assert (response.status_code, response.headers["x-pdf-fallback"]) == (200, "html")
     assert PICTURE in response.text
 
 
-def test_an_upload_of_another_owner_or_an_old_one_does_not_exist(own):
-    me = own.owner()
-    logo = upload(own, me)
+def test_an_upload_of_another_owner_or_an_old_one_does_not_exist(own_front):
+    me = own_front.owner()
+    logo = upload(own_front, me)
     gone = (422, "UPLOAD_NOT_FOUND", "variables/logo")
-    assert problem_of(own.post(own.owner(), with_logo(logo))) == gone
-    assert problem_of(own.post(me, with_logo(f"upload:file-{'0' * 64}"))) == gone
-    assert own.post(me, with_logo(logo)).status_code == 202
-    own.clock.advance(24 * HOUR_S)
-    own.beat()
-    assert problem_of(own.post(me, with_logo(logo))) == gone
+    assert problem_of(own_front.post(own_front.owner(), with_logo(logo))) == gone
+    assert problem_of(own_front.post(me, with_logo(f"upload:file-{'0' * 64}"))) == gone
+    assert own_front.post(me, with_logo(logo)).status_code == 202
+    own_front.clock.advance(24 * HOUR_S)
+    own_front.beat()
+    assert problem_of(own_front.post(me, with_logo(logo))) == gone
 
 
 def test_only_a_picture_may_be_named_and_only_in_whole_texts(front, me):
@@ -112,19 +100,6 @@ def test_so_many_and_so_large_pictures_are_refused_by_path(front, me, monkeypatc
     assert problem_of(front.post(me, body))[0] == 422
     body["variables"]["notes"] = logo
     assert front.post(me, body).status_code == 202
-
-
-def test_a_storage_that_is_down_refuses_the_request_and_is_tried_again_by_the_worker(own):
-    me = own.owner()
-    logo = upload(own, me)
-    job_id = own.submit(me, with_logo(logo))
-    own.shelf.down = True
-    assert own.post(me, with_logo(logo)).status_code == 503
-    own.worker.process_job(job_id)
-    own.shelf.down = False
-    assert own.seen(job_id).status == "queued"
-    own.worker.process_job(job_id)
-    assert own.seen(job_id).status == "succeeded"
 
 
 def test_rows_of_a_batch_name_pictures(front, me):
