@@ -26,7 +26,7 @@ from tests.workloads.pdf.batching import TTL_S, BatchWorld, opened_batches
 
 HOUR_S = 3_600
 ORPHAN = "0" * 8 + "-0000-7000-8000-" + "0" * 12
-AGES_S = st.lists(st.one_of(st.integers(0, 2 * TTL_S), st.integers(TTL_S - 2, TTL_S + 2)), min_size=1, max_size=4)
+AGES_S = st.lists(st.one_of(st.integers(0, 2 * TTL_S), st.integers(TTL_S - 2, TTL_S + 2)), min_size=1, max_size=3)
 
 
 @pytest.fixture
@@ -91,11 +91,15 @@ def test_expired_batches_lose_their_files_and_others_keep_them(either):
     assert either.get(young)["results"] == []
 
 
-def test_the_rows_of_a_batch_are_deleted_before_its_output(bindery):
+def test_rows_and_files_of_earlier_attempts_are_deleted_before_the_output(bindery):
     batch_id = bindery.order("a")
+    folder = bindery.batch(batch_id).input_key.rpartition("/")[0]
+    bindery.batches.storage.put_bytes(f"{folder}/out-0000000000000001.zip", b"x", "")
     bindery.work()
     later(bindery, TTL_S - 1)
     assert {name.partition("-")[0] for name in bindery.stored()} == {"out", "results"}
+    assert bindery.batch(batch_id).result["artifact_key"] in files(bindery, "batches")
+    assert f"{folder}/out-0000000000000001.zip" not in files(bindery, "batches")
     assert bindery.get(batch_id)["results"][0]["status"] == "succeeded"
 
 
@@ -122,16 +126,6 @@ def test_files_of_an_unfinished_batch_are_kept_however_old(bindery):
     assert bindery.get(batch_id)["status"] == "running"
 
 
-def test_the_file_of_an_earlier_attempt_is_deleted(bindery):
-    batch_id = bindery.order("a")
-    folder = bindery.batch(batch_id).input_key.rpartition("/")[0]
-    bindery.batches.storage.put_bytes(f"{folder}/out-0000000000000001.zip", b"x", "")
-    bindery.work()
-    later(bindery, TTL_S - 1)
-    assert bindery.batch(batch_id).result["artifact_key"] in files(bindery, "batches")
-    assert f"{folder}/out-0000000000000001.zip" not in files(bindery, "batches")
-
-
 def test_a_batch_cancelled_by_an_operator_cancels_its_rows(bindery):
     batch_id = bindery.order("a", "b")
     worker: BatchWorker = bindery.worker(lambda _seconds: worker.stop())
@@ -144,20 +138,16 @@ def test_a_batch_cancelled_by_an_operator_cancels_its_rows(bindery):
     assert not bindery.metadata_names()
 
 
-def test_metadata_of_a_deleted_batch_is_deleted(bindery):
-    bindery.accounts.directory.put_metadata(MetadataEntry("pdf", ORPHAN, "rows:0000", "[]", 1))
-    assert later(bindery, 1) == 1
-    assert not bindery.metadata_names()
-
-
-def test_heartbeats_of_dead_workers_are_deleted(bindery):
+def test_metadata_of_deleted_batches_and_dead_workers_are_deleted(bindery):
     directory = bindery.accounts.directory
     now = bindery.queue.now()
+    directory.put_metadata(MetadataEntry("pdf", ORPHAN, "rows:0000", "[]", 1))
     directory.put_metadata(MetadataEntry("pdf", "", "worker:old", "{}", now))
     directory.put_metadata(MetadataEntry("pdf", "", "ledger", "null", now))
     bindery.clock.advance(PRUNE_AFTER_S)
     directory.put_metadata(MetadataEntry("pdf", "", "worker:new", "{}", bindery.queue.now()))
-    assert later(bindery, 1) == 1
+    assert later(bindery, 1) == 2
+    assert not bindery.metadata_names()
     assert [sign.worker for sign in open_heartbeats(bindery.store).read(now)] == ["new"]
     assert directory.metadata_entry("pdf", "", "ledger") is not None
 

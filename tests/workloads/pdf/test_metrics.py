@@ -1,9 +1,8 @@
 """The metrics of PDFs agree with what happened to the jobs."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,8 +11,6 @@ from hypothesis import strategies as st
 from kesin.engine.access.accounts import Accounts
 from kesin.engine.access.commands import Commands
 from kesin.engine.queue import Queue, apply_changes
-from kesin.engine.results import Done, Failed, HandlerResult
-from kesin.engine.worker import Worker
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.clock import ManualClock
 from kesin.foundation.problems import TooManyRequests
@@ -208,7 +205,7 @@ def shop() -> Iterator[Counted]:
         yield shop
 
 
-@given(st.lists(STEP, min_size=5, max_size=9))
+@given(st.lists(STEP, min_size=4, max_size=7))
 @settings(max_examples=100)
 def test_every_move_is_counted_once_whatever_becomes_of_the_jobs(steps):
     """Feature: pdf-render-worker, Property 7: metrics agree with what happened."""
@@ -247,18 +244,6 @@ def test_durations_fall_into_their_buckets(shop):
     counts = [numbers[f"{name}_bucket", le] for le in ("0.025", "0.05", "0.1", "120.0", "+Inf")]
     assert counts == [1, 2, 3, 3, 4]
     assert numbers[f"{name}_sum",] == pytest.approx(400.13)
-
-
-def test_a_result_written_by_the_worker_loop_is_counted(shop):
-    results: list[HandlerResult] = [Done({"artifact_key": "pdfs/a/1.pdf", "seconds": 1.5})]
-    results.append(Failed("TEMPLATE_ERROR", "why"))
-    for number in range(2):
-        shop.jobs.create_job("invoice", {"variables": {"n": number}})
-    record: Callable[..., Any] = shop.jobs.record
-    Worker(shop.queue, lambda _: results.pop(), in_transaction=record, batch=1).drain()
-    numbers = shop.numbers()
-    assert numbers["ptf_admin_pdf_failures_total", "TEMPLATE_ERROR"] == 1
-    assert numbers["ptf_admin_pdf_render_duration_seconds_sum",] == 1.5
 
 
 def test_a_worker_counts_until_it_has_been_silent_for_too_long(shop):

@@ -32,9 +32,9 @@ urls = st.builds(
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=30),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
-    max_leaves=8,
+    max_leaves=5,
 )
-variables = st.dictionaries(st.text(max_size=10), plain, max_size=5)
+variables = st.dictionaries(st.text(max_size=8), plain, max_size=3)
 
 
 class TestTemplates:
@@ -146,7 +146,7 @@ class TestSanitizing:
             check(deep)
             deep = {"a": deep}
         loop["a"] = loop
-        of_one = {
+        of_one: dict[object, list[tuple[dict, str]]] = {
             sanitize_html_variables: [({"<": 1, Markup("&lt;"): 2}, "two names")],  # which become one
             check_plain_data: [({"a": float(number)}, "at /a") for number in ("nan", "inf")],
         }

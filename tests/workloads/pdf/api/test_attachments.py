@@ -171,13 +171,6 @@ def test_an_e_invoice_is_made_from_the_variables_or_refused_with_its_rule(front,
     assert "variables/seller" in fields
 
 
-def test_a_service_without_a_browser_delivers_no_archive_with_files(own_front, monkeypatch):
-    monkeypatch.setattr(own_front.engine, "name", "weasyprint")
-    asked = order(attachments=[note()], options=ARCHIVE)
-    job = own_front.seen(own_front.done(own_front.owner(), asked))
-    assert (job.status, job.error_code) == ("failed", "NOT_CONFORMING")
-
-
 def test_uploads_of_others_cannot_be_attached(front, me):
     theirs = front.uploaded(front.owner(), b"secret", "text/plain")
     body = order(attachments=[{"name": "a", "media_type": "text/plain", "upload": theirs}])

@@ -102,19 +102,6 @@ def test_a_wrong_step_is_refused_by_name(front):
         assert "gizli" not in refused, why
 
 
-def test_an_archive_cannot_be_merged_or_encrypted(sealed):
-    for kind in ("append", "prepend", "encrypt"):
-        step = {kind: LOCK if kind == "encrypt" else {"upload": MISSING}}
-        refused = wrong(sealed, [step], options={"conformance": "pdf/a-3a"})
-        assert f"then.0.{kind}: not with options.conformance" in json.dumps(refused), kind
-
-
-def test_weasyprint_marks_no_archive(front):
-    options = {"conformance": "pdf/a-3b", "engine": "weasyprint"}
-    refused = wrong(front, [{"stamp": {"text": "A"}}], options=options)
-    assert "then.0.stamp: WeasyPrint cannot make a PDF/A with a stamp" in json.dumps(refused)
-
-
 def test_without_a_key_ring_passwords_are_refused_at_their_step(front):
     refused = wrong(front, [{"metadata": {"title": "A"}}, {"encrypt": LOCK}])
     assert refused["code"] == "NO_SECRET_KEYS"
@@ -308,22 +295,14 @@ def test_an_upload_that_costs_too_much_fails_its_job_by_name_and_the_next_one_su
     assert texts(sealed, me, sealed.done(me, order("F-next", then=then))) == ["F-next", "costly"]
 
 
-def test_html_takes_the_place_of_no_pdf_with_steps(request, tmp_path):
-    with opened_front("sqlite", tmp_path, request, secret_keys=KEYS, pdf_fail_safe="degrade") as front:
-        me = front.owner()
-        front.clock.advance(60)
-        assert front.post(me, order()).status_code == 200
-        assert front.post(me, order(then=[{"encrypt": LOCK}])).status_code == 503
-
-
 def test_weasyprint_that_was_fallen_back_to_fails_a_marked_archive(sealed, monkeypatch):
     me = sealed.owner()
-    options = {"conformance": "pdf/a-3b"}
-    job_id = sealed.submit(me, order(then=[{"stamp": {"text": "A"}}], options=options))
     monkeypatch.setattr(sealed.engine, "name", "weasyprint")
-    sealed.worker.process_job(job_id)
-    body = sealed.get(me, job_id).json()
-    assert (body["error_code"], "WeasyPrint" in body["error_message"]) == ("NOT_CONFORMING", True)
+    file = {"name": "note.txt", "media_type": "text/plain", "data_base64": "aGVsbG8="}
+    for marks in ({"then": [{"stamp": {"text": "A"}}]}, {"attachments": [file]}):
+        job_id = sealed.done(me, order(**marks, options={"conformance": "pdf/a-3b"}))
+        body = sealed.get(me, job_id).json()
+        assert (body["error_code"], "WeasyPrint" in body["error_message"]) == ("NOT_CONFORMING", True), marks
 
 
 def test_an_archive_is_marked_before_it_is_checked(sealed):

@@ -58,13 +58,6 @@ def test_a_batch_whose_storage_stays_down_fails_and_cancels_its_rows(bindery):
     assert not bindery.metadata_names()
 
 
-def test_a_batch_whose_rows_are_lost_fails(bindery):
-    batch_id = bindery.order("a")
-    bindery.batches.storage.delete(bindery.batch(batch_id).input_key)
-    bindery.work()
-    assert bindery.get(batch_id)["error_code"] == "ROWS_MISSING"
-
-
 def test_a_job_enqueued_by_hand_fails_alone(bindery):
     payloads: tuple[Any, ...] = (None, [], "text", {"input_key": "batches/../x", "rows": "many"})
     for payload in payloads:

@@ -198,17 +198,19 @@ def test_a_damaged_pdf_is_rendered_again(bindery):
     assert bindery.engine.printed == ["fine", "spoilt", "spoilt"]
 
 
-def test_damaged_rows_and_results_are_not_used(bindery):
+def test_lost_or_damaged_rows_and_results_are_not_used(bindery):
     def damage(batch_id, which):
         stored = bindery.batches.get(batch_id)
         path = bindery.folder / (stored.result.get(which) or stored.input_key)
         data = path.read_bytes()
         path.write_bytes(data[:20] + b"\0" + data[21:])
 
-    batch_id = bindery.order("a", "b")
+    lost, batch_id = bindery.order("lost"), bindery.order("a", "b")
+    bindery.batches.storage.delete(bindery.batch(lost).input_key)
     damage(batch_id, "input_key")
     bindery.work()
-    assert bindery.get(batch_id)["error_code"] == "ROWS_MISSING"
+    bindery.work()
+    assert [bindery.get(each)["error_code"] for each in (lost, batch_id)] == ["ROWS_MISSING"] * 2
     batch_id = bindery.order("c", "d")
     bindery.work()
     assert len(bindery.get(batch_id)["results"]) == 2

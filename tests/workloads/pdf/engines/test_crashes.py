@@ -14,7 +14,6 @@ from kesin.workloads.pdf.engines.base import Paper
 from kesin.workloads.pdf.engines.browser import ChromiumSettings
 from kesin.workloads.pdf.engines.chromium import ChromiumEngine
 from kesin.workloads.pdf.errors import RenderFailed
-from kesin.workloads.pdf.limits import soft_timeout_s
 from kesin.workloads.pdf.safe_fetch import FetchedResource
 from tests.workloads.pdf.documents import page
 from tests.workloads.pdf.engines_shared import wait_idle
@@ -274,10 +273,6 @@ def test_no_browser_at_all_is_an_unsupported_platform(tmp_path):
     problem = failed(engine, page("x"))
     engine.close()
     assert problem.code == "UNSUPPORTED_PLATFORM"
-
-
-def test_a_document_leaves_time_for_closing_its_page():
-    assert [soft_timeout_s(limit) for limit in (60, 10, 8, 5, 1)] == [55, 5, 4, 4, 0.8]
 
 
 def test_stale_profiles_are_deleted_and_those_in_use_are_not(tmp_path):

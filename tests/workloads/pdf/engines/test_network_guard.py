@@ -121,12 +121,6 @@ def test_allowed_urls_are_fetched_and_neither_others_nor_redirects_are(chromium,
     assert server.paths[-1] == "/pixel.png"
 
 
-def test_private_addresses_are_refused_even_if_allowed(server):
-    with pytest.raises(FetchRefused, match="is not public"):
-        fetch(f"{server.url}/x.png")
-    assert server.connections == 0
-
-
 def test_allowed_urls_and_scripts_force_a_context_for_each_document():
     assert ChromiumSettings(is_url_allowed=lambda _: True).isolation_used == "context"
     assert ChromiumSettings(javascript=True).isolation_used == "context"

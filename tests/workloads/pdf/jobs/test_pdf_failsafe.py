@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -89,26 +90,20 @@ PDF_ONLY: list[tuple[dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("asked", "named"), PDF_ONLY, ids=[named for _, named in PDF_ONLY])
-def test_html_never_takes_the_place_of_what_only_a_pdf_has(lonely, lenient, asked, named):
+def test_html_never_takes_the_place_of_what_only_a_pdf_has(lonely, lenient):
     """Asked for by name, that is refused at once; the service's default does not apply to it."""
-    options = {**asked.get("options", {}), "fail_safe": "degrade"}
-    for front in (lonely, lenient):
+    for front, (asked, named) in product((lonely, lenient), PDF_ONLY):
+        options = {**asked.get("options", {}), "fail_safe": "degrade"}
         response = front.post(front.owner(), order(**{**asked, "options": options}))
-        assert response.status_code == 422
+        assert response.status_code == 422, named
         [field] = error_of(response)["details"]["fields"]
         assert field["field"] == "options.fail_safe"
         assert field["message"] == f"HTML cannot replace a PDF that has {named}"
         response = front.post(front.owner(), order(**asked))
-        assert (response.status_code, error_of(response)["code"]) == (503, "PDF_RENDER_UNAVAILABLE")
-
-
-def test_a_refusal_names_every_field_that_html_would_lack(own_front):
-    asked: dict[str, Any] = {}
-    for more, _ in PDF_ONLY[:3]:
-        asked |= more
+        assert (response.status_code, error_of(response)["code"]) == (503, "PDF_RENDER_UNAVAILABLE"), named
+    everything = {field: value for asked, _ in PDF_ONLY[:3] for field, value in asked.items()}
     options = {"fail_safe": "degrade", "conformance": "pdf/a-3b"}
-    response = own_front.post(own_front.owner(), order(**asked, options=options))
+    response = lonely.post(lonely.owner(), order(**everything, options=options))
     assert "attachments, einvoice, then, options.conformance" in error_of(response)["message"]
 
 

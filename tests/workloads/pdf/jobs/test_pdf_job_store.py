@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise, product
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -75,30 +75,12 @@ def brought_to(press: Press, status: PdfJobStatus, number: str = "A-1") -> PdfJo
     return job
 
 
-DETAILS: dict[PdfJobStatus, dict[str, Any]] = {
-    SUCCEEDED: {"artifact_key": "pdfs/x/0000000000000001.pdf"},
-    FAILED: {"error_code": PdfErrorCode.TEMPLATE_ERROR},
-}
-ALLOWED = {(QUEUED, RUNNING), (RUNNING, SUCCEEDED), (RUNNING, FAILED)}
-
-
-def test_only_declared_transitions_are_made(small):
-    for at, to in product(PdfJobStatus, PdfJobStatus):
-        job = brought_to(small, at, f"{at}-{to}")
-        if (at, to) in ALLOWED:
-            assert small.jobs.update_status(job.job_id, to, **DETAILS.get(to, {})).status is to
-            continue
-        with pytest.raises(IllegalTransition, match=f"it cannot become {to} now"):
-            small.jobs.update_status(job.job_id, to, **DETAILS.get(to, {}))
-        assert small.seen(job) == job, (at, to)
-
-
 def test_a_running_job_neither_expires_nor_succeeds_without_its_artifact(small):
     job = brought_to(small, RUNNING)
     with pytest.raises(IllegalTransition, match="artifact_key"):
         small.jobs.update_status(job.job_id, SUCCEEDED)
     small.clock.advance(2 * TTL_S)
-    with pytest.raises(IllegalTransition):
+    with pytest.raises(IllegalTransition, match="it cannot become expired now"):
         small.jobs.update_status(job.job_id, EXPIRED)
 
 
@@ -148,7 +130,8 @@ def _try(press: Press, job: PdfJob, step: tuple[Any, ...]) -> None:
             details = {"artifact_key": "pdfs/x/1.pdf", "error_code": code}
             before = press.seen(job)
             try:
-                press.jobs.update_status(job.job_id, status, **details)
+                assert press.jobs.update_status(job.job_id, status, **details).status in {status, QUEUED}
+                assert (before.status, status) in EDGES
             except IllegalTransition:
                 assert press.seen(job) == before
         case ("pass", seconds):

@@ -130,7 +130,8 @@ class TestFontLimits:
             assert problem == f"template fonts/{file}.woff2: {why}"
             assert turkish in str(translate(catalogue(), problem))
             [(setting, value)] = limits.items()
-            assert "fonts/c.woff2" in load_pdf_templates(Settings(pdf_fonts=folder, **{setting: value + 1})).fonts
+            enough: dict[str, Any] = {setting: value + 1}
+            assert "fonts/c.woff2" in load_pdf_templates(Settings(pdf_fonts=folder, **enough)).fonts
 
     def test_a_huge_file_is_not_read(self, folder: Path):
         with (folder / "a.woff2").open("wb") as file:

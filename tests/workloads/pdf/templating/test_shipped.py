@@ -6,7 +6,7 @@ from functools import cache
 from html import unescape
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kesin.workloads.pdf.engines.base import Paper
@@ -164,7 +164,6 @@ class TestInvoice:
         ):  # fmt: skip
             assert problem_paths("invoice", **changes) == [path]
 
-    @settings(max_examples=100)
     @given(st.lists(st.tuples(
         st.decimals("0.01", 999, places=2), st.decimals("-999", 9999, places=4),
         st.sampled_from([0, 1, 10, 20]), st.sampled_from([0, 5, "12.5"]),

@@ -82,25 +82,23 @@ def forgotten(office: WebhookQueues, job_id: str) -> None:
     assert office.pdf.job(job_id) is None
 
 
-@pytest.mark.parametrize(
-    ("ends", "status", "code"),
-    [
+def test_whatever_ends_a_job_is_sent(office, receiver):
+    for ends, status, code in (
         (failed, "failed", "TEMPLATE_ERROR"),
         (overdue, "expired", None),
         (cancelled, "expired", None),
         (forgotten, "expired", None),
-    ],
-)
-def test_whatever_ends_a_job_is_sent(office, receiver, ends, status, code):
-    job_id = office.new_job()
-    delivery = office.subscribe(receiver, job_id)
-    ends(office, job_id)
-    assert office.after(delivery) == ("delivered", None)
-    message = receiver.came[0].body
-    assert message["type"] == f"pdf.job.{status}"
-    data = message["data"]
-    assert (data["job_id"], data["status"], data["error_code"]) == (job_id, status, code)
-    assert data["download_url"] is None
+    ):
+        job_id = office.new_job()
+        delivery = office.subscribe(receiver, job_id)
+        ends(office, job_id)
+        office.clock.advance(1)  # between two scans
+        assert office.after(delivery) == ("delivered", None), ends
+        message = receiver.came[-1].body
+        assert message["type"] == f"pdf.job.{status}", ends
+        data = message["data"]
+        assert (data["job_id"], data["status"], data["error_code"]) == (job_id, status, code)
+        assert data["download_url"] is None
 
 
 def test_a_failure_that_is_retried_is_no_end(small, receiver):
@@ -114,24 +112,23 @@ def test_a_failure_that_is_retried_is_no_end(small, receiver):
     assert receiver.came[0].body["data"]["retry_count"] == 1
 
 
-@pytest.mark.parametrize(
-    ("call", "status", "file"), [("succeed", "succeeded", True), ("settle", "partial", True), ("fail", "failed", False)]
-)
-def test_the_end_of_a_batch_is_sent_too(small, receiver, call, status, file):
-    batch = small.batches.enqueue({"template": "invoice", "rows": 3}, tenant=AYSE).id
-    delivery = small.hooks.subscribe("batch", batch, AYSE, receiver.url).id
-    assert small.after(delivery) == ("waiting", None)
-    how = {"error_code": "EVERY_ROW_FAILED", "error_category": "PERMANENT"}
-    small.end(batch, call, **(how if call == "fail" else {}))
-    small.clock.advance(1)
-    assert small.after(delivery) == ("delivered", None)
-    message = receiver.came[0].body
-    data = message["data"]
-    assert (message["type"], data["batch_id"]) == (f"pdf.batch.{status}", batch)
-    assert (data["template_name"], data["rows"]) == ("invoice", 3)
-    assert data["error_code"] == (None if file else "EVERY_ROW_FAILED")
-    path = f"/pdf/batches/{batch}/download"
-    assert data["download_url"] == (path if file else None)
+def test_the_end_of_a_batch_is_sent_too(small, receiver):
+    for call, status, file in (("succeed", "succeeded", True), ("settle", "partial", True), ("fail", "failed", False)):
+        batch = small.batches.enqueue({"template": "invoice", "rows": 3}, tenant=AYSE).id
+        delivery = small.hooks.subscribe("batch", batch, AYSE, receiver.url).id
+        assert small.after(delivery) == ("waiting", None)
+        how = {"error_code": "EVERY_ROW_FAILED", "error_category": "PERMANENT"}
+        small.end(batch, call, **(how if call == "fail" else {}))
+        small.clock.advance(1)
+        assert small.after(delivery) == ("delivered", None)
+        message = receiver.came[-1].body
+        data = message["data"]
+        assert (message["type"], data["batch_id"]) == (f"pdf.batch.{status}", batch)
+        assert (data["template_name"], data["rows"]) == ("invoice", 3)
+        assert data["error_code"] == (None if file else "EVERY_ROW_FAILED")
+        path = f"/pdf/batches/{batch}/download"
+        assert data["download_url"] == (path if file else None)
+        small.clock.advance(1)
 
 
 def test_a_late_message_still_says_how_the_job_ended(small, receiver):
