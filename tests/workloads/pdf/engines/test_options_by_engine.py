@@ -151,7 +151,8 @@ EFFECTS: dict[str, Callable[[Engine], bool]] = {
     "landscape": lambda engine: sizes(engine, landscape=True) == {(297, 210)},
     "margin_mm": lambda engine: [printed(engine, TALL, margin_mm=[top, 0, 0, 0]).pages for top in (0, 60)] == [1, 2],
     "scale": lambda engine: (
-        3.8 < red_pixels(printed(engine, SQUARE).pdf) / red_pixels(printed(engine, SQUARE, scale=0.5).pdf) < 4.2
+        sizes(engine, scale=0.5) == {(210, 297)}
+        and 3.8 < red_pixels(printed(engine, SQUARE).pdf) / red_pixels(printed(engine, SQUARE, scale=0.5).pdf) < 4.2
     ),
     "page_ranges": lambda engine: text(printed(engine, RED, page_ranges="2").pdf) == "second",
     "prefer_css_page_size": lambda engine: (
