@@ -73,13 +73,14 @@ def test_a_stamped_archive_conforms(chromium, vera):
     def finish_it(pdf: pikepdf.Pdf, information: dict[str, str]) -> str:
         return mark(pdf, information, {"stamp": STAMP, "metadata": {"title": "Başka", "author": "Işık"}})
 
-    paper = Paper(tagged=True, conformance=("pdf/a-3a", "pdf/ua-1"), finish=finish_it)
     html = BOOK.render_html("invoice", SAMPLE)
-    pdf = chromium.render(html, paper, timeout_s=60).pdf
-    assert [vera.broken_rules(pdf, standard) for standard in paper.conformance] == [[], []]
-    with pikepdf.open(io.BytesIO(pdf)) as document:
-        assert str(document.docinfo["/Title"]) == "Başka"
-        assert "Başka" in document.Root.Metadata.read_bytes().decode()
+    for standard in ("pdf/a-3a", "pdf/ua-1"):
+        paper = Paper(tagged=True, conformance=(standard,), finish=finish_it)
+        pdf = chromium.render(html, paper, timeout_s=60).pdf
+        assert vera.broken_rules(pdf, standard) == [], standard
+        with pikepdf.open(io.BytesIO(pdf)) as document:
+            assert str(document.docinfo["/Title"]) == "Başka"
+            assert "Başka" in document.Root.Metadata.read_bytes().decode()
 
 
 def test_a_damaged_document_fails_with_its_reason():
