@@ -39,9 +39,9 @@ def run(report: Report) -> None:
     when = datetime.now(tz=UTC).strftime("%Y-%m-%d")
     report.say(
         f"Measured with `make bench ARGS='optiplan --write'` on {when}: {os.cpu_count()} cores,"
-        f" Python {platform.python_version()}, rectpack {version('rectpack')}. The kerf is 4 mm and"
-        " the trims are 10 mm on every side, except in the published orders (`beng`, `gcut`), which"
-        " have neither, nor a limit of stages: the others have three. For rectpack, pieces and"
+        f" Python {platform.python_version()}, rectpack {version('rectpack')}. The kerf is 4 mm,"
+        " the trims are 10 mm on every side, and the limit is three stages. The published orders"
+        " (`beng`, `gcut`) have no kerf, trims or stage limit. For rectpack, pieces and"
         " boards are enlarged by the kerf. rectpack rotates either all pieces or none, so it"
         " rotates none in orders with grain. The checker verifies every Kesin plan. rectpack's"
         " plans contain no cuts and are not checked."
@@ -140,7 +140,7 @@ def repeated(report: Report) -> None:
             row += [str(plan.boards), str(len(plan.layouts))]
         rows.append(tuple(row))
         say(" ".join(rows[-1]))
-    report.say("## Few kinds, many pieces")
+    report.say("## Few different parts, many pieces")
     head = ("order", "pieces", "area bound", "quick: boards", "patterns")
     report.table((*head, "normal: boards", "patterns"), rows)
 
@@ -171,16 +171,16 @@ def stages(report: Report) -> None:
         )
         say(" ".join(rows[-1]))
         if limit == STAGES:
-            report.aim("boards of all orders at 3 stages", boards, most=208)
-            report.aim("their largest offcuts, in boards", offcuts, least=OFFCUTS_BEFORE)
-            report.aim("CPU seconds of the slowest", max(seconds), most=1)
+            report.aim("boards for all orders at 3 stages", boards, most=208)
+            report.aim("total of their largest offcuts, in boards", offcuts, least=OFFCUTS_BEFORE)
+            report.aim("CPU seconds for the slowest of them", max(seconds), most=1)
     report.say("## Stages")
     report.say(
         f"All {len(plans)} orders with the same limit. Each stage beyond the second turns the parts"
-        " of a strip once more. The largest offcut of each order is added up, in boards; the"
-        f" planner before this one, whose plans had up to nine stages, left {OFFCUTS_BEFORE}."
+        " of a strip once more. The largest offcuts of all orders are added up, in boards; the"
+        f" previous planner, whose plans had up to nine stages, left {OFFCUTS_BEFORE}."
     )
-    head = ("stages at most", "boards", "stages used", "cuts", "beyond stage 2", "largest offcuts")
+    head = ("maximum stages", "boards", "stages used", "cuts", "cuts beyond stage 2", "largest offcuts")
     report.table((*head, "CPU seconds", "slowest"), rows)
 
 

@@ -57,10 +57,10 @@ def boards_and_rack(report: Report) -> None:
             )
         )
         say(" ".join(rows[-1]))
-        report.aim(f"{demand.name}: cost of three sizes / one", money(three) / money(one), most=1)
+        report.aim(f"{demand.name}: cost with three sizes / one", money(three) / money(one), most=1)
         saved += new_boards(one) - new_boards(racked)
-    report.aim("new boards that the rack saves, of all kitchens", saved, least=4)
-    report.say("## Several sizes, and offcuts")
+    report.aim("new boards that the rack saves in all kitchens", saved, least=4)
+    report.say("## Several board sizes, and offcuts")
     report.say(
         "Boards of 2800 × 2100 mm cost 100, of 3660 × 1830 mm 118 and of 2100 × 1400 mm 56. The"
         " rack has six offcuts of 0.3 to 1.5 m²."

@@ -21,7 +21,7 @@ _KINDS = {int: "N", float: "N", str: "TEXT"}
 _OPENING = """# Commands
 
 Every `kesin` command, with the text of its `--help`. All commands read the [settings](settings.md);
-most have the option `--json` for scripts. Exit codes: 0 success; 1 failure, or a check that did not
+most have a `--json` option for scripts. Exit codes: 0 success; 1 failure, or a check that did not
 pass; 2 usage or configuration error.
 """
 

@@ -127,7 +127,7 @@ def test_without_its_xml_the_approval_still_asks(signed_in, world, shop):
     page = signed_in("operator")
     page.goto(f"/dashboard/jobs/{job}")
     page.locator("#job-head").get_by_role("button", name="Approve").click()
-    expect(page.get_by_role("dialog")).to_contain_text("Approve it without its XML")
+    expect(page.get_by_role("dialog")).to_contain_text("Approve the order without its XML")
     assert world.state(job) == "HOLD"
     shop.cancel(ROOT, job)
 

@@ -47,7 +47,7 @@ def test_without_a_terminal_a_filter_needs_yes_and_moves_all_that_match(kesin, f
     fill("task", 1_001, "--tenant", "north")
     fill("task", 5)
     answer = kesin("jobs", "act", "task", "cancel", "--all-matching", text="y\n")
-    assert (answer.code, answer.err) == (2, "kesin: cancel of 1,006 jobs of task needs a confirmation: add --yes\n")
+    assert (answer.code, answer.err) == (2, "kesin: cancel of 1,006 jobs of task needs confirmation: add --yes\n")
     nothing = kesin("jobs", "act", "task", "requeue", "--all-matching", "--state", "failed")
     assert (nothing.code, nothing.out) == (0, "moved 0, already there 0, refused 0\n")
     answer = kesin("jobs", "act", "task", "cancel", "--all-matching", "--tenant", "north", "--yes")

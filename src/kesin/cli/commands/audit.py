@@ -128,7 +128,7 @@ def print_reports(reports: list[dict[str, Any]]) -> None:
 @app.command("export")
 def export_audit(
     queues: QueueNames = None,
-    out: Annotated[Path | None, option("FILE", "The file; default standard output.", dir_okay=False)] = None,
+    out: Annotated[Path | None, option("FILE", "The file; defaults to standard output.", dir_okay=False)] = None,
 ) -> None:
     """Write every event as a line of JSON.
 

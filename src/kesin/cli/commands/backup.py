@@ -174,4 +174,4 @@ def _print_restored(backup: restoring.Backup, closed: list[str], *, resume: bool
         warn(f"unreadable secrets: {len(closed)}, such as {visible(closed[0])}; {remedy}")
     say(f"restored the state of {backup.manifest.made_at}; all users must sign in again")
     if not resume:
-        say("queues are paused: after `kesin resume QUEUE`, what ran since the backup runs again")
+        say("queues are paused: after `kesin resume QUEUE`, jobs that ran since the backup run again")

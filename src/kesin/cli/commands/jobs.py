@@ -245,7 +245,7 @@ def _what(folded: FoldedEvents, names: Definition | None) -> str:
 @app.command("act")
 def act(
     queue: arguments.QueueName,
-    move: Annotated[str, argument("MOVE", "requeue (Retry on the dashboard), cancel, …")],
+    move: Annotated[str, argument("MOVE", "The action: requeue (Retry on the dashboard), cancel, …")],
     ids: Annotated[Several, argument("ID", "The ids of the jobs.")] = None,
     *,
     all_matching: Annotated[bool, flag("--all-matching", "Act on every job that matches the filters.")] = False,
@@ -293,7 +293,7 @@ def act(
             return
         if all_matching and batches and not yes:
             jobs = f"{terminal.pluralize(sum(map(len, batches)), 'job')} of {queue}"
-            arguments.confirm(f"{move} {jobs}?", f"{move} of {jobs} needs a confirmation")
+            arguments.confirm(f"{move} {jobs}?", f"{move} of {jobs} needs confirmation")
         moved, already, refused = 0, 0, Counter[str]()
         for batch in batches:
             bulk = commands.act(local_operator(), queue, move, ids=batch, **terms)

@@ -21,13 +21,13 @@ def create_key(
     *,
     name: Annotated[str, option("NAME", "What the key is for.")],
     scope: Annotated[
-        list[str], option("SCOPE", f"What it allows: {', '.join(SCOPES[:-1])} or {SCOPES[-1]}; repeatable.")
+        list[str], option("SCOPE", f"What the key allows: {', '.join(SCOPES[:-1])} or {SCOPES[-1]}; repeatable.")
     ],
     site: Annotated[
-        str | None, option("SITE", "Only this site; default all sites. Not with pdf, optiplan, metrics or admin.")
+        str | None, option("SITE", "Only this site, not all. Cannot be combined with pdf, optiplan, metrics or admin.")
     ] = None,
     all_sites: Annotated[bool, flag("--all-sites", "All sites, for a manager script.")] = False,
-    days: Annotated[int | None, option("N", "Days until the key expires; default never.")] = None,
+    days: Annotated[int | None, option("N", "Days until the key expires; by default, it never does.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Create a key and print it once.

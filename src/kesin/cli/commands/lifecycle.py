@@ -44,7 +44,7 @@ def list_lifecycles(as_json: AsJson = False) -> None:
 @app.command("show")
 def show_lifecycle(
     name: Name,
-    file: Annotated[Path | None, argument("FILE", "The file for --svg or --mermaid; default standard output.")] = None,
+    file: Annotated[Path | None, argument("FILE", "File for --svg or --mermaid; defaults to standard output.")] = None,
     *,
     svg: Annotated[bool, flag("--svg", "Draw the diagram as SVG.")] = False,
     mermaid: Annotated[bool, flag("--mermaid", "Print only the Mermaid diagram.")] = False,
@@ -173,7 +173,7 @@ def _record(lifecycle: Lifecycle) -> dict[str, Any]:
 def prove_lifecycles(
     names: Annotated[
         list[str] | None,
-        argument("NAME", "Registered names, or module:attribute for your own; default: all registered.", **_COMPLETE),
+        argument("NAME", "Registered names, or module:attribute for your own; by default, all.", **_COMPLETE),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -214,16 +214,16 @@ def _proof_record(proof: Proof) -> dict[str, Any]:
 def check_upgrade(
     name: Name,
     *,
-    queue: Annotated[str | None, option("QUEUE", "The queue; default: the queue with the lifecycle's name.")] = None,
-    against: Annotated[Path | None, option("FILE", "Compare with a file of rules instead of a store, for CI.")] = None,
+    queue: Annotated[str | None, option("QUEUE", "The queue; defaults to the one with the lifecycle's name.")] = None,
+    against: Annotated[Path | None, option("FILE", "Compare with a file of rules instead of a store (for CI).")] = None,
     update: Annotated[bool, flag("--update", "Write the rules to the file if they pass the check.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check whether stored jobs fit the current rules.
 
     Flags and stamps must keep their positions, no state with jobs may disappear, and every job must
-    still come to rest. If a rule is broken, prints its path and, for a store, the number of jobs,
-    and exits with 1.
+    still come to rest. If a rule is broken, prints the path that breaks it and, for a store, the
+    number of jobs, and exits with 1.
     """
     if update and against is None:
         raise UsageError("--update needs a file: name it with --against")

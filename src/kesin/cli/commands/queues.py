@@ -70,13 +70,13 @@ def _scope(queue: str, tenant: str | None) -> str:
 
 def enqueue(
     queue: QueueName,
-    payload: Annotated[str, argument("JSON", "The payload, or - to read one per input line.")],
+    payload: Annotated[str, argument("JSON", "The payload, or - to read one from each input line.")],
     *,
     key: Annotated[str | None, option("KEY", "A key that only one open job can have.")] = None,
     once: Annotated[bool, flag("--once", "Keep the key until the job is pruned.")] = False,
     tenant: Annotated[str, option("TENANT", "The job's tenant (in oci: site).")] = "default",
-    priority: Annotated[int, option("N", "Within the tenant: -1 low, 1 high, 2 urgent.")] = 0,
-    delay: Annotated[float, option("SECONDS", "Wait this long before the job is due.", min=0)] = 0,
+    priority: Annotated[int, option("N", "Priority within the tenant: -1 low, 1 high, 2 urgent.")] = 0,
+    delay: Annotated[float, option("SECONDS", "How long to wait until the job is due.", min=0)] = 0,
     after: Annotated[Several, option("ID", "Run after this job succeeds; repeatable.")] = None,
     lifecycle: arguments.LifecycleName = None,
     as_json: AsJson = False,

@@ -26,9 +26,9 @@ ADMIN = "admin"
 
 
 def serve(
-    host: Annotated[str | None, option("ADDRESS", "The address to listen on; default KESIN_HOST.")] = None,
+    host: Annotated[str | None, option("ADDRESS", "The address to listen on; defaults to KESIN_HOST.")] = None,
     port: Annotated[
-        int | None, option("PORT", "The port; 0 picks a free one; default KESIN_PORT.", min=0, max=65_535)
+        int | None, option("PORT", "The port, or 0 for any free one; defaults to KESIN_PORT.", min=0, max=65_535)
     ] = None,
     workers: Annotated[
         bool, flag("--workers/--no-workers", "Also run workers and the sweeper, or only the API.")

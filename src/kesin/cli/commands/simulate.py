@@ -18,8 +18,7 @@ from kesin.workloads import lifecycles
 
 def simulate(
     names: Annotated[
-        list[str] | None,
-        argument("NAME", "Registered names, or module:attribute for your own; default: all registered."),
+        list[str] | None, argument("NAME", "Registered names, or module:attribute for your own; by default, all.")
     ] = None,
     *,
     seed: Annotated[int, option("N", "The seed; the same seed gives the same run.")] = 1,

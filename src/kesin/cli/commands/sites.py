@@ -34,7 +34,7 @@ SHOWN: Final = ("line", "site", "result", "detail")  # the result: new, changed,
 Cells = dict[str, str]  # by column, without those that are empty
 
 SiteId = Annotated[str, argument("SITE", "The site's id; `siteId` over HTTP.")]
-Called = Annotated[str | None, option("NAME", "The display name; default the id.", "--name")]
+Called = Annotated[str | None, option("NAME", "The display name; defaults to the id.", "--name")]
 CHANNEL = option("script|api|data_manager", "How the site's conversions reach Google Ads.")
 TIMEZONE = option("ZONE", "The time zone of the site's Google Ads account.")
 CURRENCY = option("CODE", "The currency of the site's values, as a three-letter code.")

@@ -39,7 +39,7 @@ def copy_store(
     *,
     queues: Annotated[Several, option("QUEUE", "Only this queue; repeatable.", "--queue")] = None,
     lifecycle: arguments.LifecycleName = None,
-    wait: Annotated[float, option("SECONDS", "How long to wait for claimed jobs.", min=0)] = 0.0,
+    wait: Annotated[float, option("SECONDS", "How long to wait for claimed jobs to finish.", min=0)] = 0.0,
     keep_source_running: Annotated[
         bool, flag("--keep-source-running", "Only copy; the source continues afterwards.")
     ] = False,
@@ -66,7 +66,7 @@ def copy_store(
             arguments.confirm(
                 f"Copy {pluralize(total, 'job')} of {listed} from {old.name} to {new.name}? The"
                 f" source is paused during the copy and then {after}.",
-                f"copying {pluralize(total, 'job')} of {listed} needs a confirmation",
+                f"copying {pluralize(total, 'job')} of {listed} needs confirmation",
             )
         stores, names = (old.store, new.store), list(lifecycles)
         with bars(shown=not as_json) as bar:

@@ -38,24 +38,24 @@ def worker(
     lifecycle: arguments.LifecycleName = None,
     threads: Annotated[
         int | None,
-        option("N", "Jobs that each process runs at once; default 1, or the workload's default.", min=1, max=1_000),
+        option("N", "Jobs that each process runs at once; defaults to 1 or the workload's default.", min=1, max=1_000),
     ] = None,
     processes: Annotated[int, option("N", "The number of processes.", min=1, max=256)] = 1,
     batch: Annotated[
-        int | None, option("N", "Maximum jobs per claim; default 500, or the workload's.", min=1, max=10_000)
+        int | None, option("N", "Maximum jobs per claim; defaults to 500 or the workload's.", min=1, max=10_000)
     ] = None,
     tenant: Annotated[Several, option("TENANT", "Only jobs of this tenant; repeatable.")] = None,
     grace: Annotated[
-        float | None, option("SECONDS", "Time for jobs to finish when stopping; default KESIN_GRACE_S.", min=0)
+        float | None, option("SECONDS", "Time for jobs to finish when stopping; defaults to KESIN_GRACE_S.", min=0)
     ] = None,
     until_idle: Annotated[bool, flag("--until-idle", "Stop when no job is due.")] = False,
-    rq: Annotated[bool, flag("--rq", "Wait for RQ to push jobs; for PDFs in Redis.")] = False,
+    rq: Annotated[bool, flag("--rq", "Wait for RQ to push jobs (for PDFs in Redis).")] = False,
     sweep: Annotated[bool, flag("--sweep/--no-sweep", "Sweep these queues, or leave that to other processes.")] = True,
     child: Annotated[bool, typer.Option("--child", hidden=True)] = False,
 ) -> None:
     """Run a worker for one or more queues.
 
-    Without --handler, queues may be oci, oci_adjustments, pdf, pdf_batches, pdf_webhooks, optiplan.
+    The queues oci, oci_adjustments, pdf, pdf_batches, pdf_webhooks and optiplan need no --handler.
 
     After SIGTERM or Ctrl-C, the worker claims no more jobs. Running jobs may finish within the
     grace period; unfinished jobs are released. A second signal releases all jobs immediately. If a

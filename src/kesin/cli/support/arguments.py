@@ -21,10 +21,10 @@ def complete_lifecycles(incomplete: str) -> list[str]:
     return [name for name in lifecycles() if name.startswith(incomplete)]
 
 
-AsJson = Annotated[bool, flag("--json", "Print JSON, for scripts.")]
+AsJson = Annotated[bool, flag("--json", "Print JSON for scripts.")]
 QueueName = Annotated[str, argument("QUEUE", "The queue's name.", autocompletion=complete_queues)]
 QueueNames = Annotated[
-    list[str] | None, argument("QUEUE", "The queues; default: all queues in the store.", autocompletion=complete_queues)
+    list[str] | None, argument("QUEUE", "The queues; defaults to all in the store.", autocompletion=complete_queues)
 ]
 LifecycleName = Annotated[
     str | None,
@@ -37,7 +37,7 @@ LifecycleName = Annotated[
 ]
 Several = list[str] | None  # the values of an option that may be given several times
 States = Annotated[Several, option("STATE", "Only jobs in this state; repeatable.")]
-Tenants = Annotated[Several, option("TENANT", "Only jobs of this tenant (oci: site); repeatable.")]
+Tenants = Annotated[Several, option("TENANT", "Only jobs of this tenant (in oci: site); repeatable.")]
 Codes = Annotated[Several, option("CODE", "Only jobs whose last error has this code; repeatable.")]
 Categories = Annotated[Several, option("CATEGORY", "Only jobs whose last error has this category; repeatable.")]
 TextPart = Annotated[

@@ -24,7 +24,7 @@ from kesin.workloads.common.stores import open_workload_stores
 
 FAILED: Final = 1  # the exit code of a command that failed, also in part
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 
 def command_group(summary: str, **options: Any) -> typer.Typer:

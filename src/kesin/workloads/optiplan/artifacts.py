@@ -129,7 +129,7 @@ def draw_plans(plans: Sequence[CuttingPlan], board: int | None, language: Langua
     if board is None:
         check_board_count(plans)
     elif board > (count := sum(len(plan.layouts) for plan in plans)):
-        message = Message("there is no board %(board)s: there are %(n)s", board=board, n=count)
+        message = Message("there is no board %(board)s: the number of boards is %(n)s", board=board, n=count)
         raise _not_found(message, boards=count)
     return draw_svg(plans, language, only=board, head=head)
 

@@ -87,12 +87,12 @@ class OptiplanDemo(demo.DemoPart):
         yield demo.TourStop(
             "A cutting order that is waiting for you",
             f"{pages}/optiplan",
-            "Press “Add this customer”, then “Add customer and approve”: it goes to the saw.",
+            "Press “Add this customer”, then “Add customer and approve”: the order goes to the saw.",
         )
         yield demo.TourStop(
             "The same order as a job",
             f"{pages}/jobs/{self._held_job}",
-            "Its timeline, what happens next, and the cutting plan after it is approved.",
+            "Its timeline, what happens next, and the cutting plan once the order is approved.",
         )
 
     def clean_up(self) -> None:

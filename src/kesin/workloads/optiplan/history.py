@@ -28,7 +28,7 @@ _NOTE_TYPES: Final = {"duplicate": "JOB_DEDUP", "REISSUED": "JOB_REISSUED"}
 _NOTE_MESSAGES: Final = {
     "duplicate": "the same order was sent again",
     "REISSUED": "a new revision was created",
-    "BACKING_EDGE_RESET": "backs have no bands: the ordered bands were left out",
+    "BACKING_EDGE_RESET": "backs have no bands: the bands in the order were ignored",
 }
 _WAKE_UPS: Final = frozenset({"claim", "wait"})  # the engine's history has them
 

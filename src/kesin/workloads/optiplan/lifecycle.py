@@ -120,7 +120,7 @@ def _claim_moves() -> tuple[Move, ...]:
             action="block",
             sources=("OPTI_RUNNING", "XML_READY"),
             error="record",
-            doc="Waits for something that is currently unavailable; the error says what.",
+            doc="The order waits for something that is currently unavailable; the error names it.",
         ),
     )
 
@@ -203,7 +203,7 @@ def _scheduled_moves(limits: OptiplanLimits) -> tuple[Move, ...]:
             ("NEW", "PREPARED", "OPTI_IMPORTED"),
             "NEW",
             when=(lease_over,),
-            doc="The worker died before it started anything: the step starts again.",
+            doc="The worker died before it started anything, so the order starts over.",
         ),
         moves.recover(
             ("OPTI_RUNNING", "OPTI_DONE", "XML_READY", "DELIVERED"),
@@ -242,7 +242,7 @@ def _operator_moves(limits: OptiplanLimits) -> tuple[Move, ...]:
             by=("operator",),
             when=(flag_not_set(CANCEL_REQUESTED),),
             flag=(CANCEL_REQUESTED,),
-            doc="A claimed order: its worker cancels it at the next step.",
+            doc="The order is claimed, so its worker cancels it at the next step.",
         ),
         Move(
             "reissue",

@@ -168,8 +168,8 @@ class OrderService:
         if not confirmed and _waits_for_operator(job) and not self.is_ready_to_approve(job):
             raise OrderProblem(
                 OptiCode.OPERATOR_TRIGGER_REQUIRED,
-                "its XML is not in the export folder, or it is not well-formed: optimise it first,"
-                " or send confirm: true",
+                "the order's XML is not in the export folder or is not well-formed: optimise the order"
+                " first, or send confirm: true",
             )
         outcome = self._act(actor, "approve", job_id)
         if outcome.result != "moved":
@@ -197,10 +197,10 @@ class OrderService:
             return self._get_job(job_id)
         match outcome.reason:
             case "retries_left":
-                why = "it has been retried %(n)s times: fix the cause, then reissue it"
+                why = "the order has been retried %(n)s times: fix the cause, then reissue it"
                 raise OrderProblem(OptiCode.RETRY_LIMIT_REACHED, why, n=before.retry_count)
             case "code_not_in":
-                why = Message("a retry would not help: fix the cause, then reissue it")
+                why = Message("a retry would not help: fix the cause, then reissue the order")
                 raise OrderProblem(OptiCode(before.error_code or OptiCode.UNKNOWN), why)
             case "flag_not_set":
                 raise OrderProblem(OptiCode.REISSUED, "a new revision has replaced it")
@@ -219,7 +219,7 @@ class OrderService:
             outcome = self._act(actor, "cancel", job_id)
             moved = outcome.result == "moved"
             if moved and not withdraw_job_files(machine, store, job_id):
-                raise OrderProblem(OptiCode.JOB_NOT_CANCELLABLE, "the saw has already taken it")
+                raise OrderProblem(OptiCode.JOB_NOT_CANCELLABLE, "the saw has already taken the order")
         if moved:
             log_unblocked(before)
         else:
@@ -250,7 +250,7 @@ class OrderService:
                 raise OrderProblem(OptiCode.JOB_NOT_FAILED, _NOT_OVER, state=old.state)
             enqueued = self._enqueue(actor, replace(order, revision=order.revision + 1))
             if already_reissued and not enqueued.new:
-                raise OrderProblem(OptiCode.REISSUED, "a new revision has already replaced it")
+                raise OrderProblem(OptiCode.REISSUED, "a new revision has already replaced the order")
             return enqueued
 
     # Customers
@@ -302,7 +302,7 @@ class OrderService:
     def _approve_for(self, actor: Actor, job_id: str, phone: str) -> None:
         job = self._get_job(job_id)
         if normalise_phone(str(field_of(job.payload, "order.customer_phone") or "")) != phone:
-            problem = "is not the order's phone number: the order would be held again at once"
+            problem = "is not the order's phone number: the order would be held again immediately"
             raise FieldProblem(("phone",), problem).as_problem()
         if job.state == "FAILED":
             why = "the order is %(state)s now: nothing was changed"

@@ -14,8 +14,8 @@ from kesin.workloads.common.cli import JsonOption, command_group, read_settings,
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed, public_code
 
 app = command_group("Make PDFs from HTML templates.", name="pdf")
-ENGINE: Final = "chromium or weasyprint; default the best one installed."
-TIMEOUT: Final = "The time limit; default KESIN_PDF_HARD_TIMEOUT_S."
+ENGINE: Final = "chromium or weasyprint; defaults to the best one installed."
+TIMEOUT: Final = "The time limit; defaults to KESIN_PDF_HARD_TIMEOUT_S."
 EngineName = Annotated[str | None, option("NAME", ENGINE)]
 
 
@@ -29,7 +29,7 @@ EngineName = Annotated[str | None, option("NAME", ENGINE)]
 )
 def render(
     template: Annotated[str, argument("TEMPLATE", "The name of the template.")],
-    data: Annotated[str, argument("DATA", "A JSON file with the variables; - for standard input.")],
+    data: Annotated[str, argument("DATA", "A JSON file with the variables, or - for standard input.")],
     *,
     out: Annotated[Path, option("OUT", "The PDF file to write.", "--out", "-o", dir_okay=False)],
     engine: EngineName = None,
@@ -74,7 +74,7 @@ def templates(
 ) -> None:
     """List the templates and their versions, or show one.
 
-    Renders every template with its sample, and shows why a template fails. With a template's
+    Renders every template with its sample, and shows why any of them fail. With a template's
     name, prints its schema and its sample variables as JSON.
     """
     from kesin.workloads.pdf.doctor import open_pdf_queue

@@ -71,7 +71,7 @@ def test_a_hold_for_an_unknown_customer_is_mended_before_it_is_approved(shop):
     way = f"/dashboard/jobs/{job}"
     assert f'class="button first" href="{way}#k-name"' in before
     assert 'class="button" hx-get' in before  # approving is still offered, and says what it does
-    assert "held again at once" in get(shop, f"/orders/{job}/approve").text
+    assert "held again immediately" in get(shop, f"/orders/{job}/approve").text
     page = shop.client.get(way, headers=shop.cookie("can")).text
     assert re.search(r'id="k-name"[^>]+name="name"[^>]+value="Işıl"', page)
     assert re.search(r'name="phone"[^>]+value="0532 777 00 07"', page)
@@ -91,7 +91,7 @@ def test_a_hold_for_an_unknown_customer_is_mended_before_it_is_approved(shop):
         assert contradiction not in after
     assert "is known now" not in before
     sheet = get(shop, f"/orders/{job}/approve").text
-    assert "held again at once" not in sheet
+    assert "held again immediately" not in sheet
     assert "is known now" in sheet
 
 

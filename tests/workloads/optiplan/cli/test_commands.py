@@ -69,7 +69,7 @@ def test_a_list_is_brought_once(optiplan: Kesin, xlsx: Path):
     first = brought(optiplan, xlsx)
     assert first.code == 0
     assert "order 'S-1', 10 pieces, is queued" in first.out
-    assert "no customer has this phone" in first.err
+    assert "no customer has this phone number" in first.err
     again = json.loads(brought(optiplan, xlsx, "--json").out)
     assert again == {
         "id": first.out.partition(":")[0],

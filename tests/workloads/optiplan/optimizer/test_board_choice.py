@@ -64,7 +64,7 @@ def test_parts_that_fit_only_one_size_are_cut_from_it():
 
 def test_too_few_boards_of_every_size_are_an_error_that_says_how_many_are_missing():
     boards = (replace(LARGE, quantity=1), replace(SMALL, quantity=1))
-    message = r"too few boards in store: 1 more of 'L' \(2000 × 1000 mm, 1 in store\) needed"
+    message = r"too few boards in stock: 1 more of 'L' \(2000 × 1000 mm, 1 in stock\) needed"
     with pytest.raises(Unplannable, match=message):
         planned((900, 900, 5), boards=boards)
 

@@ -178,11 +178,11 @@ def test_a_changed_tag_a_missing_board_parts_a_sheet_a_workbook_a_file_are_named
         ("{", "b.json: cannot be read as JSON"),
         ("[]", "b.json: must contain a JSON object"),
         ('{"plate": 1}', "b.json: plate: is not a known field"),
-        ('{"plate_w_mm": 1}', "belong together"),
+        ('{"plate_w_mm": 1}', "must be given together"),
         ('{"kerf_mm": true}', "b.json: kerf_mm: must be a number"),
         ('{"saw": {"name": "x", "stages": 3}}', "b.json: saw.stages: is not a known field"),
         ('{"effort": "much"}', "b.json: effort: must be 'quick', 'normal' or 'thorough'"),
-        (json.dumps({"rack": [OFFCUT, OFFCUT]}), "the rack has the offcut K7 twice"),
+        (json.dumps({"rack": [OFFCUT, OFFCUT]}), "the rack lists the offcut K7 twice"),
     ],
 )
 def test_a_wrong_file_beside_it_is_refused(tmp_path, text, message):

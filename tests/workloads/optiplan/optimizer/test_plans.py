@@ -119,7 +119,7 @@ def test_a_part_as_large_as_the_room_needs_no_cut_and_a_larger_is_named():
         (order((100, -1, 1)), "must be positive"),
         (order((100, 100, 1, 4)), "grain must be 0, 1, 2 or 3, got 4"),
         (order((100, 100, 5_001)), "at most 5000"),
-        (order((10, 10, 1), kerf_mm=-1), "kerf not negative"),
+        (order((10, 10, 1), kerf_mm=-1), "kerf must not be negative"),
         (order((10, 10, 1), board=Board.of(100, 100, trim_mm=50)), "trims leave nothing"),
     ],
 )

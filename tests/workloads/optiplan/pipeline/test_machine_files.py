@@ -105,7 +105,7 @@ def test_a_cancel_withdraws_all_files_or_none(bench: Workbench):
     assert inbox(bench, job) == []
     job = sent(bench, "xml", "ptx")
     move(bench, ".ptx", "processed")
-    with pytest.raises(OrderProblem, match="the saw has already taken it"):
+    with pytest.raises(OrderProblem, match="the saw has already taken the order"):
         bench.orders.cancel(ME, job.id)
     assert inbox(bench, job) == [f"{STEM}.xml"]
 
@@ -123,7 +123,7 @@ def test_a_retry_sends_what_was_refused_beside_what_was_taken_and_never_files_of
             write(bench, job, "xml", "ptx")
             failed = bench.until(retry(bench, job), "FAILED")
             assert failed.error_code == "E_OSI_ACK_FAILED"
-            assert "another plan of this order: reissue it" in (failed.error_message or "")
+            assert "another plan for this order: reissue the order" in (failed.error_message or "")
             assert inbox(bench, job) == []
         else:
             bench.until(retry(bench, job), "XML_READY")

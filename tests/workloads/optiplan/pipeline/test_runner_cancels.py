@@ -33,7 +33,7 @@ def test_a_cancel_is_refused_once_the_machine_has_the_file(bench: Workbench):
     hand, before = take(bench, name), bench.moves(job)
     for place in (hand, bench.paths.processed / name):
         hand.rename(place)
-        with pytest.raises(OrderProblem, match="the saw has already taken it") as refused:
+        with pytest.raises(OrderProblem, match="the saw has already taken the order") as refused:
             bench.orders.cancel(ME, job.id)
         assert refused.value.code is OptiCode.JOB_NOT_CANCELLABLE
     assert bench.moves(job) == before

@@ -180,7 +180,7 @@ def test_boards_that_are_hardly_meant_are_warned_about():
     assert [warning.partition(":")[0] for warning in rule_warnings(read_rules({
         **SHIPPED, "boards": [W18, turned, long]
     }))] == [
-        "boards[0] has no price, so prices do not count for its material", "boards[1]", "boards[2]"
+        "boards[0] has no price, so prices are ignored for its material", "boards[1]", "boards[2]"
     ]  # fmt: skip
 
 
@@ -191,17 +191,14 @@ def test_boards_that_are_hardly_meant_are_warned_about():
         ({"saw_profiles": {}}, "saw_profiles"),
         ({"saw_profiles": {"beam saw": {"max_stages": -1}}}, "max_stages"),
         ({"saw_profiles": {"beam saw": {"stages": 3}}}, "stages: is not a known field"),
-        (
-            {"saw_profiles": {"beam saw": {"max_stages": 0, "machine_files": ["ptx"]}}},
-            "a PTX file needs max_stages of 1 to 4",
-        ),
+        ({"saw_profiles": {"beam saw": {"max_stages": 0, "machine_files": ["ptx"]}}}, "PTX files need 1 to 4 stages"),
         (
             {"saw_profiles": {"beam saw": {"max_stages": 0, "head_cut": True}}},
-            "head_cut has no effect without max_stages",
+            "head_cut has no effect if max_stages is 0",
         ),
         ({"effort": "extreme"}, "effort"),
         ({"boards": [{"code": "W18"}]}, "material: is missing"),
-        ({"boards": [{**W18, "material": "18MM 210*280"}]}, "names its own board"),
+        ({"boards": [{**W18, "material": "18MM 210*280"}]}, "contains a board size"),
         ({"boards": [W18, W18]}, "boards\\[1\\].code: 'W18' occurs twice"),
         ({"boards": [W18], "materials": ["B18"]}, "boards\\[0\\].material: 'M18' is not in materials"),
         ({"saw_profiles": {"beam saw": {"smallest_strip_mm": 50, "largest_rip_mm": 40}}}, "nothing could be cut"),
@@ -209,14 +206,14 @@ def test_boards_that_are_hardly_meant_are_warned_about():
             {"saw_profiles": {"beam saw": {"trims": {**TRIMS, "top_mm": 3}}}},
             "saw_profiles.beam saw.trims.top_mm must include the kerf, 4 mm",
         ),
-        ({"rates": {"bands": {"3mm": 1}}}, "rates.bands: '3mm' is not a band of edgeMapping"),
+        ({"rates": {"bands": {"3mm": 1}}}, "rates.bands: '3mm' is not a band with a thickness"),
         ({"rates": {"bands": {"Bant Yok": 1}}}, "rates.bands: 'Bant Yok' is not a band"),
         (
             {"edgeMapping": {"Bant Yok": None, "a": 1, "b": 1}, "rates": {"bands": {"a": 1, "b": 2}}},
-            "rates.bands: 'b' needs the price of the other band",
+            "rates.bands: 'b' must have the same price as the other band",
         ),
-        ({"rack": {"use": False, "except_materials": ["M18"]}}, "has no effect without use"),
-        ({"labels": {"margin_left_mm": 1}}, "reach 211 × 296.5 mm"),
+        ({"rack": {"use": False, "except_materials": ["M18"]}}, "has no effect if use is false"),
+        ({"labels": {"margin_left_mm": 1}}, "extend to 211 × 296.5 mm"),
         ({"labels": {"pitch_x_mm": 0}}, "labels.pitch_x_mm"),
     ],
 )

@@ -32,7 +32,7 @@ REJECT_FIELDS: Final = ("external_id", "code", "field", "message")  # of a rejec
 _RERUN_HINT: Final = "fix the file and run the command again; finished rows stay as they are"
 _NO_RERUN_HINT: Final = "fix the file and remove the finished rows, or they will be sent again"
 
-FileArgument = Annotated[str, argument("FILE", "A CSV, NDJSON or JSON file; - for standard input.")]
+FileArgument = Annotated[str, argument("FILE", "A CSV, NDJSON or JSON file, or - for standard input.")]
 FormatOption = Annotated[
     FileFormat | None, option("csv|ndjson|json", "The format, if the file name does not show it.", "--format")
 ]
@@ -54,8 +54,8 @@ def import_conversions(
 ) -> None:
     """Import conversions from a file.
 
-    The file can have any size; it is read 10,000 rows at a time. If you import it again, nothing
-    changes, except that rows that failed because of their data are corrected if it has changed.
+    The file can have any size; it is read 10,000 rows at a time. Importing it again changes only
+    the rows that failed because of their data, and corrects them if the data is now different.
     Columns or fields: externalId, gclid (or wbraid, gbraid), conversionName, conversionTime,
     conversionValue, conversionCurrency; or the names in Google's template. In a terminal, the
     command first shows how it reads the file and what would change, and asks for confirmation
@@ -219,7 +219,7 @@ def export_dead_letters(
     *,
     site: SiteOption,
     out: Annotated[
-        Path | None, option("FILE", "The file to write; default standard output.", "--out", "-o", dir_okay=False)
+        Path | None, option("FILE", "The file to write; defaults to standard output.", "--out", "-o", dir_okay=False)
     ] = None,
     lang: LanguageOption = "en",
     as_json: JsonOption = False,

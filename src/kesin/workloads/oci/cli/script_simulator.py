@@ -161,7 +161,7 @@ class ScriptSimulator:
 
 _KEY_FILE: Final = "A file with an API key for oci:script."
 _KEY_ENV: Final = "The environment variable that contains the key."
-_CRASH: Final = "Where a run crashes; repeatable, with the first value for the first run and so on."
+_CRASH: Final = "Where a run crashes; repeatable: the first value is for the first run, and so on."
 _share: Final = partial(option, "SHARE", min=0, max=1)
 
 

@@ -109,7 +109,7 @@ def _settings_record(site: SiteContext) -> dict[str, Any]:
 # Extra arguments may be secrets: the command takes them, so that no error message repeats them.
 _SITE_PATTERN: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
 CREDENTIALS_CONTEXT: Final = {"allow_extra_args": True, "ignore_unknown_options": True}
-_DOCUMENT: Final = "The document; default standard input."
+_DOCUMENT: Final = "The document; defaults to standard input."
 
 
 def credentials(
@@ -120,7 +120,7 @@ def credentials(
     drop: Annotated[bool, flag("--drop", "Delete the stored credentials.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Store a site's Google credentials, sealed.
+    """Seal and store a site's Google credentials.
 
     The credentials are a JSON document with customer_id, client_id, client_secret, refresh_token,
     conversion_action_resource_name, and optionally developer_token and login_customer_id. They are

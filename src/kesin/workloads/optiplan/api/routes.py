@@ -80,7 +80,7 @@ def _add_order_routes(router: APIRouter, service: OrderService) -> None:
 
     @router.post("/jobs", **creates, openapi_extra=schemas.ORDER_BODY)
     async def create_order(request: Request, actor: SignedInActor, body: RawBody, kind: MediaType) -> Response:
-        """Create an order: 201 with a new job, or 200 with the existing job of the order."""
+        """Create an order: 201 with a new job, or 200 with the order's existing job."""
 
         def create() -> Response:
             service.require_create(actor)
@@ -205,7 +205,7 @@ def _add_operator_routes(router: APIRouter, service: OrderService) -> None:
         enqueued = service.reissue(actor, job_id)
         return moved(actor, enqueued.job, 201 if enqueued.new else 200)
 
-    stops = {"model": schemas.Cancelled, "description": "A worker is processing it but will stop"}
+    stops = {"model": schemas.Cancelled, "description": "A worker is processing the order but will stop"}
 
     @router.post("/jobs/{job_id}/cancel", response_model=schemas.Cancelled, responses={202: stops})
     def cancel_order(actor: SignedInActor, job_id: str) -> Response:
@@ -288,7 +288,7 @@ def _add_file_routes(router: APIRouter, service: OrderService) -> None:
 def _add_config_routes(router: APIRouter, service: OrderService) -> None:
     @router.get("/config/rules", response_model=schemas.RulesTold)
     def get_rules(actor: SignedInActor) -> Response:
-        """The rules: trims, backs, bands, grain, deadlines and retries."""
+        """The rules, such as trims, bands, saws, boards, deadlines and retries."""
         service.context.commands.queue(actor, QUEUE)
         return json_response(schemas.RulesTold(**_rules_body(service.workshop.rules())))
 

@@ -86,7 +86,7 @@ class OrderJob(BaseModel):
     retry_count: int
     opti_mode: OptiMode | None
     revision: int
-    next_run_at: str | None = Field(description="next check; null in DONE, HOLD and FAILED")
+    next_run_at: str | None = Field(description="time of the next check; null in DONE, HOLD and FAILED")
     manual_trigger_approved: Literal[0, 1]
     created_at: str
     updated_at: str
@@ -198,7 +198,7 @@ class RulesChanged(RulesTold):
 
 
 class PathsTold(BaseModel):
-    """The paths of OptiPlanning, its folders and the saw's folder, on this service's machine."""
+    """The paths of OptiPlanning, its folders and the saw's folder, on the service's machine."""
 
     paths: dict[str, str]
 

@@ -63,11 +63,11 @@ def add_shop_file_routes(router: APIRouter, service: OrderService) -> None:
 def _add_order_routes(router: APIRouter, service: OrderService, how_to_print: Any) -> None:
     @router.get("/jobs/{job_id}/labels.pdf", **responses.sends("The labels as a PDF", responses.PDF))
     def job_labels(actor: SignedInActor, job_id: str, start: Start = None, how: LabelPrint = how_to_print) -> Response:
-        """A label for each piece, in the order of the saw, beginning with label `start`.
+        """A label for each piece, in the order in which the saw frees them, from label `start` on.
 
-        The rules say which `layout` if it is left out; `first` is the first free label of a sheet.
-        A PDF has at most 1000 labels; an order with more needs `start`. A plan that OptiPlanning
-        made gives labels in the order of the parts, without board and cut.
+        `layout` defaults to the one in the rules; `first` is the first free label on a sheet. A
+        PDF has at most 1000 labels, so a larger order needs `start`. For a plan from OptiPlanning,
+        the labels are in the order of the parts and show neither the board nor the cut.
         """
         labels = _labels_from(read_labels(service, actor, job_id, how.language), start)
         data = print_labels((printing.part_label(label, how.language) for label in labels), how)
@@ -88,7 +88,7 @@ def _add_order_routes(router: APIRouter, service: OrderService, how_to_print: An
 
     @router.get("/jobs/{job_id}/cut-list.csv", **responses.sends("The cut list", responses.CSV))
     def job_cut_list(actor: SignedInActor, job_id: str) -> Response:
-        """The boards, parts and cuts, a row each: N name, M material, K kerf, S board, P part."""
+        """The boards, parts and cuts, one per row: N name, M material, K kerf, S board, P part."""
         plans = responses.order_artifacts(service, actor, job_id).read_plans()
         return responses.file_response(cut_list_csv(plans), f"{job_id}-cut-list.csv", responses.CSV)
 
@@ -104,7 +104,7 @@ def _add_rack_routes(router: APIRouter, service: OrderService, how_to_print: Any
 
     @router.get("/rack/labels.pdf", **responses.sends("The labels as a PDF", responses.PDF))
     def rack_labels(actor: SignedInActor, offcut_ids: OffcutIds, how: LabelPrint = how_to_print) -> Response:
-        """The labels of offcuts: `?id=…&id=…`."""
+        """The labels of up to 100 offcuts, requested with `?id=…&id=…`."""
         labels = [_offcut_label(service, rack.get(actor, each), how) for each in offcut_ids]
         return responses.file_response(print_labels(labels, how), "offcuts.pdf", responses.PDF)
 
@@ -158,7 +158,7 @@ def _labels_from(labels: Iterable[PartLabel], start: int | None) -> Sequence[Par
     if not shown:
         raise FieldProblem(("start",), "is beyond the last label").as_problem()
     if len(shown) > MAX_LABELS and start is None:
-        problem = "is needed: a PDF has at most %(most)s labels, so request 1, then %(next)s, …"
+        problem = "is required: a PDF has at most %(most)s labels, so request 1, then %(next)s, …"
         message = Message(problem, most=MAX_LABELS, next=MAX_LABELS + 1)
         raise FieldProblem(("start",), message).as_problem()
     return shown[:MAX_LABELS]

@@ -69,7 +69,7 @@ def check_orders() -> Iterator[DoctorCheck]:
         found = f"{job.id} is waiting in {job.state}: {job.error_code}, {job.error_message}"
         yield DoctorCheck.result("orders", ok=False, found=visible(found))
     for offcut in doubts:
-        found = f"{offcut.id} is in doubt: say on the page “Offcut rack” whether it was cut"
+        found = f"{offcut.id} is in doubt: record on the “Offcut rack” page whether it was cut"
         yield DoctorCheck("rack", "warning", found)
     if not blocked:
         yield DoctorCheck.result("orders", ok=True, found="no order is blocked")

@@ -151,11 +151,11 @@ Lang = Annotated[Language, option("en|tr", "The language of drawings and advice.
 
 
 def import_order(
-    file: Annotated[Path, argument("FILE", "The order: an XLSX or CSV list, or JSON.")],
+    file: Annotated[Path, argument("FILE", "The order, as an XLSX or CSV list or as JSON.")],
     *,
     order_id: Annotated[str, option("ID", "The workshop's order number.")],
     phone: Phone = None,
-    mode: Annotated[OptiMode | None, option("A|B|C", "Who starts the optimiser.")] = None,
+    mode: Annotated[OptiMode | None, option("A|B|C", "How the optimiser is started.")] = None,
     color: Color = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -176,22 +176,22 @@ def import_order(
     text = f"{enqueued.job.id}: order {payload.order_id!r}, {pieces} pieces, {how}"
     answer({**body, "pieces": pieces, "customer_known": customer_known}, text, as_json=as_json)
     if not (customer_known or as_json):
-        warn("no customer has this phone: the order will be held until the customer is added")
+        warn("no customer has this phone number: the order will be held until the customer is added")
 
 
 def optimize(
     files: Files,
     *,
-    out: Annotated[Path, option("DIR", "The folder for XML, SVG and PDF.")] = Path(),
+    out: Annotated[Path, option("DIR", "The folder for the XML, SVG and PDF files.")] = Path(),
     color: Color = None,
     lang: Lang = "en",
     effort: Annotated[EffortName | None, option("quick|normal|thorough", "How thorough the search is.")] = None,
-    profile: Annotated[str | None, option("NAME", "The saw, one of saw_profiles.")] = None,
+    profile: Annotated[str | None, option("NAME", "The name of a saw profile in the rules.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Create cutting plans without a queue.
 
-    Prints boards and yield, and writes an XML, an SVG and a PDF for each batch.
+    Prints the boards and the yield, and writes an XML, an SVG and a PDF for each batch.
     """
     chosen = {"effort": effort, "saw_profile": profile}
     records = plan_files(Workshop(read_settings()), files, out, color, lang, **chosen)

@@ -87,7 +87,7 @@ class _Records:
         for number, layout in enumerate(plan.layouts, start=1):
             stages = max((cut.stage for cut in layout.cuts), default=1)
             if stages > MAX_PTX_STAGES:
-                why = f"board {number} has {stages} stages, a PTX file has at most {MAX_PTX_STAGES}"
+                why = f"board {number} has {stages} stages, but a PTX file allows at most {MAX_PTX_STAGES}"
                 remedy = f"set max_stages of the saw profile to {MAX_PTX_STAGES} or less"
                 raise model.Unplannable(f"{demand.name}: {why}: {remedy}")
             has_head = demand.saw.head_cut and stages > demand.saw.max_stages

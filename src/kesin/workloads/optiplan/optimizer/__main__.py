@@ -53,14 +53,14 @@ def _read_defaults(rules: Path | None) -> PlanSettings:
 
 
 def _build_parser() -> argparse.ArgumentParser:
-    parser = _OneLineParser(prog="python -m kesin.workloads.optiplan.optimizer", description="Plan the cutting.")
+    parser = _OneLineParser(prog="python -m kesin.workloads.optiplan.optimizer", description="Plan cuts.")
     parser.add_argument("files", nargs="+", type=Path, help="batch files (.xlsx)")
     parser.add_argument("--out", required=True, type=Path, help="the folder for the XML")
     parser.add_argument("--rules", type=Path, help="the workload's rules.json")
-    parser.add_argument("--time-limit", type=_parse_seconds, default=60.0, help="in seconds")
-    parser.add_argument("--language", choices=["en", "tr"], default="en", help="of the drawings")
+    parser.add_argument("--time-limit", type=_parse_seconds, default=60.0, help="the time limit in seconds")
+    parser.add_argument("--language", choices=["en", "tr"], default="en", help="the drawings' language")
     machine_files: dict[str, Any] = {"type": _parse_machine_files, "default": (), "metavar": "xml,ptx,csv"}
-    parser.add_argument("--machine-files", **machine_files, help="what the machine reads")
+    parser.add_argument("--machine-files", **machine_files, help="the files that the machine reads")
     return parser
 
 

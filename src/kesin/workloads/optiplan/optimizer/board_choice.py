@@ -168,16 +168,16 @@ class _Store:
         budget = self._budget(1)
         added, rest = self._fill(counts, [], budget, limited=True)
         if not any(rest):
-            return "the boards in store are hardly enough: choose a more thorough effort"
+            return "there are barely enough boards in stock: choose a more thorough effort"
         missing, _ = self._fill(rest, added, budget, limited=False)
         boards = self.demand.boards
         wanted = ", ".join(
             f"{count} more of {boards[index].code!r}"
             f" ({size_text(boards[index].length, boards[index].width)} mm,"
-            f" {boards[index].quantity} in store)"
+            f" {boards[index].quantity} in stock)"
             for index, count in sorted(Counter(index for index, _ in missing).items())
         )
-        return f"there are too few boards in store: {wanted} needed"
+        return f"there are too few boards in stock: {wanted} needed"
 
     def _has(self, index: int, chosen: Chosen) -> bool:
         quantity = self.demand.boards[index].quantity

@@ -312,7 +312,7 @@ def check_demand(demand: Demand) -> None:
     if min(demand.saw.kerf_rip, demand.saw.kerf_cross) < 0 or any(
         min(board.length, board.width) <= 0 for board in bought
     ):
-        raise Unplannable(f"{demand.name}: board sizes must be positive, the kerf not negative")
+        raise Unplannable(f"{demand.name}: board sizes must be positive, and the kerf must not be negative")
     rooms = [board.usable for board in bought]
     if any(min(room.length, room.width) <= 0 for room in rooms) or any(
         min(astuple(board.trims)) < 0 for board in bought

@@ -74,7 +74,7 @@ def check_xlsx(data: bytes, bounds: XlsxBounds) -> dict[str, bytes]:
         why = "the file is not an XLSX: %(problem)s"
         raise UnreadableSpreadsheet(why, problem=problem) from None
     except (RuntimeError, NotImplementedError):  # a password, or an unusual compression
-        raise UnreadableSpreadsheet("the file has a password or unsupported compression") from None
+        raise UnreadableSpreadsheet("the file is password-protected or uses unsupported compression") from None
     except UnreadableSpreadsheet:
         raise
     except Exception as problem:  # noqa: BLE001 - the library raises anything on a broken file

@@ -75,7 +75,7 @@ def deliveries(ctx: PageContext, job: Job, attempts: Sequence[Mapping[str, Any]]
     results = {
         "open": ctx.say("waiting for the saw"),
         "withdrawn": ctx.say("withdrawn"),
-        "refused": ctx.say("refused by the saw"),
+        "refused": ctx.say("rejected by the saw"),
     }
     rows = [
         {

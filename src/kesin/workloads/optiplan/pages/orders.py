@@ -189,8 +189,8 @@ def order_row(ctx: PageContext, orders: OrderService, job: Job) -> OrderRow:
     means, act = (advice.means, advice.act) if advice else ("", "")
     customer = _missing_customer(orders, job)
     if customer == "known":
-        means = ctx.say("Its customer was unknown when it arrived, but is known now.")
-        act = ctx.say("Approve it.")
+        means = ctx.say("The customer was unknown when the order arrived but is known now.")
+        act = ctx.say("Approve the order.")
     return OrderRow(
         job,
         str(field("order.order_id") or "–"),
@@ -238,9 +238,9 @@ def job_actions(ctx: PageContext, history: JobDetails) -> list[JobAction]:
     # Masked, the order would not say whether its customer is known; only that is read here.
     row = order_row(ctx, orders, orders.queue.job(history.job.id) or history.job)
     helpful = next((one for one in row.actions if one != "cancel"), "")
-    hint = ctx.say("Its XML exists: ready to approve") if row.ready else ""
+    hint = ctx.say("XML found: ready to approve") if row.ready else ""
     if row.unsure:
-        hint = ctx.say("Its XML is not in the export folder, or it is not well-formed.")
+        hint = ctx.say("The order's XML is not in the export folder or is not well-formed.")
     offered = [
         JobAction(
             ctx.say(action.capitalize()),

@@ -242,14 +242,14 @@ def add_attempt(machine_folder: Path, export_folder: Path, job_id: str, progress
     if ALL_BATCHES in batches:
         files = {}
     if taken and any(batch == ALL_BATCHES for batch, _ in files):
-        why = Message("the saw already has part of the order, and the new XML is for all of it")
+        why = Message("the saw already has part of the order, but the new XML covers all of it")
         raise OrderProblem(OptiCode.OSI_ACK_FAILED, why, _names(taken.values()))
     number = len(progress.deliveries) + 1
     new_files = {key: path for key, path in files.items() if key not in taken}
     unfinished = batches & {batch for batch, _ in new_files}
     of_them = (file for (batch, _), file in taken.items() if batch in unfinished)
     if any(file.sha256 != hashes.get(file.source.name) for file in of_them):
-        why = Message("the saw already has files of another plan of this order: reissue it")
+        why = Message("the saw already has files from another plan for this order: reissue the order")
         raise OrderProblem(OptiCode.OSI_ACK_FAILED, why, _names(taken.values()))
     sources = new_files.values()
     planned_files = plan_delivery(sources, job_id, number).files if new_files else ()

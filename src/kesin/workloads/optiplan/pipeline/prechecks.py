@@ -152,7 +152,7 @@ class _SawnPart:
         name = min(sides, key=sides.__getitem__)
         if sides[name] < saw.smallest_piece_mm:
             why = (
-                "part %(part)s is sawn to %(size)s mm, and smallest_piece_mm of the saw %(saw)s is"
+                "part %(part)s is sawn to %(size)s mm, but smallest_piece_mm of the saw %(saw)s is"
                 " %(least)s: enlarge the part, or choose another saw_profile"
             )
             size, least = map(format_number, (sides[name], saw.smallest_piece_mm))

@@ -205,7 +205,7 @@ def check_machine_files(
                     if not export_folder.is_dir():
                         raise
                     why = (
-                        "%(xml)s came without %(file)s, which the saw profile asks for. Only the"
+                        "%(xml)s came without %(file)s, which the saw profile requires. Only the"
                         " built-in optimiser writes %(kind)s files: plan with it, or set"
                         " machine_files to xml; then retry"
                     )

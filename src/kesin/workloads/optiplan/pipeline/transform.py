@@ -56,7 +56,7 @@ class _PartReader:
         backs, own = self.rules.backing_thicknesses, self.part.thickness_mm
         details, thickness = {"thickness_mm": json_number(own)}, numbers.format_number(own)
         if self.part.part_type == "ARKALIK" and own not in backs:
-            why = "part %(part)s is a back, %(thickness)s mm thick; permitted: %(known)s"
+            why = "part %(part)s is a back and %(thickness)s mm thick; allowed for backs: %(known)s"
             known = ", ".join(map(numbers.format_number, backs)) or "none"
             code = OptiCode.BACKING_THICKNESS_UNKNOWN
             raise self._problem(code, why, details, thickness=thickness, known=known)
@@ -71,7 +71,7 @@ class _PartReader:
         rounded = numbers.round_to_hundredths
         grain = self.rules.grain(part.grain)
         if grain is None:
-            why = "part %(part)s has the grain %(grain)s, which the rules do not map"
+            why = "part %(part)s has the grain %(grain)s, which is not in the rules"
             details = {"grain": part.grain}
             raise self._problem(OptiCode.INVALID_GRAIN, why, details, grain=part.grain)
         return (

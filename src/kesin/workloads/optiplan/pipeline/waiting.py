@@ -40,11 +40,11 @@ _BLOCKED: Final[dict[str, Awaited]] = {OptiCode.CONFIG_UNAVAILABLE: "settings", 
 
 @dataclass(frozen=True, slots=True)
 class WaitingFor:
-    """What an order is waiting for; if ``blocked``, the order's error_code says why."""
+    """What an order is waiting for; if ``blocked``, the order's error_code gives the reason."""
 
     what: Awaited
     message: str
-    blocked: Annotated[bool, Field(description="whether `what` is unavailable now")]
+    blocked: Annotated[bool, Field(description="whether `what` is currently unavailable")]
 
 
 def waiting_for(job: Job) -> WaitingFor | None:

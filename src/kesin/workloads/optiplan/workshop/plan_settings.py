@@ -44,10 +44,10 @@ class PlanSettings(StrictModel):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if (self.plate_w_mm is None) != (self.plate_h_mm is None):
-            raise MessageError("plate_w_mm and plate_h_mm belong together")
+            raise MessageError("plate_w_mm and plate_h_mm must be given together")
         ids = [offcut.id for offcut in self.rack]
         if twice := next((id_ for id_ in ids if ids.count(id_) > 1), None):
-            raise MessageError("the rack has the offcut %(id)s twice", id=twice)
+            raise MessageError("the rack lists the offcut %(id)s twice", id=twice)
         return self
 
     @classmethod

@@ -124,7 +124,7 @@ class Rules(StrictModel):
         for number, board in enumerate(self.boards):
             code = (board.material, board.thickness_mm, board.code)
             if code in known:
-                why = "boards[%(n)s].code: %(given)s occurs twice in its material and thickness"
+                why = "boards[%(n)s].code: %(given)s occurs twice for its material and thickness"
                 raise MessageError(why, n=number, given=numbers.format_value(board.code))
             if self.materials and board.material not in self.materials:
                 why = "boards[%(n)s].material: %(given)s is not in materials"
@@ -138,10 +138,10 @@ class Rules(StrictModel):
         for name, price in self.rates.bands.items():
             given, thickness = numbers.format_value(name), self.edge_mapping.get(name)
             if thickness is None:
-                why = "rates.bands: %(given)s is not a band of edgeMapping with a thickness"
+                why = "rates.bands: %(given)s is not a band with a thickness in edgeMapping"
                 raise MessageError(why, given=given)
             if prices.setdefault(thickness, price) != price:
-                why = "rates.bands: %(given)s needs the price of the other band of its thickness"
+                why = "rates.bands: %(given)s must have the same price as the other band of its thickness"
                 raise MessageError(why, given=given)
         return self
 
@@ -200,15 +200,15 @@ def _board_warnings(rules: Rules) -> Iterator[str]:
     priced = {(board.material, board.thickness_mm) for board in rules.boards if board.price}
     for number, board in enumerate(rules.boards):
         if board.length_mm < board.width_mm:
-            what = "boards[%(n)s]: it is shorter than wide: the grain runs along length_mm"
+            what = "boards[%(n)s]: length_mm is less than width_mm, but the grain runs along length_mm"
             yield Message(what, n=number)
         if not board.price and (board.material, board.thickness_mm) in priced:
-            what = "boards[%(n)s] has no price, so prices do not count for its material"
+            what = "boards[%(n)s] has no price, so prices are ignored for its material"
             yield Message(what, n=number)
         saw, length, width = rules.saw(), board.length_mm, board.width_mm
         halves = (length / 2, width), (length, width / 2)
         if not any(saw.can_free(half, (length, width), (length, width)) for half in halves):
-            what = "boards[%(n)s]: the saw %(saw)s cannot cut it first: %(limits)s"
+            what = "boards[%(n)s]: the saw %(saw)s cannot make a first cut through it: %(limits)s"
             yield Message(what, n=number, saw=saw.name, limits=saw.limits)
 
 

@@ -57,9 +57,9 @@ class SawProfileRules(StrictModel):
     def _check(self) -> Self:
         stages = self.max_stages + self.head_cut
         if self.head_cut and not self.max_stages:
-            raise MessageError("head_cut has no effect without max_stages")
+            raise MessageError("head_cut has no effect if max_stages is 0")
         if "ptx" in self.machine_files and not 1 <= stages <= MAX_PTX_STAGES:
-            why = "a PTX file needs max_stages of 1 to %(most)s, a head cut included, got %(given)s"
+            why = "PTX files need 1 to %(most)s stages (max_stages plus any head cut), got %(given)s"
             raise MessageError(why, most=MAX_PTX_STAGES, given=stages)
         least = max(self.smallest_strip_mm, self.smallest_piece_mm)
         if least > min(self.largest_cut_mm or least, self.largest_rip_mm or least):
@@ -115,7 +115,7 @@ class BoardRules(StrictModel):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if read_heading([[self.material]]).plate_mm:
-            why = "the material %(material)s names its own board: it is never cut from this one"
+            why = "the name of the material %(material)s contains a board size, so it is never cut from this board"
             raise MessageError(why, material=format_value(self.material))
         return self
 
@@ -138,7 +138,7 @@ class RackRules(StrictModel):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.except_materials and not self.use:
-            raise ValueError("except_materials has no effect without use")
+            raise ValueError("except_materials has no effect if use is false")
         return self
 
     def serves(self, material: str) -> bool:
@@ -158,7 +158,7 @@ class LabelRules(StrictModel):
     def _check(self) -> Self:
         right, bottom = (self.margin_left_mm + 3 * self.pitch_x_mm, self.margin_top_mm + 8 * self.pitch_y_mm)
         if right > A4_MM[0] or bottom > A4_MM[1]:
-            why = "the labels reach %(right)s × %(bottom)s mm, beyond a sheet of 210 × 297 mm"
+            why = "the labels extend to %(right)s × %(bottom)s mm, beyond the 210 × 297 mm sheet"
             raise MessageError(why, right=format_number(right), bottom=format_number(bottom))
         return self
 
