@@ -1,8 +1,9 @@
 """Which files are kept: by the hourly cleanup and in a backup.
 
-The cleanup deletes files of orders done long ago, and the leftovers of deleted jobs. Jobs that are
-active, held or failed keep everything, because an operator may continue them. Files that the
-machine has moved are left to the machine. An unavailable folder is skipped until the next run.
+The cleanup deletes files of orders done long ago, the leftovers of deleted jobs, and the records of
+offcuts used or scrapped as long ago as orders that are done are kept. Jobs that are active, held or
+failed keep everything, because an operator may continue them. Files that the machine has moved are
+left to the machine. An unavailable folder is skipped until the next run.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,9 +21,11 @@ from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
+from kesin.workloads.optiplan.lifecycle import OptiplanLimits
 from kesin.workloads.optiplan.pipeline import shared_folder
 from kesin.workloads.optiplan.pipeline.delivery import OPEN, withdraw_job_files
 from kesin.workloads.optiplan.pipeline.progress import ProgressStore
+from kesin.workloads.optiplan.stock.rack import Rack
 from kesin.workloads.optiplan.workshop.config import Workshop
 from kesin.workloads.optiplan.workshop.paths import Paths, load_paths
 
@@ -33,11 +36,11 @@ log = Logger("kesin.optiplan")
 
 
 def delete_expired_files(context: WorkloadContext) -> int:
-    """Run every cleanup task; returns how many files and progress records were removed."""
+    """Run every cleanup task; returns how many files and records were removed."""
     workshop = Workshop(context.settings)
     progress_store = ProgressStore(context.queue)
     deleted = 0
-    for task in (_Cleanup.withdraw_cancelled, _Cleanup.delete_old, _Cleanup.delete_orphans):
+    for task in (_Cleanup.withdraw_cancelled, _Cleanup.delete_old, _Cleanup.delete_orphans, _Cleanup.prune_rack):
         try:
             paths = workshop.paths()
             deleted += task(_Cleanup(context.queue, progress_store, paths, workshop.run_folder))
@@ -85,6 +88,11 @@ class _Cleanup:
             return 0
         deleted = _delete(self._job_files(), deleted_jobs)
         return deleted + sum(map(self.progress_store.delete, sorted(deleted_jobs)))
+
+    def prune_rack(self) -> int:
+        """Delete the records of offcuts used or scrapped long ago."""
+        kept_us = OptiplanLimits().keep_done_days * DAY_S * SECOND_US
+        return Rack(self.queue).prune(self.queue.now() - kept_us)
 
     def _job_files(self) -> Iterator[tuple[str, shared_folder.FolderEntry]]:
         """Yield every file whose name holds exactly one job id, with that id."""

@@ -100,6 +100,16 @@ class Rack:
         self._put(PAST if new.state in FINAL else LIVE, new)
         return new
 
+    def prune(self, before: int) -> int:
+        """Delete what was used or scrapped before a time; returns how many offcuts that were.
+
+        While the order that made an offcut is not settled, its record keeps it from being made twice.
+        """
+        unsettled = set(self.orders())
+        past = [(each.name, _parse(each)) for part in self._parts(PAST) for each in part]
+        old = [name for name, each in past if each.changed_at < before and each.made_by_job not in unsettled]
+        return sum(self.directory.delete_metadata(WORKLOAD, PAST, name) for name in old)
+
     def lock_all(self, ids: Iterable[str]) -> list[Offcut]:
         """Lock offcuts, always in the same order; those that are not in the rack are left out."""
         return [offcut for each in sorted(ids) if (offcut := self._lock(each))]
