@@ -101,10 +101,10 @@ def _plan(task: PackingTask, budget: Budget) -> _Search:
         _try_one_by_one(search, budget, ONE_SHARE, least)
     if search.fewest > least:
         start = search.plans[0].fillings
-        search.keep("REPACK", improve(task, start, budget, REPACK_SHARE, least, seed=2))
+        search.keep("REPACK", improve(task, start, budget, REPACK_SHARE, seed=2))
     if search.fewest > 1:  # gather the empty space on as few boards as possible
         share = min(budget.share + GATHERED, 1 - SETTLED)
-        gathered = improve(task, search.plans[0].fillings, budget, share, 1, seed=7)
+        gathered = improve(task, search.plans[0].fillings, budget, share, seed=7, gather=True)
         search.keep("REPACK", gathered)
     first = budget.share
     for number, plan in enumerate(search.plans, start=1):

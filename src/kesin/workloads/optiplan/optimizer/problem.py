@@ -61,6 +61,7 @@ class PackingTask:
     smallest: tuple[int, ...]  # the shorter side of each kind
     least_across: Mapping[int, int]  # of all orientations, by the extent along
     least_along: Mapping[int, int]  # the other way round
+    weights: tuple[int, ...]  # what a piece of each kind counts: its area, and more if it is hard to place
 
     @property
     def area(self) -> int:
@@ -68,6 +69,9 @@ class PackingTask:
 
     def area_of(self, kind: int) -> int:
         return next((along * across for along, across, _ in self.orientations[kind]), 0)
+
+    def weight_of(self, filling: Filling) -> int:
+        return sum(map(self.weights.__getitem__, kinds_of(filling)))
 
     def pieces(self) -> list[int]:
         """Return the kinds of all pieces that fit the board."""
@@ -128,8 +132,8 @@ def _task(
         least_across.setdefault(along, across)
         least_along[across] = min(along, least_along.get(across, along))
     smallest = tuple(min((min(way[:2]) for way in ways), default=0) for ways in orientations)
-    sides = (smallest, least_across, least_along)
-    return PackingTask(length, width, orientations, counts, starts, *sides)
+    areas = tuple(ways[0][0] * ways[0][1] if ways else 0 for ways in orientations)
+    return PackingTask(length, width, orientations, counts, starts, smallest, least_across, least_along, areas)
 
 
 def refuse_unfit(demand: Demand, tasks: Sequence[PackingTask], members: Sequence[Sequence[int]]) -> None:

@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import product, starmap
 from random import Random
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from kesin.workloads.optiplan.optimizer.problem import (
     Budget,
@@ -31,15 +32,23 @@ TRIES: Final = 8  # of a board, when a few are filled one by one
 INSERTIONS, ONE_BY_ONE, OF_THE_EMPTIEST = 0.25, 0.4, 0.9
 MUTATIONS: Final = 0.2
 HALF: Final = 0.5
+# After so many tries in vain the pieces that are left over count more, by this part of their area;
+# then, round after round, after so many tries a board. Such a search succeeds soon or never: after
+# so many rounds all pieces count as at first.
+PATIENCE, HARDER, PER_BOARD, ROUNDS = 1_000, 5, 2, 20
 RULES: Final = tuple(starmap(PackingRules, product(FIT_RULES, SPLIT_RULES, (False, True), (1, 1, 1, 2, 3, 9))))
 # What the sides of a piece are ordered by: its area, its long side, its short side, their sum.
 MEASURES: Final[tuple[Callable[[tuple[int, int]], int], ...]] = (math.prod, max, min, sum)
 
 
 class _Board(NamedTuple):
-    area: int  # of its pieces
+    weight: int  # of its pieces
     filling: Filling
     rules: PackingRules  # that it was filled by
+
+    @classmethod
+    def of(cls, task: PackingTask, filling: Filling, rules: PackingRules) -> Self:
+        return cls(task.weight_of(filling), filling, rules)
 
 
 def fill_board(task: PackingTask, budget: Budget, rng: Random, tries: int) -> Filling:
@@ -84,12 +93,20 @@ def fill_one_by_one(
     return fillings
 
 
-def improve(task: PackingTask, start: Fillings, budget: Budget, share: float, least: int, *, seed: int) -> Fillings:
-    """Return better fillings, or the same: fewer boards, or boards that are full or empty."""
+def improve(
+    task: PackingTask, start: Fillings, budget: Budget, share: float, *, seed: int, gather: bool = False
+) -> Fillings:
+    """Return better fillings, or the same: fewer boards, or, to gather what is empty, full ones and an empty one."""
+    least = 1 if gather else task.least_boards()
     rng = Random(seed)
-    boards = [_Board(fill_area(each), each, _draw_rules(task, rng)) for each in start]
-    while budget.has_left(share) and len(boards) > max(least, 1):
-        boards.sort(key=lambda board: board.area)
+    boards = [_Board.of(task, each, _draw_rules(task, rng)) for each in start]
+    idle = rounds = 0  # tries since the boards last became better, and how often there were too many
+    while budget.has_left(share) and len(boards) > least:
+        if not gather and idle >= (PER_BOARD * len(boards) if rounds % ROUNDS else PATIENCE):
+            idle, rounds = 0, rounds + 1
+            task = _reweigh(task, boards, reset=rounds % ROUNDS == 0)
+            boards = [_Board.of(task, board.filling, board.rules) for board in boards]
+        boards.sort(key=lambda board: board.weight)
         first = 0 if rng.random() < OF_THE_EMPTIEST else rng.randrange(len(boards) - 1)
         if rng.random() < INSERTIONS:
             chosen = [first, rng.randrange(first + 1, len(boards))]
@@ -99,7 +116,9 @@ def improve(task: PackingTask, start: Fillings, budget: Budget, share: float, le
             count = min(rng.choice(REPACKED_BOARDS), len(boards))
             chosen = [first, *rng.sample(others, count - 1)]
             new = _repack(task, [boards[index] for index in chosen], budget, rng)
-        if new and _score(new) >= _score([boards[index] for index in chosen]):
+        idle += 1
+        if new and (gain := _compare(new, [boards[index] for index in chosen])) >= 0:
+            idle = 0 if gain else idle
             boards = [board for index, board in enumerate(boards) if index not in chosen] + new
     return [board.filling for board in boards]
 
@@ -116,6 +135,14 @@ def settle(task: PackingTask, start: Fillings, budget: Budget, share: float, *, 
         if filled and largest_rest(filled[0]) > largest:
             fillings[0], largest = filled[0], largest_rest(filled[0])
     return fillings
+
+
+def _reweigh(task: PackingTask, boards: Sequence[_Board], *, reset: bool) -> PackingTask:
+    """Let the pieces of the emptiest board count more, as they fit nowhere; or all by their areas again."""
+    hard = set() if reset else set(kinds_of(min(boards, key=lambda board: board.weight).filling))
+    areas = enumerate(map(task.area_of, range(len(task.counts))))
+    weights = ((kind in hard) * area // HARDER + (area if reset else task.weights[kind]) for kind, area in areas)
+    return replace(task, weights=tuple(weights))
 
 
 def _insert(task: PackingTask, donor: _Board, taker: _Board, budget: Budget, rng: Random) -> list[_Board] | None:
@@ -137,14 +164,14 @@ def _insert(task: PackingTask, donor: _Board, taker: _Board, budget: Budget, rng
     for kind in given[:number]:
         order.insert(rng.randrange(len(order) + 1), kind)
     full = fill_boards(task, order, rules, budget, max_boards=1, skip=True) or [[]]
-    area = fill_area(full[0])
-    if area < taker.area:
+    filled = _Board.of(task, full[0], rules)
+    if filled.weight < taker.weight:
         return None
     rest = order + given[number:]
     for kind in kinds_of(full[0]):
         rest.remove(kind)
     others = _fill(task, sorted(rest), 1, budget, rng) if rest else []
-    return None if others is None else [*others, _Board(area, full[0], rules)]
+    return None if others is None else [*others, filled]
 
 
 def _repack(task: PackingTask, old: Sequence[_Board], budget: Budget, rng: Random) -> list[_Board] | None:
@@ -157,7 +184,7 @@ def _repack(task: PackingTask, old: Sequence[_Board], budget: Budget, rng: Rando
         counts[kind] += 1
     rest = task.with_counts(counts)
     fillings = fill_one_by_one(rest, budget, rng, TRIES, max_boards=len(old)) or []
-    return [_Board(fill_area(each), each, _draw_rules(task, rng)) for each in fillings]
+    return [_Board.of(task, each, _draw_rules(task, rng)) for each in fillings]
 
 
 def _fill(
@@ -167,7 +194,7 @@ def _fill(
     fillings = fill_boards(task, order, rules, budget, max_boards=max_boards)
     if fillings is None:
         return None
-    return [_Board(fill_area(filling), filling, rules) for filling in fillings]
+    return [_Board.of(task, filling, rules) for filling in fillings]
 
 
 def _draw_order(task: PackingTask, pieces: Sequence[int], rng: Random) -> list[int]:
@@ -188,5 +215,7 @@ def _draw_rules(task: PackingTask, rng: Random) -> PackingRules:
     return rules._replace(start=1) if len(task.starts) > 1 and rng.random() < HALF else rules
 
 
-def _score(boards: Sequence[_Board]) -> tuple[int, int]:
-    return -len(boards), sum(board.area**2 for board in boards)
+def _compare(new: Sequence[_Board], old: Sequence[_Board]) -> int:
+    """Return a positive number if the new boards are fewer, or fuller and emptier; 0 if they are as good."""
+    gain = sum(board.weight**2 for board in new) - sum(board.weight**2 for board in old)
+    return len(old) - len(new) or gain
