@@ -58,7 +58,7 @@ def main() -> int:
         "oci": lambda: _oci(asked),
         "pdf": lambda: _pdf(asked),
         "redis": lambda: _redis(asked),
-        "optiplan": lambda: optimizer.main(write=asked.write),
+        "optiplan": lambda: optimizer.main(write=asked.write, published_in=asked.published),
         "dashboard": lambda: dashboard.main(write=asked.write),
         "pickup": lambda: pickup.main(rounds=given or pickup.ROUNDS, write=asked.write),
         "features": lambda: features.main(
@@ -176,6 +176,7 @@ def _arguments() -> argparse.Namespace:
         metavar="REVISION",
         help=f"features, instructions: the plain queue beside that of this revision (default {features.BEFORE})",
     )
+    parser.add_argument("--published", type=Path, metavar="FOLDER", help="optiplan: see bench/published.py")
     parser.add_argument("--write", action="store_true", help="write the page in docs")
     return parser.parse_args()
 
