@@ -19,6 +19,7 @@ APART.set_forkserver_preload(  # there is one list a process, and who sets it la
         "tests.engine.processes",
         "tests.faults.cast",
         "tests.workloads.optiplan.processes",
+        "tests.workloads.optiplan.stock.killed",
     ]
 )
 
