@@ -49,17 +49,9 @@ class JobArtifacts:
 
     def read_plans(self, language: Language = "en") -> list[CuttingPlan]:
         """Read the job's plans, one per material; each is named as in the order."""
-        plans: list[CuttingPlan] = []
         names = batch_names(self.job.id, CuttingOrder.from_job(self.job).payload, language)
-        for file, data in self.read_xml_files().items():
-            root = _parse_xml(file, data)
-            stem = root.get("batch", "")
-            if root.get("generator") != GENERATOR or stem not in self.progress.stems:
-                message = "%(file)s was made by another program: only that program can draw it"
-                raise _not_found(Message(message, file=file), file=file)
-            batch = self.paths.import_folder / f"{stem}.xlsx"
-            plans += _parse_plans(batch, root, names.get(stem, stem))
-        return plans
+        names = {stem: names.get(stem, stem) for stem in self.progress.stems}
+        return parse_plans(self.paths.import_folder, self.read_xml_files(), names)
 
     def _read_files(self, folder: Path, names: Sequence[str], kind: str) -> dict[str, bytes]:
         state = self.job.state
@@ -73,6 +65,19 @@ class JobArtifacts:
                 message = "the files exceed %(most)s bytes: fetch them from the folder"
                 raise TooLarge(message, most=MAX_DOWNLOAD_BYTES)
         return files
+
+
+def parse_plans(import_folder: Path, xml: Mapping[str, bytes], names: Mapping[str, str]) -> list[CuttingPlan]:
+    """Parse the plans of batches, given by their stems with the names for papers."""
+    plans: list[CuttingPlan] = []
+    for file, data in xml.items():
+        root = _parse_xml(file, data)
+        stem = root.get("batch", "")
+        if root.get("generator") != GENERATOR or stem not in names:
+            message = "%(file)s was made by another program: only that program can draw it"
+            raise _not_found(Message(message, file=file), file=file)
+        plans += _parse_plans(import_folder / f"{stem}.xlsx", root, names[stem])
+    return plans
 
 
 def batch_names(job_id: str, order: Payload, language: Language) -> dict[str, str]:

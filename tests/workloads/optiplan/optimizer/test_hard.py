@@ -15,8 +15,8 @@ PIECES = (
 
 @pytest.mark.long
 def test_with_thorough_effort_a_published_order_needs_the_fewest_boards_that_there_can_be():
-    sides = [map(hundredths, piece.split("×")) for piece in PIECES.split()]
-    parts = tuple(CutPart(str(number), *pair, 1) for number, pair in enumerate(sides, start=1))
+    sides = [piece.split("×") for piece in PIECES.split()]
+    parts = tuple(CutPart(str(n), hundredths(a), hundredths(b), 1) for n, (a, b) in enumerate(sides, start=1))
     demand = Demand("cl01_040_02", Board.of(*BOARD, trim_mm=0), parts, SawProfile.of(0, max_stages=0))
     plan = optimise(demand, Effort.named("thorough"))
     assert plan.boards == plan.least_boards == 11

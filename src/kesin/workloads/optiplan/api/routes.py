@@ -19,6 +19,7 @@ from kesin.web.dependencies import JSON, UNCACHED, MediaType, RawBody, SignedInA
 from kesin.web.schemas import Cursor
 from kesin.workloads.optiplan import artifacts
 from kesin.workloads.optiplan.api import responses, schemas, shop_files
+from kesin.workloads.optiplan.api.trial import add_trial_routes
 from kesin.workloads.optiplan.history import audit_events
 from kesin.workloads.optiplan.optimizer.output.pdf import print_plans
 from kesin.workloads.optiplan.orders import payload as payloads
@@ -71,6 +72,7 @@ def optiplan_router(context: WorkloadContext) -> APIRouter:
     _add_customer_routes(router, service)
     _add_file_routes(router, service)
     shop_files.add_shop_file_routes(router, service)
+    add_trial_routes(router, service)
     _add_config_routes(router, service)
     return router
 

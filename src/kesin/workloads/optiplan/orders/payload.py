@@ -121,6 +121,7 @@ class Payload(StrictModel):
     effort: EffortName | None = None
     saw_profile: Name | None = None
     use_rack: bool | None = None
+    board: Name | None = None  # the only board in the rules that its material is cut from
     parts: Annotated[  # `validate_payload` counts them
         tuple[OrderPart, ...], Field(strict=False, json_schema_extra={"minItems": 1, "maxItems": MAX_PARTS})
     ]

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import partial
 from typing import Any, Final, Self
+from urllib.parse import parse_qsl, urlencode
 
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
@@ -12,6 +13,7 @@ from kesin.foundation.problems import Invalid
 from kesin.web.dashboard.forms.schema_form import parse_number, parse_row_number
 from kesin.web.dashboard.forms.uploads import Upload, Uploaded, WideForm
 from kesin.web.dashboard.frame.page import Context, PageContext, page_router
+from kesin.workloads.optiplan.api.trial import TRIALS, PlanFigures, plan_order
 from kesin.workloads.optiplan.errors import OrderProblem
 from kesin.workloads.optiplan.orders.order_list import ListDefaults
 from kesin.workloads.optiplan.orders.payload import FieldProblem, read_payload
@@ -30,7 +32,7 @@ COLUMNS: Final = ("id", "part_type", *TEXTS, *NUMBERS, "grain", *EDGES, *TEXT_LI
 COPIED_COLUMNS: Final = ("part_type", *TEXTS, "thickness_mm", "grain")
 HEADS: Final = ("order_id", "customer_phone", "customer_snapshot_name", "opti_mode")
 PLATE: Final = ("width_mm", "height_mm")
-CHOICES: Final = ("saw_profile", "effort", "use_rack")  # how the order is planned
+CHOICES: Final = ("saw_profile", "effort", "use_rack", "board")  # how the order is planned
 RACK: Final = {"yes": True, "no": False}
 _NO_ROW: Final = dict.fromkeys(COLUMNS, "")
 _FIRST_ROW: Final = _NO_ROW | {"id": "P1", "part_type": "GOVDE", "thickness_mm": "18", "grain": "0"}
@@ -128,7 +130,7 @@ def _page(
         form=typed,
         bands=_bands(orders),
         customers=customers,
-        own={"saw_profile": rules.saw_profiles},
+        own={"saw_profile": rules.saw_profiles, "board": dict.fromkeys(board.code for board in rules.boards)},
         problem=problem,
         wrong_rows=problem.details.get("rows", ()) if problem else (),
         sent=sent,
@@ -174,12 +176,31 @@ def submit_order(ctx: Context, fields: WideForm) -> Response:
     """Create the typed order; problems are shown beside their fields."""
     orders = order_service(ctx)
     orders.require_create(ctx.actor)
-    typed = OrderForm.read(fields)
+    typed = OrderForm.read({**fields, **dict(parse_qsl(fields.get("chosen", ""), keep_blank_values=True))})
     try:
         created = orders.create_order(ctx.actor, read_payload(typed.body()))
     except OrderProblem as problem:
         return _page(ctx, orders, typed, problem=problem)
     return _redirect_to_orders(created)
+
+
+@router.post(f"{PATH}/new/try", response_class=HTMLResponse)
+async def try_order(ctx: Context, fields: WideForm) -> HTMLResponse:
+    """A line of the comparison: the plan of the order as it is typed, or why it has none."""
+    return await TRIALS.run(_try_order, ctx, OrderForm.read(fields))
+
+
+def _try_order(ctx: PageContext, typed: OrderForm) -> HTMLResponse:
+    orders, order = order_service(ctx), typed.body()
+    orders.require_create(ctx.actor)
+    chosen = {name: typed.heads[name] for name in CHOICES}
+    line = partial(ctx.page, "optiplan/part_tried.html", chosen=chosen, place=urlencode(chosen))
+    unnamed = {} if order["order_id"] else {"order_id": "–"}  # the number may be chosen later
+    try:
+        plans = plan_order(orders, read_payload(order | unnamed), ctx.language)
+    except OrderProblem as problem:
+        return line(refused=problem)
+    return line(figures=PlanFigures.of(plans))
 
 
 @router.post(f"{PATH}/import")

@@ -7,6 +7,7 @@ from typing import Any
 from kesin.foundation.problems import Problem
 from kesin.lifecycle.model import Job
 from kesin.web.dashboard.frame.page import PageContext
+from kesin.workloads.optiplan.api.trial import PlanFigures
 from kesin.workloads.optiplan.artifacts import JobArtifacts
 from kesin.workloads.optiplan.labels.ids import order_code
 from kesin.workloads.optiplan.labels.part_labels import part_numbers
@@ -27,11 +28,11 @@ def view_plan(ctx: PageContext, orders: OrderService, job: Job) -> dict[str, Any
         return None
     if not plans:
         return None
-    figures = _figures(plans)
+    figures = PlanFigures.of(plans)
     return {
         "figures": figures,
         "saw": plans[0].demand.saw,
-        "costs": _costs(ctx, plans) if figures["cost"] else (),
+        "costs": _costs(ctx, plans) if figures.cost else (),
         "patterns": _patterns(plans),
         "used": [
             (board.offcut, plan.demand.name, size_text(board.length, board.width), 1)
@@ -45,23 +46,6 @@ def view_plan(ctx: PageContext, orders: OrderService, job: Job) -> dict[str, Any
             for size, count in plan.kept_offcuts.items()
         ],
         "parts": _parts(job, plans),
-    }
-
-
-def _figures(plans: Sequence[CuttingPlan]) -> dict[str, Any]:
-    statistics = [compute_statistics(plan) for plan in plans]
-    counts = [(plan.demand.boards[each], n) for plan in plans for each, n in plan.board_counts.items()]
-    priced = zip(plans, statistics, strict=True)
-    part_m2 = sum(each.part_m2 for each in statistics)
-    return {
-        "boards": sum(count for board, count in counts if not board.offcut),
-        "cost": sum(plan_costs(plan, each).total for plan, each in priced) / 100,
-        "currency": plans[0].demand.rates.currency,
-        "stages": max(each.stages for each in statistics),
-        "cuts": sum(each.cuts for each in statistics),
-        "cut_metres": round(sum(each.cut_metres for each in statistics), 1),
-        "yield_percent": round(100 * part_m2 / sum(each.board_m2 for each in statistics), 1),
-        "saw_minutes": round(sum(each.time_s for each in statistics) / 60),
     }
 
 

@@ -32,6 +32,11 @@ def run_prechecks(
             raise OrderProblem(OptiCode.CRM_NO_MATCH, "the order has no phone number", details)
         why = "no customer has the phone number %(phone)s"
         raise OrderProblem(OptiCode.CRM_NO_MATCH, why, details, phone=phone)
+    return check_plates(payload, rules, paths)
+
+
+def check_plates(payload: Payload, rules: Rules, paths: Paths) -> bytes:
+    """Return the checked template; raises OrderProblem if a part has no board, or for the template."""
     if lacks_board(payload, rules):
         missing = Message("the order has no board size, and rules.json has no defaultPlateSize")
         raise OrderProblem(OptiCode.PLATE_SIZE_MISSING, missing, {"order_id": payload.order_id})
@@ -50,8 +55,8 @@ def find_unmakeable(payload: Payload, rules: Rules, *, own_boards: bool) -> list
 
     The limits of the saw hold for plans of the built-in optimiser, which has no such boards.
     """
-    if payload.saw_profile not in {None, *rules.saw_profiles}:
-        return [rules.unknown_profile(payload)]
+    if problem := rules.wrong_choice(payload):
+        return [problem]
     settings = PlanSettings.of_order(rules, payload)
     problems = []
     for index, part in enumerate(payload.parts):

@@ -153,17 +153,32 @@ class Rules(StrictModel):
         """Return the trim of a plate's sides; None without a rule."""
         return self.trim_by_thickness.get(numbers.format_number(thickness_mm))
 
-    def unknown_profile(self, order: Payload) -> payload.FieldProblem:
-        why = "must be one of saw_profiles in the rules (%(known)s), got %(given)s"
-        given, known = numbers.format_value(order.saw_profile), ", ".join(self.saw_profiles)
-        return payload.FieldProblem(("saw_profile",), Message(why, known=known, given=given))
+    def wrong_choice(self, order: Payload) -> payload.FieldProblem | None:
+        """Return the problem of a choice that the rules do not offer to this order."""
+        of_parts = {(part.material_code, part.thickness_mm) for part in order.parts} if not order.plate_size else ()
+        boards = [each.code for each in self.boards if (each.material, each.thickness_mm) in of_parts]
+        for name, where, known in (
+            ("saw_profile", "saw_profiles in the rules", self.saw_profiles),
+            ("board", "the boards in the rules for its materials, without a plate_size", boards),
+        ):
+            if (given := getattr(order, name)) not in {None, *known}:
+                why = "must be one of %(where)s (%(known)s), got %(given)s"
+                names, shown = ", ".join(known) or "–", numbers.format_value(given)
+                return payload.FieldProblem((name,), Message(why, where=Message(where), known=names, given=shown))
+        return None
 
     def for_order(self, order: Payload) -> Self:
-        """Return the rules with an order's choices; raises OrderProblem for an unknown profile."""
-        if order.saw_profile not in {None, *self.saw_profiles}:
-            raise self.unknown_profile(order).as_problem()
+        """Return the rules with an order's choices; raises OrderProblem for one that they do not offer."""
+        if problem := self.wrong_choice(order):
+            raise problem.as_problem()
+        chosen_of = {(each.material, each.thickness_mm) for each in self.boards if each.code == order.board}
+        boards = tuple(
+            each
+            for each in self.boards
+            if each.code == order.board or (each.material, each.thickness_mm) not in chosen_of
+        )
         rack = None if order.use_rack is None else RackRules(use=order.use_rack)
-        chosen = {"effort": order.effort, "saw_profile": order.saw_profile, "rack": rack}
+        chosen = {"effort": order.effort, "saw_profile": order.saw_profile, "rack": rack, "boards": boards}
         return self.model_copy(update={key: value for key, value in chosen.items() if value})
 
     def saw(self, name: str = "") -> SawSettings:
