@@ -94,16 +94,12 @@ def batch_names(job_id: str, order: Payload, language: Language) -> dict[str, st
 
 def _read_file(folder: Path, name: str) -> bytes:
     path = folder / Path(name).name
-    with shared_folder.translate_os_errors(path):
-        try:
-            return shared_folder.read_plain_file(path)
-        except FileNotFoundError:
-            if not folder.is_dir():
-                raise
-            message = Message("%(file)s no longer exists", file=path.name)
-        except shared_folder.UnusableFile as problem:
-            why = Message(str(problem))
-            message = Message("%(field)s: %(problem)s", field=path.name, problem=why)
+    try:
+        return shared_folder.read_shared_file(path)
+    except shared_folder.MissingFile:
+        message = Message("%(file)s no longer exists", file=path.name)
+    except shared_folder.UnusableFile as problem:
+        message = Message("%(field)s: %(problem)s", field=path.name, problem=Message(str(problem)))
     raise _not_found(message, file=path.name)
 
 

@@ -29,7 +29,7 @@ from kesin.workloads.optiplan.optimizer.output.board import draw_layout
 from kesin.workloads.optiplan.optimizer.output.costs import plan_costs
 from kesin.workloads.optiplan.optimizer.output.pdf import print_plans
 from kesin.workloads.optiplan.optimizer.output.shapes import Disc, Hatch, Line, PaperHead, Text, shorten, text_length
-from kesin.workloads.optiplan.optimizer.output.statistics import compute_statistics, saw_steps
+from kesin.workloads.optiplan.optimizer.output.statistics import compute_statistics, is_hard_to_hold, saw_steps
 from kesin.workloads.optiplan.optimizer.output.svg import draw_svg
 from kesin.workloads.optiplan.optimizer.output.xml import solution_xml
 from tests.workloads.optiplan.optimizer.instances import KITCHEN, workshop
@@ -128,15 +128,16 @@ def test_the_xml_names_saw_stages_effort_and_the_board_of_each_layout():
     ]
 
 
-def test_books_clamps_and_the_rack_are_counted():
+def test_books_are_counted_and_a_strip_that_is_hard_to_hold_is_known():
     sums = compute_statistics(priced(book_height=4_000))  # two boards of 18 mm
-    assert (sums.book_cycles, sums.clamps, sums.rack_m2, sums.stages) == (3, 0, 0.25, 1)
+    assert (sums.book_cycles, sums.stages) == (3, 1)
     assert compute_statistics(priced()).book_cycles == 4
     assert compute_statistics(priced(book_height=1_000)).book_cycles == 4
     plan = priced()
     cut = replace(plan.layouts[0].cuts[0], at=44_000)  # 60 mm are left to hold
     held = replace(plan, layouts=(replace(plan.layouts[0], cuts=(cut,)),))
-    assert compute_statistics(held).clamps == 3
+    assert is_hard_to_hold(held.demand, held.layouts[0])
+    assert not is_hard_to_hold(plan.demand, plan.layouts[0])
 
 
 def test_the_xml_holds_every_piece_and_every_cut_and_the_drawing_numbers_the_pieces():

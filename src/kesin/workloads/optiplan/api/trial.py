@@ -5,6 +5,7 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
@@ -22,11 +23,9 @@ from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.optimizer.model import CuttingPlan, size_text
 from kesin.workloads.optiplan.optimizer.output.costs import plan_costs
 from kesin.workloads.optiplan.optimizer.output.statistics import compute_statistics
-from kesin.workloads.optiplan.orders.payload import Payload, read_payload, validation_problem
-from kesin.workloads.optiplan.pipeline.prechecks import check_plates, find_unmakeable
+from kesin.workloads.optiplan.orders.payload import Payload, read_payload
 from kesin.workloads.optiplan.pipeline.program import build_launch
-from kesin.workloads.optiplan.pipeline.transform import transform_order
-from kesin.workloads.optiplan.pipeline.workbook import write_batches
+from kesin.workloads.optiplan.pipeline.workbook import write_order
 from kesin.workloads.optiplan.service import OrderService
 from kesin.workloads.optiplan.stock.plans import offer_offcuts
 from kesin.workloads.optiplan.stock.rack import Rack
@@ -90,13 +89,10 @@ def add_trial_routes(router: APIRouter, service: OrderService) -> None:
 def plan_order(service: OrderService, order: Payload, language: Language = "en") -> list[CuttingPlan]:
     """Plan an order with the built-in optimiser, as it would be planned now; raises OrderProblem."""
     rules, paths = service.workshop.rules(), service.workshop.paths()
-    if problems := find_unmakeable(order, rules, own_boards=False):
-        raise validation_problem(problems)
-    template, (batches, _) = check_plates(order, rules, paths), transform_order(order, rules)
     names = batch_names(_STEM, order, language)
     with tempfile.TemporaryDirectory(prefix="kesin-trial-") as name:
         folder = Path(name)
-        files = write_batches(folder, _STEM, batches, template, order=order, rules=rules)
+        files = write_order(folder, _STEM, order, rules, paths)
         offer_offcuts(folder, order, rules.for_order(order), [*names], Rack(service.queue).free())
         limit = ("--time-limit", f"{_PLANNING_S / len(files):g}")
         _run(build_launch("A", replace(paths, exe=None, export_folder=folder), files, own_options=limit).command)
@@ -106,19 +102,12 @@ def plan_order(service: OrderService, order: Payload, language: Language = "en")
 
 def _run(command: Sequence[str]) -> None:
     try:
-        ended = subprocess.run(  # noqa: S603 - our own module
-            command,
-            env=child_environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            timeout=TRIAL_S,
-            check=False,
-        )
+        run = partial(subprocess.run, command, env=child_environment(), stdin=subprocess.DEVNULL)
+        run(capture_output=True, timeout=TRIAL_S, check=True)
     except subprocess.TimeoutExpired:
         why = Message("no plan was found within %(n)s s: choose less effort, or place the order", n=f"{TRIAL_S:g}")
         raise OrderProblem(OptiCode.OPTI_RUNNER_FAILED, why) from None
-    if ended.returncode:
-        last = ended.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        why = Message("the optimiser ended with %(problem)s", problem=f"{ended.returncode}: {last[-300:]}")
-        raise OrderProblem(OptiCode.OPTI_RUNNER_FAILED, why)
+    except subprocess.CalledProcessError as failed:
+        last = failed.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        why = Message("the optimiser ended with %(problem)s", problem=f"{failed.returncode}: {last[-300:]}")
+        raise OrderProblem(OptiCode.OPTI_RUNNER_FAILED, why) from None

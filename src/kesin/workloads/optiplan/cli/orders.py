@@ -13,19 +13,18 @@ from kesin.foundation.terminal import answer, argument, option, print_table, say
 from kesin.workloads.common.advice import Language
 from kesin.workloads.common.cli import JsonOption, local_operator, open_workload, read_settings
 from kesin.workloads.optiplan.customers import normalise_phone
+from kesin.workloads.optiplan.errors import OrderProblem
 from kesin.workloads.optiplan.optimizer.input import read_batch
 from kesin.workloads.optiplan.optimizer.model import CuttingPlan, Unplannable
 from kesin.workloads.optiplan.optimizer.output.plan_files import write_plans
 from kesin.workloads.optiplan.optimizer.output.statistics import compute_statistics
 from kesin.workloads.optiplan.optimizer.run import PlanningRun
 from kesin.workloads.optiplan.orders.order_list import BadOrderList, ListDefaults
-from kesin.workloads.optiplan.orders.payload import EffortName, OptiMode, Payload, read_payload, validation_problem
+from kesin.workloads.optiplan.orders.payload import EffortName, OptiMode, Payload, read_payload
 from kesin.workloads.optiplan.orders.safe_xlsx import UnreadableSpreadsheet
 from kesin.workloads.optiplan.orders.spreadsheet import read_sheets
-from kesin.workloads.optiplan.pipeline.prechecks import find_unmakeable, lacks_board
-from kesin.workloads.optiplan.pipeline.transform import transform_order
-from kesin.workloads.optiplan.pipeline.workbook import plain_letters, write_batches
-from kesin.workloads.optiplan.pipeline.xlsx_template import SHEET, read_template
+from kesin.workloads.optiplan.pipeline.workbook import plain_letters, write_order
+from kesin.workloads.optiplan.pipeline.xlsx_template import SHEET
 from kesin.workloads.optiplan.service import QUEUE, OrderService, read_order_list
 from kesin.workloads.optiplan.workshop.config import Workshop
 from kesin.workloads.optiplan.workshop.plan_settings import PlanSettings
@@ -134,14 +133,11 @@ def _import_files(
     with suppress(UnreadableSpreadsheet):
         if file.suffix.lower() == ".xlsx" and SHEET in read_sheets(read_file(file)):
             return [file]
-    order = read(file)
-    if problems := find_unmakeable(order, rules, own_boards=False):
-        raise Invalid(f"{file}: {validation_problem(problems).message}")
-    if lacks_board(order, rules):
-        raise Invalid(f"{file} has no board size, and the rules have no defaultPlateSize")
-    name, (batches, _) = plain_letters(file.stem), transform_order(order, rules)
-    template = read_template(workshop.paths().template)
-    return write_batches(folder, name, batches, template, order=order, rules=rules)
+    order, paths = read(file), workshop.paths()
+    try:
+        return write_order(folder, plain_letters(file.stem), order, rules, paths)
+    except OrderProblem as problem:
+        raise Invalid(f"{file}: {problem.message}") from None
 
 
 Files = Annotated[list[Path], argument("FILE", "OptiPlanning import files, or orders.")]

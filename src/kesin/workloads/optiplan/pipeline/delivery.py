@@ -212,16 +212,13 @@ class _MachineFile:
 
 
 def _read_source(source: Path) -> bytes:
-    with shared_folder.translate_os_errors(source):
-        try:
-            return shared_folder.read_plain_file(source)
-        except shared_folder.UnusableFile as problem:
-            why = Message("cannot be sent: %(problem)s", problem=Message(str(problem)))
-            _raise_source_problem(source, why)
-        except FileNotFoundError:
-            if not source.parent.is_dir():
-                raise
-            _raise_source_problem(source, Message("is gone"))
+    try:
+        return shared_folder.read_shared_file(source)
+    except shared_folder.MissingFile:
+        _raise_source_problem(source, Message("is gone"))
+    except shared_folder.UnusableFile as problem:
+        why = Message("cannot be sent: %(problem)s", problem=Message(str(problem)))
+        _raise_source_problem(source, why)
 
 
 def _raise_source_problem(source: Path, reason: str) -> NoReturn:

@@ -37,17 +37,12 @@ def run_prechecks(
 
 def check_plates(payload: Payload, rules: Rules, paths: Paths) -> bytes:
     """Return the checked template; raises OrderProblem if a part has no board, or for the template."""
-    if lacks_board(payload, rules):
+    settings = PlanSettings.of_order(rules, payload)
+    bought = (settings.boards_of(each.material_code, each.thickness_mm) for each in payload.parts)
+    if settings.plate_w_mm is None and not all(bought):
         missing = Message("the order has no board size, and rules.json has no defaultPlateSize")
         raise OrderProblem(OptiCode.PLATE_SIZE_MISSING, missing, {"order_id": payload.order_id})
     return read_template(paths.template)
-
-
-def lacks_board(payload: Payload, rules: Rules) -> bool:
-    """Whether neither the order nor the rules name a board for one of its parts."""
-    settings = PlanSettings.of_order(rules, payload)
-    bought = (settings.boards_of(each.material_code, each.thickness_mm) for each in payload.parts)
-    return settings.plate_w_mm is None and not all(bought)
 
 
 def find_unmakeable(payload: Payload, rules: Rules, *, own_boards: bool) -> list[FieldProblem]:

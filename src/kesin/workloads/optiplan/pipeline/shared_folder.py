@@ -29,6 +29,10 @@ class UnusableFile(MessageError):
     """A file is too large or not a plain file."""
 
 
+class MissingFile(UnusableFile):
+    """A file does not exist, but its folder does."""
+
+
 @dataclass(frozen=True, slots=True)
 class FolderEntry:
     """A plain file in a folder, as it was when listed."""
@@ -88,6 +92,17 @@ def read_plain_file(path: Path, max_bytes: int = MAX_XML_BYTES) -> bytes:
             if len(content) > max_bytes:
                 raise UnusableFile("it is larger than %(most)s bytes", most=max_bytes)
         return bytes(content)
+
+
+def read_shared_file(path: Path) -> bytes:
+    """Read a plain file; raises UnusableFile, MissingFile, or FolderUnavailable for its folder."""
+    with translate_os_errors(path):
+        try:
+            return read_plain_file(path)
+        except FileNotFoundError:
+            if not path.parent.is_dir():
+                raise
+            raise MissingFile("it no longer exists") from None
 
 
 def _open_no_follow(path: Path) -> BinaryIO:

@@ -198,36 +198,30 @@ def check_machine_files(
             continue
         for suffix in SUFFIXES[kind]:
             path = (export_folder / xml).with_suffix(suffix)
-            with shared_folder.translate_os_errors(path):
-                try:
-                    data = read_plain_file(path)
-                except (shared_folder.UnusableFile, FileNotFoundError):
-                    if not export_folder.is_dir():
-                        raise
-                    why = (
-                        "%(xml)s came without %(file)s, which the saw profile requires. Only the"
-                        " built-in optimiser writes %(kind)s files: plan with it, or set"
-                        " machine_files to xml; then retry"
-                    )
-                    code, names = OptiCode.MACHINE_FILE_MISSING, {"xml": xml, "file": path.name}
-                    message = Message(why, **names, kind=kind.upper())
-                    raise OrderProblem(code, message, names) from None
+            try:
+                data = shared_folder.read_shared_file(path)
+            except shared_folder.UnusableFile:
+                why = (
+                    "%(xml)s came without %(file)s, which the saw profile requires. Only the"
+                    " built-in optimiser writes %(kind)s files: plan with it, or set"
+                    " machine_files to xml; then retry"
+                )
+                code, names = OptiCode.MACHINE_FILE_MISSING, {"xml": xml, "file": path.name}
+                message = Message(why, **names, kind=kind.upper())
+                raise OrderProblem(code, message, names) from None
             files.append({"name": path.name, "sha256": hashlib.sha256(data).hexdigest()})
     return files
 
 
 def _read_file(path: Path) -> bytes:
-    with shared_folder.translate_os_errors(path):
-        try:
-            return read_plain_file(path)
-        except shared_folder.UnusableFile as problem:
-            _raise_invalid(path, str(problem), None)
-        except FileNotFoundError:
-            if not path.parent.is_dir():
-                raise
-            why = "%(file)s is no longer in the folder where it was found: create it again"
-            code, name = OptiCode.OPTI_RUNNER_FAILED, path.name
-            raise OrderProblem(code, why, {"file": name}, file=name) from None
+    try:
+        return shared_folder.read_shared_file(path)
+    except shared_folder.MissingFile:
+        why = "%(file)s is no longer in the folder where it was found: create it again"
+        code, name = OptiCode.OPTI_RUNNER_FAILED, path.name
+        raise OrderProblem(code, why, {"file": name}, file=name) from None
+    except shared_folder.UnusableFile as problem:
+        _raise_invalid(path, str(problem), None)
 
 
 class _ForbiddenXml(Exception):

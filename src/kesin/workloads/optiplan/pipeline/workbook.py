@@ -14,11 +14,13 @@ from kesin.foundation.messages import Message
 from kesin.foundation.text import canonical_json, json_number
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.orders.numbers import format_number
-from kesin.workloads.optiplan.orders.payload import OrderPart, Payload
+from kesin.workloads.optiplan.orders.payload import OrderPart, Payload, validation_problem
 from kesin.workloads.optiplan.orders.safe_xlsx import pack_zip
-from kesin.workloads.optiplan.pipeline.transform import ImportBatch
+from kesin.workloads.optiplan.pipeline.prechecks import check_plates, find_unmakeable
+from kesin.workloads.optiplan.pipeline.transform import ImportBatch, transform_order
 from kesin.workloads.optiplan.pipeline.xlsx_template import FIRST_DATA_ROW, SHEET
 from kesin.workloads.optiplan.workshop.json_file import remove_unfinished, write_atomically
+from kesin.workloads.optiplan.workshop.paths import Paths
 from kesin.workloads.optiplan.workshop.plan_settings import PlanSettings
 from kesin.workloads.optiplan.workshop.rules import Rules
 
@@ -91,6 +93,14 @@ def write_batches(
         details = {"folder": str(folder), "reason": reason}
         raise OrderProblem(OptiCode.EXPORT_DIR_UNWRITABLE, message, details) from problem
     return paths
+
+
+def write_order(folder: Path, stem: str, order: Payload, rules: Rules, paths: Paths) -> list[Path]:
+    """Write the files of an order that our optimiser only plans; raises OrderProblem."""
+    if problems := find_unmakeable(order, rules, own_boards=False):
+        raise validation_problem(problems)
+    template, (batches, _) = check_plates(order, rules, paths), transform_order(order, rules)
+    return write_batches(folder, stem, batches, template, order=order, rules=rules)
 
 
 def build_batch_xlsx(batch: ImportBatch, template: bytes) -> bytes:

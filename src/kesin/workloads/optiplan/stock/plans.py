@@ -108,15 +108,10 @@ def _read_layouts(file: Path) -> list[Any] | None:
     """Return the layouts of a plan; None if it is not ours, or cannot be read."""
     from lxml import etree  # type: ignore[import-untyped]
 
-    with shared_folder.translate_os_errors(file):
-        try:
-            data = shared_folder.read_plain_file(file)
-            root = etree.fromstring(data, etree.XMLParser(**HARDENED_PARSER))
-        except (shared_folder.UnusableFile, etree.LxmlError):
-            return None
-        except FileNotFoundError:
-            if not file.parent.is_dir():
-                raise
-            return None
+    try:
+        data = shared_folder.read_shared_file(file)
+        root = etree.fromstring(data, etree.XMLParser(**HARDENED_PARSER))
+    except (shared_folder.UnusableFile, etree.LxmlError):
+        return None
     is_ours = root.get("generator") == _GENERATOR
     return list(root.findall("Solution[@best='1']/Layout")) if is_ours else None

@@ -5,18 +5,17 @@ prices are in the currency of the rates.
 """
 
 from decimal import Decimal
-from typing import Annotated, Final, Literal, Self, get_args
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
 from kesin.foundation.messages import MessageError
 from kesin.workloads.optiplan.orders.list_cells import read_heading
 from kesin.workloads.optiplan.orders.numbers import InBounds, format_number, format_value
-from kesin.workloads.optiplan.orders.payload import EffortName, Name, PlateSideMm, StrictModel, ThicknessMm
+from kesin.workloads.optiplan.orders.payload import Name, PlateSideMm, StrictModel, ThicknessMm
 
 MachineFile = Literal["xml", "ptx", "csv"]
 LabelLayout = Literal["100x50", "80x50", "a4-3x8"]
-EFFORTS: Final[tuple[EffortName, ...]] = get_args(EffortName)
 Size = tuple[Decimal, Decimal]  # along the grain of a board, and across it
 A4_MM: Final = (210, 297)
 MAX_PTX_STAGES: Final = 4  # as deep as sample files go

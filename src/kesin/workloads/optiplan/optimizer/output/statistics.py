@@ -27,10 +27,8 @@ class PlanStatistics:
     offcut_sizes: int  # different ones
     time_s: int
     band_metres: tuple[tuple[str, float], ...]
-    rack_m2: float  # of the boards, offcuts that were used
     stages: int  # the most of any board
     book_cycles: int  # loads of the saw, equal boards in books
-    clamps: int  # boards whose last strip is hard to hold
 
     @property
     def yield_share(self) -> float:
@@ -59,10 +57,8 @@ def compute_statistics(plan: model.CuttingPlan) -> PlanStatistics:
         offcut_sizes=len({tuple(sorted(size)) for size in offcuts}),
         time_s=round(seconds),
         band_metres=_band_metres(demand),
-        rack_m2=model.square_metres(sum(board.area * n for board, n in used if board.offcut)),
         stages=max((cut.stage for _, cut in cuts), default=0),
         book_cycles=sum(math.ceil(layout.times / book) for layout in plan.layouts),
-        clamps=sum(layout.times for layout in plan.layouts if is_hard_to_hold(demand, layout)),
     )
 
 
