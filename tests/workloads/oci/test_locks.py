@@ -29,6 +29,14 @@ def test_lock_1_a_claim_sets_state_time_and_attempt_in_one_move(site: OwnSite):
     assert site.row_of(waiting)["attempt_count"] == 0
 
 
+def test_lock_1_nothing_but_a_claim_counts(site: OwnSite):
+    [job_id] = site.claim()
+    site.ack_failed([job_id], errorCategory="TRANSIENT")
+    for action in ("RETRY_SELECTED", "RESET_TO_QUEUED", "MARK_FAILED"):
+        site.act(action, [job_id])
+    assert site.row_of(job_id)["attempt_count"] == 1
+
+
 def test_lock_1_only_rows_that_wait_are_claimed(site: OwnSite):
     ids = site.claim(4)
     site.ack(ids[:1])
@@ -54,6 +62,14 @@ def test_lock_2_after_five_claims_a_row_is_failed_for_good(alone: OwnSite):
     assert (row["status"], row["attempt_count"]) == ("FAILED", 5)
     assert errors(row) == ("MAX_ATTEMPTS_EXCEEDED", "MAX_ATTEMPTS", "PERMANENT")
     assert row["updated_at"] == row["failed_at"]
+
+
+@pytest.mark.parametrize("state", ["RETRY", "PROCESSING"])
+def test_lock_2_a_named_cap_counts_rows_of_each_open_state(alone: OwnSite, state: str):
+    job_id = alone.row_in(state)
+    alone.clock.advance(16 * MINUTE)
+    assert alone.cron("attempt-cap", max_attempts=1)["affected"] == 1
+    assert alone.state(job_id) == "FAILED"
 
 
 # Lock 3: what queue-actions clean up
@@ -101,6 +117,13 @@ def test_lock_4_mark_failed_has_defaults_from_each_open_state(site: OwnSite, sta
     assert errors(row) == ("MANUALLY_MARKED_FAILED", "MANUAL_FAIL", "PERMANENT")
 
 
+def test_lock_4_given_values_replace_the_defaults(site: OwnSite):
+    [job_id] = site.enqueue()
+    body = {"errorCode": "WRONG_SHOP", "errorCategory": "VALIDATION", "reason": "not ours"}
+    site.act("MARK_FAILED", [job_id], **body)
+    assert errors(site.row_of(job_id)) == ("not ours", "WRONG_SHOP", "VALIDATION")
+
+
 # Lock 5: the shape of the export
 
 
@@ -139,3 +162,13 @@ def test_non_negotiable_attempt_count_is_the_number_of_claims(site: OwnSite):
     site.export()
     claims = [event for event in site.events(job_id) if event.move == "claim"]
     assert site.job(job_id).attempt_count == len(claims) == 5
+
+
+def test_non_negotiable_a_row_cannot_be_claimed_for_ever(site: OwnSite):
+    [job_id] = site.enqueue()
+    rounds = 0
+    while site.state(job_id) != "FAILED":
+        site.export()
+        site.wait(16 * MINUTE, "cap", "recover")
+        rounds += 1
+    assert (rounds, site.job(job_id).error_code) == (5, "MAX_ATTEMPTS")

@@ -104,6 +104,14 @@ def test_recover_may_be_limited_to_rows_that_have_not_moved_for_longer(site: Own
 # Attempt cap
 
 
+def test_a_fifth_attempt_in_flight_is_not_capped(site: OwnSite):
+    job_id = claim_times(site, 5)
+    assert site.cron("attempt-cap") == {"ok": True, "affected": 0}
+    site.clock.advance(14 * MINUTE)
+    assert site.cron("attempt-cap")["affected"] == 0
+    assert site.ack([job_id])["updated"] == 1
+
+
 @pytest.mark.parametrize("named", [{"max_attempts": 5}, {"min_age_minutes": 0}, {"min_age_minutes": 10}])
 def test_a_cap_that_is_named_applies_to_attempts_in_flight_and_a_late_ack_counts(site: OwnSite, named: dict[str, int]):
     job_id = claim_times(site, 5)
