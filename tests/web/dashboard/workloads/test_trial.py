@@ -38,7 +38,7 @@ def test_a_plan_is_a_line_of_the_comparison_and_can_be_placed(shop: Any):
     orders = order_service(shop.service).queue
     before = len(orders.jobs().jobs)
     line = tried(shop, **CHOSEN, order_id="")
-    assert re.search(r'<th scope="row">sliding saw · quick · new boards</th>', line)
+    assert re.search(r'<th scope="row">sliding saw · quick · only new boards</th>', line)
     assert len(orders.jobs().jobs) == before
     place = re.search(r'form="order-form" name="chosen" value="([^"]+)"', line)
     assert place
