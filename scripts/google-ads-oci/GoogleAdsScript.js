@@ -308,7 +308,7 @@ function readSettings() {
   }
   settings.baseUrl = settings.baseUrl.replace(/\/+$/, '');
   if (!/^https:\/\/[^/]/.test(settings.baseUrl) && !LOCAL.test(settings.baseUrl)) {
-    throw new Error('baseUrl must begin with https://, because each request has the key');
+    throw new Error('baseUrl must begin with https://, because every request contains the key');
   }
   return settings;
 }

@@ -112,7 +112,7 @@ function main() {
     }
   }
   asked.filter((account) => !there.has(account)).forEach((account) => {
-    const reason = `There is no account ${account} below this manager account`;
+    const reason = `There is no account ${account} under this manager account`;
     sitesOf[account].forEach((siteId) => reportTrouble(settings, siteId, reason));
   });
   if (there.size === 0) {
@@ -153,7 +153,7 @@ function reportTrouble(settings, siteId, reason) {
   try {
     new QuantumClient(settings, Date.now()).send('post', '/api/oci/script-heartbeat', body);
   } catch (error) {
-    Logger.log(`No heartbeat of ${siteId}: ${error.message}`);
+    Logger.log(`No heartbeat for ${siteId}: ${error.message}`);
   }
 }
 
@@ -393,7 +393,7 @@ function readSettings() {
   }
   settings.baseUrl = settings.baseUrl.replace(/\/+$/, '');
   if (!/^https:\/\/[^/]/.test(settings.baseUrl) && !LOCAL.test(settings.baseUrl)) {
-    throw new Error('baseUrl must begin with https://, because each request has the key');
+    throw new Error('baseUrl must begin with https://, because every request contains the key');
   }
   return settings;
 }

@@ -38,7 +38,7 @@ function main() {
     }
   }
   asked.filter((account) => !there.has(account)).forEach((account) => {
-    const reason = `There is no account ${account} below this manager account`;
+    const reason = `There is no account ${account} under this manager account`;
     sitesOf[account].forEach((siteId) => reportTrouble(settings, siteId, reason));
   });
   if (there.size === 0) {
@@ -79,7 +79,7 @@ function reportTrouble(settings, siteId, reason) {
   try {
     new QuantumClient(settings, Date.now()).send('post', '/api/oci/script-heartbeat', body);
   } catch (error) {
-    Logger.log(`No heartbeat of ${siteId}: ${error.message}`);
+    Logger.log(`No heartbeat for ${siteId}: ${error.message}`);
   }
 }
 

@@ -62,7 +62,7 @@ class MemoryQueue(Queue):
         return reached
 
     def advance(self, by: Duration) -> None:
-        """Let time pass, then run scheduled moves: recover, time out, expire, prune."""
+        """Advance the clock, then run scheduled moves: recover, time out, expire, prune."""
         self.clock.advance(by)
         Sweeper([self]).sweep()
 
@@ -90,7 +90,7 @@ class MemoryQueue(Queue):
     # Assertions
 
     def assert_job(self, fields: Mapping[str, Any] | None = None, *, state: str | None = None, **more: Any) -> Job:
-        """Assert exactly one job with these payload fields and, if given, this state; return it."""
+        """Assert that exactly one job has these payload fields and, if given, this state; return it."""
         __tracebackhide__ = True
         wanted = {**(fields or {}), **more}
         fitting = [job for job in self.all_jobs() if _has(job.payload, wanted)]

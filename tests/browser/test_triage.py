@@ -71,11 +71,11 @@ def test_the_overview_leads_to_the_right_action_for_every_failure(signed_in, let
     expect(page.locator(f"#retries-{letters.name}")).to_contain_text("43 retry automatically")
     fix.click()
     expect(page.get_by_role("textbox", name="to", exact=True)).to_have_count(25)
-    expect(page.locator("main")).to_contain_text("This page corrects 25 jobs at a time")
+    expect(page.locator("main")).to_contain_text("This page shows 25 jobs at a time")
     page.get_by_role("link", name="Older jobs").click()
     expect(page.get_by_role("textbox", name="to", exact=True)).to_have_count(13)
     assert too_wide_at_any_size(page) == []
-    page.get_by_role("button", name="Cannot be corrected: dismiss…").click()
+    page.get_by_role("button", name="Dismiss jobs that cannot be corrected…").click()
     expect(dialog).to_contain_text("A dismissed job stays in the list and needs no further action.")
     dialog.get_by_role("button", name="Dismiss 38 jobs").click()
     expect(dialog).to_have_count(0)

@@ -60,7 +60,7 @@ def test_a_log_that_was_cut_back_is_noticed_by_the_backup(kesin, sites, execute)
     assert kesin("audit", "verify").code == 0
     answer = kesin("audit", "verify", "--backup", "b")
     assert answer.code == 1
-    assert "the log ends at line number 3, the backup at 5" in answer.err
+    assert "the log ends at line number 3, but the backup at 5" in answer.err
     assert kesin("audit", "verify", "task", "--backup", "b").code == 2
 
 
@@ -109,7 +109,7 @@ def test_a_backup_without_a_key_ring_says_so_and_is_restored_only_if_told(kesin,
 
 def test_a_changed_backup_is_not_restored(kesin, sites, tmp_path, monkeypatch):
     assert kesin("backup", "b").code == 0
-    assert kesin("restore", "b", "--check").lines[-1] == ("it is signed with the key k1, and unchanged")
+    assert kesin("restore", "b", "--check").lines[-1] == ("it was signed with the key k1 and has not changed since")
     signature = tmp_path / "b" / "SIGNATURE"
     signature.write_text("v1.k1." + "A" * 43)
     monkeypatch.setenv("KESIN_DATA_DIR", str(tmp_path / "elsewhere"))

@@ -88,7 +88,7 @@ def test_files_and_folders_that_are_none_and_a_newer_schema_fail(kesin, monkeypa
     with closing(sqlite3.connect(tmp_path / "data" / "kesin.db")) as database, database:
         database.execute("INSERT INTO schema_migration VALUES (9999, 'future', 'x', 0)")
     answer = kesin("doctor", "--json")
-    assert (answer.code, "upgrade kesin" in checks_of(answer)["schema"]["remedy"]) == (1, True)
+    assert (answer.code, "upgrade Kesin" in checks_of(answer)["schema"]["remedy"]) == (1, True)
     (tmp_path / "notes.txt").write_text("no database, but long enough to be checked\n" * 9)
     monkeypatch.setenv("KESIN_DATABASE_URL", str(tmp_path / "notes.txt"))
     answer = kesin("doctor", "--json")

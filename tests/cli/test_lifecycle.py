@@ -113,7 +113,7 @@ def test_a_broken_lifecycle_fails_with_a_counterexample(kesin, module):
     answer = kesin("lifecycle", "prove", "task", f"{name}:without_recovery")
     assert answer.code == 1
     assert "BROKEN" in answer.out
-    assert "R3: a worker that dies in running keeps the job" in answer.out
+    assert "R3: if a worker dies in running, its job is never recovered" in answer.out
     broken = kesin("lifecycle", "prove", f"{name}:without_recovery", "--json")
     assert broken.code == 1
     assert broken.json[0]["broken"][0]["rule"] == "R3"
@@ -183,4 +183,4 @@ def test_check_counts_the_jobs_of_the_store_that_the_rules_would_strand(kesin, m
     assert kesin("lifecycle", "check", f"{name}:aside").code == 0
     answer = kesin("lifecycle", "check", f"{name}:mine")
     assert answer.code == 1
-    assert answer.lines[1].startswith("U2: the state aside is gone, which holds 2 jobs")
+    assert answer.lines[1].startswith("U2: the state aside is gone (it holds 2 jobs)")

@@ -19,7 +19,7 @@ def test_migrate_creates_the_database_lists_what_was_applied_and_refuses_a_newer
     with closing(sqlite3.connect(tmp_path / "data" / "kesin.db")) as database, database:
         database.execute("INSERT INTO schema_migration VALUES (9999, 'future', 'x', 0)")
     answer = kesin("migrate")
-    assert (answer.code, "upgrade kesin" in answer.err) == (1, True)
+    assert (answer.code, "upgrade Kesin" in answer.err) == (1, True)
 
 
 def test_postgres_is_migrated_only_by_the_command(kesin, empty_postgres):

@@ -7,7 +7,7 @@ from kesin.foundation.encryption import KeyRing, new_key
 from tests.cli.sealing import put_secret, secret_value
 
 CANARY = "canary-7f3a"
-NO_KEYS = "set KESIN_SECRET_KEYS to what `kesin secrets new-key` prints"
+NO_KEYS = "set KESIN_SECRET_KEYS to the output of `kesin secrets new-key`"
 
 
 @pytest.fixture

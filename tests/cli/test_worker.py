@@ -72,7 +72,7 @@ UNKNOWN = {
     "json:dumbs": "json has no 'dumbs': did you mean 'dumps'?",
     "work": "is not of the form module:attribute",
     "os:sep": "os:sep is not a function but a str",
-    "os:getpid": "the handler 'getpid' takes no job: write `def handler(job)`",
+    "os:getpid": "the handler 'getpid' has the wrong number of parameters: write `def handler(job)`",
 }
 
 

@@ -295,9 +295,9 @@ def test_a_coroutine_enqueues_beside_its_loop(queue: Queue):
 
 def test_options_without_effect_are_refused(queue: Queue):
     for handler, options, why in (
-        (lambda _job: None, {"concurrency": 3}, "concurrency is for an async handler"),
-        (send, {"threads": 2}, "neither threads nor batches"),
-        (send, {"batch": 10}, "neither threads nor batches"),
+        (lambda _job: None, {"concurrency": 3}, "concurrency is only for async handlers"),
+        (send, {"threads": 2}, "cannot use threads or batches"),
+        (send, {"batch": 10}, "cannot use threads or batches"),
         (send, {"concurrency": 0}, "concurrency must be positive"),
     ):
         with pytest.raises(ValueError, match=why):

@@ -40,8 +40,8 @@ BAD_HANDLERS: list[tuple[Any, str]] = [
     (pages, "is an async generator"),
     (lines, "is a generator, .* replace `yield` with `return`"),
     ("work", "the handler 'work' is not a function"),
-    (lambda: None, "takes no job: write `def handler"),
-    (lambda _job, _run, _more: None, "takes no job"),
+    (lambda: None, "has the wrong number of parameters: write `def handler"),
+    (lambda _job, _run, _more: None, "has the wrong number of parameters"),
 ]
 
 
@@ -62,7 +62,7 @@ def test_a_batch_handler_may_be_a_generator_but_not_async(queue: Queue):
 
     Worker(queue, batch_handler=one_by_one).drain()  # type: ignore[arg-type]
     assert is_in(queue, "done", 2)
-    with pytest.raises(ValueError, match=r"is async, .* asyncio.run"):
+    with pytest.raises(ValueError, match=r"is async but .* asyncio.run"):
         Worker(queue, batch_handler=send)  # type: ignore[arg-type]
 
 
@@ -82,7 +82,7 @@ def future(_job: Job) -> Any:
         (coroutine, "returned a coroutine that nothing awaits: return the result of asyncio.run"),
         (future, "returned a Future that nothing awaits"),
         (lambda _job: (n for n in range(3)), "its code has not run: return a list"),
-        (lambda _job: object(), "a handler returns None, a JSON value, Done, Failed, Wait or Act"),
+        (lambda _job: object(), "a handler must return None, a JSON value, Done, Failed, Wait or Act"),
         (lambda _job: Done({1, 2}), "the result is not a JSON value"),
         (lambda _job: Act("fly"), "'fly' is not a worker action"),
     ],

@@ -157,9 +157,9 @@ def test_the_sweeper_ticks_and_a_job_can_be_made_at_once(reports, clock):
 @table(
     ("change", "why"),
     [
-        ({"cron": "0 0 30 2 *"}, "'0 0 30 2 \\*' is not a cron expression that ever matches"),
-        ({"cron": "every day"}, "not a cron expression"),
-        ({"cron": 5}, "not a cron expression"),
+        ({"cron": "0 0 30 2 *"}, "'0 0 30 2 \\*' is not a valid cron expression, or never matches"),
+        ({"cron": "every day"}, "not a valid cron expression"),
+        ({"cron": 5}, "not a valid cron expression"),
         ({"timezone": "Europe/Ankara"}, "there is no time zone 'Europe/Ankara'"),
         ({"timezone": "../etc/passwd"}, "there is no time zone"),
         ({"catch_up": 0}, "catch_up must be a whole number"),

@@ -128,7 +128,7 @@ def test_an_error_of_a_batch_handler_or_the_wrong_number_of_results_is_the_resul
         jobs = [job_of(queue, job_id) for job_id in ids]
         assert {(job.state, job.error_code) for job in jobs} == {("ready", code)}, tenant
         if code == "RuntimeError":
-            assert f"the handler got 3 jobs and returned {tenant} results" in (jobs[0].error_message or "")
+            assert f"the handler got 3 jobs but returned {tenant} results" in (jobs[0].error_message or "")
 
 
 # Running out of attempts

@@ -31,7 +31,7 @@ sys.exit(pytest.main(["-q", "-p", "no:cacheprovider"]))
 PRINTED = {
     "audit_replay": "replayed 5 events of 1 job: equal is True",
     "batch_handler": "{'ready': 0, 'running': 0, 'done': 290, 'failed': 10}",
-    "broken_lifecycle": "refused: the lifecycle 'task' is not proved to end:",
+    "broken_lifecycle": "refused: the lifecycle 'task' could not be proved to end:",
     "crash_recovery": "moves:  ['enqueue', 'claim', 'recover', 'claim', 'complete']",
     "dedup": "first: inserted, second: duplicate, the same job: True",
     "first_queue": "{'ready': 0, 'running': 0, 'done': 2, 'failed': 0}",

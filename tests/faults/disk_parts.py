@@ -202,7 +202,7 @@ def the_folder(kind: str, folder: Path) -> None:
             code, out, err = _kesin(folder, *words)
             assert (code, out) == (1, ""), (words, out, err)
             assert "cannot be written" in err, (words, err)
-            assert "let this user write" in err, (words, err)
+            assert "give this user write access" in err, (words, err)
             assert "Traceback" not in err, (words, err)
         code, out, err = _kesin(folder, "doctor")
         assert code == 1, out
@@ -232,7 +232,7 @@ def _refused_as_read_only(path: Path, call: Callable[[], object]) -> None:
     with pytest.raises(StoreTrouble) as caught:
         call()
     assert caught.value.code == "read_only", str(caught.value)
-    assert "let this user write" in str(caught.value)
+    assert "give this user write access" in str(caught.value)
     assert str(path) in str(caught.value)
 
 

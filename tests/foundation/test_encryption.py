@@ -134,8 +134,8 @@ def test_a_ring_comes_from_the_settings_or_not_at_all(monkeypatch):
 @table(
     ("text", "sentence"),
     [
-        (SPELLED, "entry 1 must be name:key and has no ':'"),
-        (f"a:{SPELLED},", "entry 2 must be name:key and has no ':'"),
+        (SPELLED, "entry 1 must be name:key, but has no ':'"),
+        (f"a:{SPELLED},", "entry 2 must be name:key, but has no ':'"),
         (f"{OTHER}:a", "the name in entry 1 must be 1…32 letters, digits, '-' or '_'"),
         (f":{SPELLED}", "the name in entry 1 must be 1…32 letters, digits, '-' or '_'"),
         (f"a.b:{SPELLED}", "the name in entry 1 must be 1…32 letters, digits, '-' or '_'"),
@@ -145,7 +145,7 @@ def test_a_ring_comes_from_the_settings_or_not_at_all(monkeypatch):
         (f"a:{OTHER[:-1]}9", "the key in entry 1 must be 32 bytes in base64url"),
         (f"a:{SPELLED},a:{OTHER}", "entry 2 has the name of another entry"),
         (f"a:{SPELLED},b:{SPELLED}", "entry 2 has the key of another entry"),
-        (f"x,a:{SPELLED},b", "entry 1 must be name:key and has no ':'; entry 3 must be name:key"),
+        (f"x,a:{SPELLED},b", "entry 1 must be name:key, but has no ':'; entry 3 must be name:key"),
     ],
 )
 def test_a_wrong_entry_is_told_by_its_number_and_not_shown(text, sentence):

@@ -100,7 +100,7 @@ MUTANTS = {
         edit("hold", claim="keep"),
         {"R2", "R3"},
         shows=("NEW (unclaimed", "NEW (claimed", "hold → HOLD (claimed"),
-        says="HOLD under a claim",
+        says="HOLD while claimed",
         meets="rests claimed",
     ),
     # R3
@@ -143,7 +143,7 @@ MUTANTS = {
         remove("attempt_cap"),
         {"R4"},
         shows=("QUEUED", "PROCESSING", "RETRY (unclaimed, 5 used"),
-        says="waits in RETRY forever",
+        says="wait in RETRY forever",
         meets="stuck",
     ),
     "a requeue without budget and without a cap": Mutant(
@@ -151,7 +151,7 @@ MUTANTS = {
         edit("requeue", without=("budget_left", "retries_left")),
         {"R4"},
         shows=("queued", "running", "fail + requeue → queued", "queued (unclaimed, 3 used"),
-        says="waits in queued forever",
+        says="wait in queued forever",
         meets="stuck",
     ),
     "no timeout behind a timer": Mutant(
@@ -159,7 +159,7 @@ MUTANTS = {
         remove("xml_timeout"),
         {"R4"},
         shows=("NEW", "OPTI_RUNNING (unclaimed, 1 used, timer armed"),
-        says="waits in OPTI_RUNNING forever",
+        says="wait in OPTI_RUNNING forever",
         meets="stuck",
     ),
     "a last step nobody takes": Mutant(
@@ -167,7 +167,7 @@ MUTANTS = {
         remove("done", where=lambda m: m.stage is not None),
         {"R4"},
         shows=("XML_READY", "DELIVERED (claimed", "DELIVERED (unclaimed"),
-        says="waits in DELIVERED forever",
+        says="wait in DELIVERED forever",
         meets="stuck",
     ),
     "an expiry as the only way out of a working state": Mutant(
@@ -180,7 +180,7 @@ MUTANTS = {
         ),
         {"R4"},
         shows=("QUEUED", "PROCESSING", "RETRY (unclaimed, 5 used"),
-        says="waits in RETRY forever",
+        says="wait in RETRY forever",
         meets="stuck",
     ),
     # R5
@@ -261,7 +261,7 @@ MUTANTS = {
     ),
     # What is asked of a queue beside its moves: a key held for good, and a rate
     "a claim that needs a key which another may hold for good": Mutant(
-        "task", mark("ready", holds_key=False), {"R4"}, says="a job waits in ready forever"
+        "task", mark("ready", holds_key=False), {"R4"}, says="a job can wait in ready forever"
     ),
     "a circle that a rate only slows": Mutant(
         "task", lambda task: edit("claim", attempt="keep")(rated(task)), {"R5"}, ("running",)
@@ -274,13 +274,13 @@ MUTANTS = {
         "optiplan",
         edit("xml_timeout", when=(timer_over,), claim="drop"),
         {"R6"},
-        says="xml_timeout may leave OPTI_RUNNING under a live claim",
+        says="xml_timeout can leave OPTI_RUNNING under a live claim",
     ),
     "an exclusive resting state": Mutant(
-        "optiplan", mark("HOLD", exclusive=True), {"R6"}, says="HOLD has slots and is not a working"
+        "optiplan", mark("HOLD", exclusive=True), {"R6"}, says="HOLD has slots but is not a working"
     ),
     "slots of a tenant that a job rests in": Mutant(
-        "task", mark("failed", slots=2, slots_per="tenant"), {"R6"}, says="failed has slots and is not a working state"
+        "task", mark("failed", slots=2, slots_per="tenant"), {"R6"}, says="failed has slots but is not a working state"
     ),
     "slots that the clock frees under a live claim": Mutant(
         "optiplan",
@@ -288,7 +288,7 @@ MUTANTS = {
             mark("OPTI_RUNNING", exclusive=False, slots=3)(lifecycle)
         ),
         {"R6"},
-        says="xml_timeout may leave OPTI_RUNNING under a live claim",
+        says="xml_timeout can leave OPTI_RUNNING under a live claim",
     ),
     # R7
     "alternatives of one call that overlap": Mutant(
@@ -298,13 +298,13 @@ MUTANTS = {
         says="the action RESET_TO_QUEUED could be RESET_TO_QUEUED or RESET_TO_QUEUED",
     ),
     "a recover that is both": Mutant(
-        "oci", edit("recover", when=(lease_over,)), {"R7"}, says="in PROCESSING the action recover", meets="ambiguous"
+        "oci", edit("recover", when=(lease_over,)), {"R7"}, says="in PROCESSING, the action recover", meets="ambiguous"
     ),
     "alternatives of different names that overlap": Mutant(
         "oci",
         edit("late_ack", sources=("RETRY", "PROCESSING"), claim="drop"),
         {"R7"},
-        says="in PROCESSING the action ack could be ack or late_ack",
+        says="in PROCESSING, the action ack could be ack or late_ack",
         meets="ambiguous",
     ),
     # R8
@@ -346,7 +346,7 @@ MUTANTS = {
         "after others",
         remove("parent_failed"),
         {"R9"},
-        says="a job waits in blocked forever: parents_done leaves it and parents_failed does not",
+        says="a job can wait in blocked forever: a move with parents_done leaves it, but none with parents_failed does",
     ),
     "a parent's success that only an operator sees": Mutant(
         "after others",

@@ -45,7 +45,7 @@ def chain(**link):
     return small(replace(FAIL, then="requeue"), replace(REQUEUE, **link), without=(FAIL,))
 
 
-NO_SOURCE = "small the moves without a source are enqueue and enqueue_after, each once"
+NO_SOURCE = "small there must be one enqueue, at most one enqueue_after, and no other move without a source"
 
 REFUSALS = [
     # the header
@@ -59,21 +59,21 @@ REFUSALS = [
     # the states
     (lambda: small(states=(*STATES, State("on hold"))), "small 'on hold' is not a state name"),
     (lambda: small(states=(*STATES, State("failed"))), "small state failed is declared twice"),
-    (lambda: small(states=with_state(initial=True)), "small exactly one state is initial ready aside"),
+    (lambda: small(states=with_state(initial=True)), "small exactly one state must be initial ready aside"),
     (
         lambda: small(states=(replace(STATES[0], initial=False), *STATES[1:])),
-        "small exactly one state is initial got none",
+        "small exactly one state must be initial got none",
     ),
     (
         lambda: small(states=(replace(STATES[0], exclusive=True), *STATES[1:])),
-        "small.ready it is initial and has slots",
+        "small.ready an initial state cannot have slots",
     ),
     (lambda: small(states=with_state(slots=0)), "small.aside slots must be in 1…10000, got 0"),
     (lambda: small(states=with_state(slots=-1)), "small.aside slots must be in 1…10000, got -1"),
     (lambda: small(states=with_state(slots=10_001)), "small.aside slots must be in 1…10000, got 10001"),
     (
         lambda: small(states=with_state(slots=2, slots_per="worker")),
-        "small.aside slots_per is 'queue' or 'tenant', got 'worker'",
+        "small.aside slots_per must be 'queue' or 'tenant', got 'worker'",
     ),
     (lambda: small(states=with_state(slots_per="tenant")), "small.aside slots_per without slots= has no effect"),
     (lambda: small(states=with_state(exclusive=True, slots=2)), "small.aside exclusive means one slot per queue"),
@@ -105,7 +105,10 @@ REFUSALS = [
     (lambda: swapped(FINISH, sources=("running", "running")), "small.finish source named twice"),
     (lambda: swapped(CLAIM, when=(*CLAIM.when, slot_free("running"))), "small.claim slot_free running has no slots"),
     (lambda: swapped(CLAIM, when=(*CLAIM.when, slot_free("flying"))), "small.claim slot_free flying"),
-    (lambda: small(replace(CLAIM, attempt="keep")), "small.claim two moves ready → running count differently"),
+    (
+        lambda: small(replace(CLAIM, attempt="keep")),
+        "small.claim two moves ready → running have different effects on the counters",
+    ),
     # run_at
     (lambda: swapped(RECOVER, run_at="clear"), "small.recover clear run_at"),
     (lambda: swapped(RECOVER, to=STAY, run_at="clear"), "small.recover clear run_at"),
@@ -121,74 +124,86 @@ REFUSALS = [
     (lambda: swapped(CLAIM, flag=("vip",)), "small.claim unknown flag 'vip'"),
     (lambda: swapped(FAIL, stamp=()), "small.fail ends failed must stamp finished_at"),
     (lambda: swapped(FINISH, timer=After(5), timer_for=(Category.AUTH,)), "small.finish timer_for error='record'"),
-    (lambda: swapped(FAIL, timer_for=(Category.AUTH,)), "small.fail timer_for timer to arm"),
+    (lambda: swapped(FAIL, timer_for=(Category.AUTH,)), "small.fail timer_for needs a timer"),
     # claims
     (lambda: swapped(CLAIM, when=(unclaimed, budget_left)), "claim needs the guards due"),
     (lambda: swapped(CLAIM, when=(due, budget_left)), "claim needs the guards unclaimed"),
-    (lambda: swapped(CLAIM, by=("worker", "operator")), "claim only a worker claims"),
-    (lambda: swapped(FAIL, attempt="count"), "fail attempt is counted by a claim"),
+    (lambda: swapped(CLAIM, by=("worker", "operator")), "claim only a worker can claim"),
+    (lambda: swapped(FAIL, attempt="count"), "fail only a claim can count an attempt"),
     (lambda: swapped(FINISH, when=(holds_claim, unclaimed)), "finish holds_claim contradicts unclaimed"),
     (lambda: swapped(FINISH, when=(holds_claim, lease_over)), "finish holds_claim contradicts lease_over"),
     # the clock
     (lambda: swapped(RECOVER, stage=None), "small.recover scheduled needs a stage"),
-    (lambda: swapped(RECOVER, by=("worker",)), "small.recover only a scheduled move has a stage"),
+    (lambda: swapped(RECOVER, by=("worker",)), "small.recover only a scheduled move can have a stage"),
     (
         lambda: small(expire("ready", "failed", 60, when=(age_over("created_at", 60),))),
-        "small.expire give unclaimed or lease_over",
+        "small.expire add the guard unclaimed or lease_over",
     ),
     (lambda: swapped(RECOVER, when=(holds_claim,)), "small.recover scheduled cannot have holds_claim"),
     (
         lambda: swapped(RECOVER, when=(lease_over, option("hard", is_set=True))),
         "small.recover scheduled cannot have option",
     ),
-    (lambda: swapped(RECOVER, run_at="input"), "small.recover scheduled no input"),
+    (lambda: swapped(RECOVER, run_at="input"), "small.recover scheduled cannot take input"),
     (
         lambda: small(replace(RECOVER, stamp_input=("sold_at",)), without=(RECOVER,), stamps=("sold_at",)),
-        "small.recover scheduled no input",
+        "small.recover scheduled cannot take input",
     ),
-    (lambda: swapped(RECOVER, payload="replace"), "small.recover scheduled no input"),
-    (lambda: swapped(RECOVER, priority="input"), "small.recover only an operator or a producer gives another priority"),
-    (lambda: swapped(FINISH, priority="input"), "small.finish only an operator or a producer gives another priority"),
-    (lambda: swapped(ENQUEUE, priority="input"), "small.enqueue has the priority that its producer gives"),
-    (lambda: swapped(RECOVER, error="record"), "small.recover scheduled records no error use Fixed"),
-    (lambda: swapped(RECOVER, result="record"), "small.recover scheduled records no error or result"),
+    (lambda: swapped(RECOVER, payload="replace"), "small.recover scheduled cannot take input"),
+    (
+        lambda: swapped(RECOVER, priority="input"),
+        "small.recover only an operator or a producer can change a job's priority",
+    ),
+    (
+        lambda: swapped(FINISH, priority="input"),
+        "small.finish only an operator or a producer can change a job's priority",
+    ),
+    (lambda: swapped(ENQUEUE, priority="input"), "small.enqueue producers set the priority of new jobs"),
+    (lambda: swapped(RECOVER, error="record"), "small.recover scheduled has no caller to record an error use Fixed"),
+    (lambda: swapped(RECOVER, result="record"), "small.recover scheduled has no caller error or result"),
     (
         lambda: small(replace(PRUNE, when=(age_over("second", 60),)), without=(PRUNE,), stamps=("first", "second")),
         "small.prune first named stamp declare second first",
     ),
     # chains
-    (lambda: swapped(FAIL, then="nowhere"), "small.fail then='nowhere' names no chained move"),
-    (lambda: chain(chained=False), "small.fail then='requeue' names no chained move"),
-    (lambda: chain(then="requeue"), "small.fail chain has two moves"),
+    (lambda: swapped(FAIL, then="nowhere"), "small.fail then='nowhere' does not name a chained move"),
+    (lambda: chain(chained=False), "small.fail then='requeue' does not name a chained move"),
+    (lambda: chain(then="requeue"), "small.fail chain can have only two moves"),
     (
         lambda: small(replace(FINISH, then="requeue"), REQUEUE, without=(FINISH,)),
         "small.finish requeue does not leave done",
     ),
-    (lambda: chain(error="record"), "small.fail requeue has no caller"),
-    (lambda: chain(payload="replace"), "small.fail requeue has no caller"),
-    (lambda: chain(priority="input"), "small.fail requeue has no caller"),
-    (lambda: chain(result="record"), "small.fail requeue has no caller"),
-    (lambda: chain(when=(due, unclaimed), claim="take"), "small.fail requeue has no caller"),
-    (lambda: small(default_errors=(("finish", BROKEN),)), "unsaid 'finish' no move of this action records an error"),
+    (lambda: chain(error="record"), "small.fail requeue takes input no caller"),
+    (lambda: chain(payload="replace"), "small.fail requeue takes input no caller"),
+    (lambda: chain(priority="input"), "small.fail requeue takes input no caller"),
+    (lambda: chain(result="record"), "small.fail requeue takes input no caller"),
+    (lambda: chain(when=(due, unclaimed), claim="take"), "small.fail requeue takes input no caller"),
+    (
+        lambda: small(default_errors=(("finish", BROKEN),)),
+        "default_errors 'finish' no move of this action records an error",
+    ),
     # enqueue, claim and prune
     (lambda: small(without=(ENQUEUE,)), NO_SOURCE),
     (lambda: small(replace(ENQUEUE, name="import")), NO_SOURCE),
     (lambda: swapped(ENQUEUE, name="create"), NO_SOURCE),
     (lambda: small(unblock("failed", "ready")), "small parents_done needs a move enqueue_after"),
-    (lambda: small(enqueue_after("failed")), "small enqueue_after leads to failed, and no parents_done leaves it"),
+    (
+        lambda: small(enqueue_after("failed")),
+        "small enqueue_after leads to failed, but no move with parents_done leaves it",
+    ),
     (
         lambda: small(enqueue_after("aside"), unblock("aside", "ready"), states=with_state(resting=True, slots=1)),
-        "small aside waits for other jobs: it must rest, without success or slots",
+        "small aside must be a resting state without success or slots: its jobs wait for others",
     ),
     (
         lambda: small(
             enqueue_after("aside"), unblock("aside", "ready", action="unblock"), states=with_state(resting=True)
         ),
-        "small.unblock give action='settle'",
+        "small.unblock set action='settle'",
     ),
     (lambda: swapped(ENQUEUE, to="running"), "small enqueue must lead to ready"),
     (lambda: small(without=(CLAIM,)), "small no move claims a job"),
-    (lambda: swapped(PRUNE, sources=("done", "running")), "small prune running still working"),
+    (lambda: swapped(PRUNE, sources=("done", "running")), "small prune must not delete running working"),
     (lambda: swapped(PRUNE, by=("operator",), stage=None), "small prune scheduled age_over"),
     (lambda: swapped(PRUNE, when=()), "small prune scheduled age_over"),
 ]

@@ -172,10 +172,10 @@ WRONG = [
     ({"concurrency": True}, "slots must be in"),
     ({"concurrency": 0}, "slots must be in 1…10000, got 0"),
     ({"concurrency": 0, "per": "tenant"}, "slots must be in 1…10000, got 0"),
-    ({"rate": 5}, "rate must be a number of jobs and of seconds, got 5"),
-    ({"rate": (1,)}, "rate must be a number of jobs and of seconds"),
-    ({"rate": ("100", 60)}, "a rate is 1…10000 claims"),
-    ({"rate": (100.0, 60)}, "a rate is 1…10000 claims"),
+    ({"rate": 5}, "rate must be a number of jobs and a number of seconds, got 5"),
+    ({"rate": (1,)}, "rate must be a number of jobs and a number of seconds"),
+    ({"rate": ("100", 60)}, "a rate must be 1…10000 claims"),
+    ({"rate": (100.0, 60)}, "a rate must be 1…10000 claims"),
     ({"parents": "yes"}, "parents must be True or False, got 'yes'"),
 ]
 

@@ -83,7 +83,7 @@ def test_a_state_does_not_vanish_and_the_refusal_counts_its_jobs(open_queue):
     scene = open_queue(checking_lifecycle(), "q")
     for count in ("0 jobs", "1 job"):
         (reason,) = refused(scene.store, "q", task_lifecycle())
-        assert reason.startswith(f"U2: the state checking is gone, which holds {count}:")
+        assert reason.startswith(f"U2: the state checking is gone (it holds {count}):")
         assert "retiring=True" in reason
         scene.move("check", scene.create_job(), **OPERATOR)
 
@@ -92,7 +92,7 @@ def test_another_lifecycle_under_the_same_name_is_refused(open_queue):
     scene = open_queue(pdf_lifecycle(), "q")
     scene.create_job()
     reasons = refused(scene.store, "q", task_lifecycle())
-    assert any("the state queued is gone, which holds 1 job:" in reason for reason in reasons)
+    assert any("the state queued is gone (it holds 1 job):" in reason for reason in reasons)
     assert scene.claim()[0].state == "running", "it goes on under its rules"
 
 
@@ -109,9 +109,9 @@ def test_a_kept_state_keeps_what_its_rows_hold(store):
     store.open("plain", checking_lifecycle())
     store.open("keyed", checking_lifecycle(holds_key=True))
     for queue, marks, why in (
-        ("plain", {"terminal": True}, "jobs in checking are resting, and would have to be finished"),
+        ("plain", {"terminal": True}, "jobs in checking are resting but would have to be finished"),
         ("plain", {"resting": True, "holds_key": True}, "checking now holds the key"),
-        ("plain", {"resting": True, "exclusive": True}, "checking had no slots and would have slots per queue"),
+        ("plain", {"resting": True, "exclusive": True}, "checking had no slots but would have slots per queue"),
         ("keyed", {"resting": True}, "checking no longer holds the key"),
     ):
         (reason,) = refused(store, queue, renamed_check(**marks))
@@ -122,7 +122,7 @@ def test_a_key_that_the_same_moves_would_let_go_is_refused_as_that(open_queue):
     scene = open_queue(checking_lifecycle(holds_key=True), "q")
     scene.move("check", scene.create_job(), **OPERATOR)
     (reason,) = refused(scene.store, "q", checking_lifecycle())
-    said = "U3: checking no longer holds the key: rows keep what they had (1 job stored)"
+    said = "U3: checking no longer holds the key, but stored rows do not change (1 job stored)"
     assert reason == said
 
 
@@ -249,7 +249,7 @@ def test_redis_takes_what_was_declared_before_versions_for_version_0(open_queue)
     store.client.delete("q:rules")
     assert versions(store, "q") == [0]
     (reason,) = refused(store, "q", task_lifecycle())
-    assert reason.startswith("U2: the state checking is gone, which holds 1 job:")
+    assert reason.startswith("U2: the state checking is gone (it holds 1 job):")
     open_queue(checking_lifecycle(retiring=True), "q")
     assert versions(store, "q") == [0, 1]
     assert verify(store, "q"), "the move into the state is accounted for by version 0"

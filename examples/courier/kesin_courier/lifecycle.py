@@ -22,12 +22,12 @@ CODES = (
 
 
 def courier_lifecycle() -> Lifecycle:
-    """Up to eight attempts, within about an hour or when the receiver asks for them."""
+    """Up to eight attempts: at increasing intervals, or at the times that the receiver asks for."""
     task = task_lifecycle("courier", max_attempts=8, backoff=doubling(30, 3_600, jitter_s=30))
     later = (
-        moves.retry("running", "ready", "input", name="later", doc="The receiver named a time."),
+        moves.retry("running", "ready", "input", name="later", doc="The receiver asked to wait."),
         moves.retry_spent(
-            "running", "failed", name="later", doc="The receiver named one after the last attempt."
+            "running", "failed", name="later", doc="A pause was requested; no attempts remain."
         ),
     )
     errors = replace(task.errors, codes=(*task.errors.codes, *CODES))

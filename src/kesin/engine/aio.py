@@ -46,7 +46,7 @@ class AioQueue:
     async def _enqueue_within(self, new: NewJob, within: Any, actor: str) -> Outcome:
         queue = self._queue
         if new.after:
-            why = "within: an asynchronous connection takes no after; use queue.enqueue(within=…)"
+            why = "within: an asynchronous connection does not support after; use queue.enqueue(within=…)"
             raise bad_field("after", why)
         row = queue.row_of(new)
         require_fits(  # the SQL function has a limit of its own
@@ -54,7 +54,7 @@ class AioQueue:
             "payload",
             MAX_SQL_PAYLOAD_BYTES,
             "the payload is %(n)s bytes; within an asynchronous connection the limit is %(most)s,"
-            " whatever the queue's is: use queue.enqueue(…, within=…) with a synchronous"
+            " whatever the queue's limit is: use queue.enqueue(…, within=…) with a synchronous"
             " connection, or store the data elsewhere and enqueue a reference",
         )
         outcome = await queue.store.enqueue_within(

@@ -48,7 +48,7 @@ class NewJob:
         for name in self.stamps:
             if name not in lifecycle.enqueue_move.stamp_input:
                 takes = ", ".join(lifecycle.enqueue_move.stamp_input) or "none"
-                why = "enqueue on %(queue)s does not accept stamp %(stamp)s: it accepts %(takes)s"
+                why = "enqueue on %(queue)s does not accept the stamp %(stamp)s: it accepts %(takes)s"
                 where = {"queue": repr(queue.name), "stamp": repr(name)}
                 raise BadInput("unknown_stamp", "stamps", why, **where, takes=takes)
         if not isinstance(self.once, bool):
@@ -88,7 +88,7 @@ class NewJob:
         if len(parents) > MAX_PARENTS:
             raise bad_field("after", "after can name at most %(most)s jobs", most=MAX_PARENTS)
         if self.delay_s or self.run_at is not None:
-            both = "with after, a job runs when the named jobs are done: omit delay_s and run_at"
+            both = "with after, a job runs once the named jobs are done: omit delay_s and run_at"
             raise bad_field("after", both)
         unknown = {str(parent) for parent in parents if not is_id(parent)}
         if unknown:

@@ -32,7 +32,7 @@ MAX_TRACEBACK = 4_000  # characters that are stored with a failed job
 _MASKED_TIMES = 10  # how many times what is stored of a text is searched for secrets
 _LONG_PATH = re.compile(r'File "[^"]*?([^/"]+/[^/"]+)"')  # where it is installed tells nothing
 _NOT_RUN = {
-    inspect.iscoroutinefunction: ("is async, and gets many jobs at once: write `def` and call asyncio.run(…) in it"),
+    inspect.iscoroutinefunction: ("is async but gets many jobs at once: write `def` and call asyncio.run(…) in it"),
     inspect.isasyncgenfunction: (
         "is an async generator, which a worker does not run: write `def` and return the result"
     ),
@@ -164,7 +164,7 @@ def require_plain_function(handler: Callable[..., object], *, batch: bool = Fals
         raise ValueError(f"the handler {name!r} is not a function")  # noqa: TRY004  # as the others
     if not any(_takes(handler, count) for count in ((1,) if batch else (1, 2))):
         given = "jobs" if batch else "job"
-        raise ValueError(f"the handler {name!r} takes no {given}: write `def handler({given})`")
+        raise ValueError(f"the handler {name!r} has the wrong number of parameters: write `def handler({given})`")
     function = _function(handler)
     fine = inspect.isgeneratorfunction if batch else inspect.iscoroutinefunction
     for is_kind, why in _NOT_RUN.items():
@@ -200,7 +200,7 @@ def checked_results(jobs: Sequence[Job], results: Iterable[HandlerResult]) -> li
         raise unusable_result(results)
     listed = list(results)
     if len(listed) != len(jobs):
-        raise RuntimeError(f"the handler got {len(jobs)} jobs and returned {len(listed)} results")
+        raise RuntimeError(f"the handler got {len(jobs)} jobs but returned {len(listed)} results")
     return listed
 
 
@@ -217,7 +217,7 @@ def unusable_result(result: object) -> BadResult:
     lazy = inspect.isgenerator(result) or inspect.isasyncgen(result)
     hint = "; its code has not run: return a list of its values" if lazy else ""
     return BadResult(
-        "a handler returns None, a JSON value, Done, Failed, Wait or Act,"
+        "a handler must return None, a JSON value, Done, Failed, Wait or Act,"
         f" not {kind}: {truncate(repr(result), MAX_CODE)}{hint}"
     )
 
@@ -314,7 +314,7 @@ class RunContext:
             yield transaction
             outcome = self.move(action, result=transaction.result)
             if outcome.result == "already":
-                raise StaleClaim(f"job {self.job.id} was finished before: nothing is written twice")
+                raise StaleClaim(f"job {self.job.id} was already finished: nothing is written twice")
             if outcome.result != "moved":
                 why = outcome.reason or outcome.result
                 raise StoreError(f"{action} of job {self.job.id} was refused: {why}")

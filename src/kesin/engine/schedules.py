@@ -60,7 +60,7 @@ class Schedule:
         try:
             next(CronSim(self.cron, datetime(2024, 1, 1, tzinfo=zone)))
         except (CronSimError, StopIteration, TypeError, AttributeError):
-            why = f"{self.cron!r} is not a cron expression that ever matches"
+            why = f"{self.cron!r} is not a valid cron expression, or never matches"
             raise bad_field("cron", why) from None
 
     def next_after(self, at_us: int) -> int:

@@ -72,7 +72,7 @@ class Sweeper(ForkAware):
         self._stop, self._after_sweep_thread = threading.Event(), None
 
     def add_calls(self, workload: Workload, context: WorkloadContext) -> None:
-        """Make the workload's own calls too: once its jobs have expired, and every few seconds."""
+        """Also run the workload's own functions: after its jobs expire, and every few seconds."""
         for calls, call in ((self.after_sweep, workload.after_sweep), (self.periodic, workload.periodic)):
             if call is not None:
                 calls[workload.name] = partial(call, context)

@@ -98,11 +98,11 @@ class Worker(ForkAware):
                 raise ValueError(f"{option} must be positive, got {value}")
         self.awaits = is_async(handler)  # whether the handler is ``async def``
         if self.awaits and (threads, batch) != (1, MAX_CLAIM_BATCH):
-            raise ValueError("an async handler has neither threads nor batches: give concurrency")
+            raise ValueError("an async handler cannot use threads or batches: set concurrency")
         if concurrency is not None and not self.awaits:
-            raise ValueError("concurrency is for an async handler: give threads")
+            raise ValueError("concurrency is only for async handlers: set threads")
         if limit_s is not None and batch_handler:
-            raise ValueError("time_limit_s is for a handler of single jobs")
+            raise ValueError("time_limit_s is only for handlers of single jobs")
         self.queue = queue
         self.batch_handler = batch_handler
         self.plan = plan
@@ -395,7 +395,7 @@ def _check_handlers(handler: Handler | None, batch_handler: BatchHandler | None,
     if (handler is None) == (batch_handler is None):
         raise ValueError("give a handler or a batch_handler, not both")
     if plan is not None and batch_handler is None:
-        raise ValueError("a plan decides how many jobs go together: give a batch_handler with it")
+        raise ValueError("a plan decides how many jobs are handled together: give a batch_handler too")
     for function in (handler, batch_handler):
         if function is not None:
             require_plain_function(function, batch=function is batch_handler)

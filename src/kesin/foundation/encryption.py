@@ -30,7 +30,7 @@ class NoSecretKeys(Unavailable, code="no_secret_keys"):
     """No key is configured, so nothing can be sealed or opened."""
 
     def __init__(self) -> None:
-        super().__init__(f"there is no key for secrets: set {SETTING} to what `kesin secrets new-key` prints")
+        super().__init__(f"there is no key for secrets: set {SETTING} to the output of `kesin secrets new-key`")
 
 
 class SecretNotOpened(Unavailable, code="secret_not_opened"):
@@ -71,7 +71,7 @@ class KeyRing:
             key = _KEY.fullmatch(encoded_key)
             raw = _decode(key[1]) if key else None
             if not colon:
-                problems.append(f"entry {number} must be name:key and has no ':'")
+                problems.append(f"entry {number} must be name:key, but has no ':'")
             elif not _ID.fullmatch(name):
                 problems.append(f"the name in entry {number} must be {_ID_TAKES}")
             elif raw is None:
@@ -117,7 +117,7 @@ class KeyRing:
         if key_id not in self._ciphers:
             raise SecretKeyMissing(
                 f"the secret {name!r} is sealed with the key {key_id!r}, which is not in {SETTING}:"
-                " add that key again, or store the secret again",
+                " add that key back, or store the secret again",
                 details={"name": name, "key": key_id},
             )
         try:
@@ -177,7 +177,7 @@ def sealing_key_id(sealed: str) -> str | None:
 def _secret_altered(name: str) -> SecretAltered:
     return SecretAltered(
         f"the secret {name!r} cannot be opened: it was changed in the database or belongs to "
-        "another name, or its key was replaced by another of the same name; store the secret again",
+        "another name, or its key was replaced by another key with the same name; store the secret again",
         details={"name": name},
     )
 

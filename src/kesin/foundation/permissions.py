@@ -19,7 +19,7 @@ SCOPE_PURPOSES: Final[dict[Scope, str]] = {
     "oci:script": "export and acknowledge conversions for its site",
     "pdf": "request PDFs and download its own",
     "pdf:html": "in addition to pdf: request PDFs from any HTML",
-    "optiplan": "send orders and customers",
+    "optiplan": "create and read orders and customers",
     "read": "see jobs",
     "operate": "see jobs and act on them",
     "reveal": "see personal data and click ids unmasked",

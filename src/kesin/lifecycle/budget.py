@@ -55,7 +55,7 @@ class Backoff:
 def doubling(first_s: int, longest_s: int, *, jitter_s: int = 0) -> Backoff:
     """A backoff of ``min(first · 2ⁿ, longest)``; the list ends with the longest delay."""
     if not 0 < first_s <= longest_s:
-        raise ValueError(f"need 0 < first_s <= longest_s, got {first_s} and {longest_s}")
+        raise ValueError(f"first_s and longest_s must satisfy 0 < first_s <= longest_s, got {first_s} and {longest_s}")
     delays = [first_s]
     while delays[-1] < longest_s:
         delays.append(min(delays[-1] * 2, longest_s))

@@ -30,7 +30,7 @@ def lifecycle_from_json(text: str) -> Lifecycle:
     try:
         lifecycle = _decode(json.loads(text))
     except (KeyError, TypeError, ValueError) as problem:
-        raise DeclarationError(f"this version cannot read these rules: {problem}") from None
+        raise DeclarationError(f"this version of Kesin cannot read these rules: {problem}") from None
     if not isinstance(lifecycle, Lifecycle):
         raise DeclarationError("these rules are not a lifecycle")
     return lifecycle
@@ -60,7 +60,7 @@ def _encode(value: Any) -> Any:
         return [_encode(item) for item in value]
     if value is None or isinstance(value, str | int):
         return value
-    raise TypeError(f"a declaration holds no {type(value).__name__}")
+    raise TypeError(f"a declaration cannot contain a {type(value).__name__}")
 
 
 def _decode(value: Any) -> Any:

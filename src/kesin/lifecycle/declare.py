@@ -135,7 +135,7 @@ class Move:
 
 @dataclass(frozen=True)
 class Lifecycle:
-    """A queue's states and moves, checked for contradictions when created, proved by ``prove``."""
+    """A queue's states and moves, checked for contradictions when created and proved by ``prove``."""
 
     name: str
     states: tuple[State, ...]

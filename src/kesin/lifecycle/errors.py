@@ -8,7 +8,7 @@ from typing import Never
 
 
 class Category(StrEnum):
-    """The kind of error; dashboards group errors by it, and automatic retries and alerts use it."""
+    """The kind of error, which automatic retries, alerts and the dashboard depend on."""
 
     VALIDATION = "VALIDATION"  # the data is wrong and must be corrected
     AUTH = "AUTH"  # credentials or configuration are wrong and must be fixed

@@ -37,7 +37,7 @@ def task_lifecycle(
     retry_backoff = backoff or doubling(15, 3_600, jitter_s=15)
     given: Any = rate
     if given is not None and not (isinstance(given, tuple | list) and len(given) == 2):  # noqa: PLR2004
-        raise DeclarationError(f"rate must be a number of jobs and of seconds, got {given!r}")
+        raise DeclarationError(f"rate must be a number of jobs and a number of seconds, got {given!r}")
     if not isinstance(parents, bool):
         raise DeclarationError(f"parents must be True or False, got {parents!r}")
     limits = () if rate is None else (limit_of(*rate),)

@@ -101,7 +101,7 @@ class Store(Notified, ABC):
         The payload may be at most ``MAX_SQL_PAYLOAD_BYTES`` bytes long.
         """
         del queue, job, connection, actor, now  # they are for PostgreSQL
-        raise StoreError("within: only a queue in PostgreSQL takes an asynchronous connection")
+        raise StoreError("within: only a queue in PostgreSQL accepts an asynchronous connection")
 
     @abstractmethod
     def enqueue(self, queue: str, jobs: Sequence[NewJobRow], *, actor: str, now: int | None = None) -> list[Outcome]:

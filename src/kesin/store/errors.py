@@ -38,7 +38,7 @@ class GuardRefused(StoreError):
 
     def __init__(self, why: str) -> None:
         super().__init__(
-            f"the database refused the change: {why.removeprefix('kesin: ')}. A process that began"
+            f"the database refused the change: {why.removeprefix('kesin: ')}. A process that started"
             " before an upgrade may have older rules than its queue: restart it"
         )
 
@@ -47,7 +47,7 @@ class UnknownParents(StoreError):
     """Jobs that a new job was to come after are not in this store."""
 
     def __init__(self, ids: Collection[str]) -> None:
-        super().__init__(f"after names jobs not in this store: {', '.join(sorted(ids))}"[:200])
+        super().__init__(f"after names jobs that are not in this store: {', '.join(sorted(ids))}"[:200])
         self.ids = frozenset(ids)
 
 

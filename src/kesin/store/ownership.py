@@ -57,8 +57,8 @@ class Ownership(ForkAware, Generic[Handle]):
         newest = self._newest
         if newest is not None and newest.is_open and newest.thread == threading.get_ident():
             raise StoreError(
-                "another task of this thread is inside a transaction of this store, which has one"
-                " at a time: await nothing inside the block, or make this call in asyncio.to_thread"
+                "another task in this thread has an open transaction on this store, which allows one at a"
+                " time: do not await inside the block, or make this call in asyncio.to_thread"
             )
 
     def after_fork_in_child(self) -> None:
@@ -97,14 +97,14 @@ def _current_task() -> object | None:
 def driver_connection(given: Any) -> Any:
     """The psycopg or sqlite3 connection; StoreError if it is asynchronous or in no transaction."""
     if hasattr(given, "sync_session") or hasattr(given, "sync_connection"):
-        raise StoreError("within: this is asynchronous: await queue.aio.enqueue(…, within=…)")
+        raise StoreError("within: this connection is asynchronous: await queue.aio.enqueue(…, within=…)")
     if hasattr(given, "get_bind"):  # a session of SQLAlchemy
         given = given.connection()
     if hasattr(given, "exec_driver_sql"):  # a connection of SQLAlchemy
         driver = given.connection.driver_connection
         commits_itself = getattr(driver, "autocommit", None)
         if commits_itself is True or (commits_itself is None and getattr(driver, "isolation_level", "") is None):
-            raise no_transaction("use another isolation level than AUTOCOMMIT")
+            raise no_transaction("use an isolation level other than AUTOCOMMIT")
         if not given.in_transaction():
             given.begin()  # as its first statement would
         return driver
@@ -117,7 +117,7 @@ def driver_connection(given: Any) -> Any:
 
 
 def no_transaction(remedy: str) -> StoreError:
-    return StoreError(f"within: the connection is in autocommit, outside a transaction: {remedy}")
+    return StoreError(f"within: the connection is in autocommit mode, outside a transaction: {remedy}")
 
 
 def not_ours(given: Any, wanted: str) -> StoreError:

@@ -100,8 +100,8 @@ IgnoreColumns = Annotated[
     Query(
         alias="ignoreColumns",
         max_length=100,
-        description="names of unknown columns of a file that may be ignored; repeated, or separated"
-        " by commas. A file with an unknown column that is not named here is refused",
+        description="names of unknown columns to ignore, separated by commas or repeated; a file with any"
+        " other unknown column is refused",
     ),
 ]
 

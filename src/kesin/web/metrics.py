@@ -43,8 +43,8 @@ class Metrics(Collector):
         self._requests = counter("kesin_http_requests_total", "Completed requests.", answered)
         self._seconds = histogram("kesin_http_request_seconds", "How long requests took.", route)
         self.open_requests = Gauge("kesin_http_open_requests", "Requests in progress.", registry=self.registry)
-        self._waits = histogram("kesin_claim_latency_seconds", "Time from due to claimed.", ["queue"], buckets=WAITS_S)
-        swept = "Jobs the sweeper of this process moved."
+        self._waits = histogram("kesin_claim_latency_seconds", "Time from due to claim.", ["queue"], buckets=WAITS_S)
+        swept = "Jobs moved by the sweeper of this process."
         self._swept = counter("kesin_swept_jobs_total", swept, ["queue", "move"])
 
     def add(self, collect: Source) -> None:
@@ -73,7 +73,7 @@ class Metrics(Collector):
 
     def _sweep_metrics(self) -> Iterator[Metric]:
         """The age of the last sweep, where this process sweeps."""
-        since = GaugeMetricFamily("kesin_since_sweep_seconds", "How long ago the last sweep ended.")
+        since = GaugeMetricFamily("kesin_since_sweep_seconds", "How long ago the last sweep finished.")
         if self._swept_at is not None:
             since.add_metric([], self._monotonic() - self._swept_at)
         yield since

@@ -150,7 +150,7 @@ class _Exchange:
         """Raise a Problem for a body that announces two lengths, or one above the limit."""
         if b"content-length" in self._headers and b"transfer-encoding" in self._headers:
             raise Problem(  # a proxy in front may have believed the other one
-                "a request has a Content-Length or a Transfer-Encoding, not both", code="bad_request"
+                "a request must not have both a Content-Length and a Transfer-Encoding", code="bad_request"
             )
         length = self._length
         if length.isdigit() and (len(length) > _MAX_LENGTH_DIGITS or int(length) > self._limit):

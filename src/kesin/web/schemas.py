@@ -224,7 +224,7 @@ class EventBody(BaseModel):
     error_message: str | None
     note: Any
     traceback: str | None
-    count: int = Field(description="how many wake-ups without a change this line combines")
+    count: int = Field(description="how many wake-ups without a change are combined in this line")
     since: str = Field(description="the time of the first of these wake-ups")
 
 

@@ -273,7 +273,7 @@ def bind_sockets(host: str, port: int) -> Iterator[list[socket.socket]]:
     """Bind the address before anything else starts, so that a taken one stops the start."""
     with ExitStack() as stack:
         listeners: list[socket.socket] = []
-        why = "no machine has this address"
+        why = "this machine does not have this address"
         try:
             stream, passive = socket.SOCK_STREAM, socket.AI_PASSIVE
             addresses = socket.getaddrinfo(host, port, type=stream, flags=passive)

@@ -281,7 +281,7 @@ class Service:
 
     def checks(self) -> dict[str, HealthCheck]:
         _, full = next(find_disk_problems(self.settings, self._installed), (None, ""))
-        disk = HealthCheck(ok=not full, detail=full or "has room")
+        disk = HealthCheck(ok=not full, detail=full or "has free space")
         answers = self._ping("store", self.store.ping, "the store is not responding")
         checks = {"store": answers, "disk": disk}
         if isinstance(self.store, RoutedStore):  # only the queues that live in Redis need it
@@ -330,7 +330,7 @@ class Service:
             return HealthCheck(ok=False, detail=f"{len(silent)} of {len(self.workers)} are silent")
         if self._supervisor and not self._supervisor.alive:
             return HealthCheck(ok=False, detail="a worker process is down")
-        return HealthCheck(ok=True, detail=f"{len(self.workers)} at work")
+        return HealthCheck(ok=True, detail=f"{len(self.workers)} running")
 
 
 def _set_result(result: Future[None], ping: Callable[[], None]) -> None:

@@ -118,7 +118,7 @@ def test_a_dropped_secret_is_not_found(accounts):
 def test_without_keys_the_error_says_what_to_set(accounts):
     vault = Vault(accounts, None)
     for call in (lambda: vault.put(ADMIN, "token", CANARY), lambda: vault.get("token"), lambda: vault.rotate(ADMIN)):
-        with pytest.raises(NoSecretKeys, match="set KESIN_SECRET_KEYS to what `kesin secrets new-key`"):
+        with pytest.raises(NoSecretKeys, match="set KESIN_SECRET_KEYS to the output of `kesin secrets new-key`"):
             call()
 
 
@@ -126,7 +126,7 @@ def test_a_bad_name_is_refused_and_not_repeated_and_so_is_an_empty_value(account
     vault = Vault(accounts, OLD)
     for name in ("", "-x", "a b", "a\nb", "a\x00", "ş", "a" * 129, "\ud800"):
         for call in (partial(vault.put, ADMIN, value=CANARY), vault.get, partial(vault.drop, ADMIN)):
-            with pytest.raises(Invalid, match="a secret's name is up to 128") as caught:
+            with pytest.raises(Invalid, match="a secret's name must have up to 128") as caught:
                 call(name)
             assert repr(name) not in str(caught.value)
     with pytest.raises(Invalid):

@@ -259,14 +259,14 @@ def test_a_backup_that_cannot_succeed_is_refused_at_once(new_database, folder, t
     for target, reason in (
         ("taken", "a backup never overwrites a file"),
         ("none/b", "there is no folder"),
-        ("artifacts/b", "choose a place outside it"),
+        ("artifacts/b", "choose a folder outside it"),
     ):
         with pytest.raises(BackupRefused, match=reason):
             write_backup(dump, tmp_path / target, entry)
     write_backup(dump, tmp_path / "b", entry)
     full = shutil.disk_usage("/")._replace(free=1)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
-    with pytest.raises(BackupRefused, match="has 1 bytes free, and this takes about"):
+    with pytest.raises(BackupRefused, match="has 1 bytes free, but this needs about"):
         write_backup(dump, tmp_path / "c", entry)
     if dump.kind == "sqlite":
         with pytest.raises(RestoreRefused, match="has 1 bytes free"):
@@ -294,13 +294,13 @@ def test_a_damaged_backup_is_refused_with_the_damaged_file(dump, folder, tmp_pat
         (copy / "SHA256SUMS").write_text("\n".join([*lines, f"{digest}  manifest.json"]) + "\n")
 
     damages = [
-        *((flip(n), f"{n} is not what was") for n in ("database/kesin.db", pdf, "manifest.json")),
+        *((flip(n), f"{n} has changed since it was") for n in ("database/kesin.db", pdf, "manifest.json")),
         (flip("SHA256SUMS"), "is damaged: "),
         (empty_manifest, r"manifest\.json cannot be read"),
         (lambda copy: (copy / pdf).unlink(), f"{pdf} is missing"),
         (lambda copy: (copy / "more").touch(), "more does not belong to it"),
         (lambda copy: (copy / "link").symlink_to("/"), "is not a regular file"),
-        (lambda copy: (copy / "SHA256SUMS").unlink(), "is not a kesin backup: it has no SHA256"),
+        (lambda copy: (copy / "SHA256SUMS").unlink(), "is not a Kesin backup: it has no SHA256"),
     ]
     for number, (damage, reason) in enumerate(damages):
         copy = tmp_path / f"damaged-{number}"
@@ -318,7 +318,7 @@ def test_a_newer_schema_is_backed_up_and_not_restored(new_database, tmp_path):
         table = store.dialect.table("schema_migration")
         store._rows(f"INSERT INTO {table} VALUES (9999, 'later', 'x', {now})", {})
     write_backup(dump_for(address), tmp_path / "b")  # it only reads
-    with pytest.raises(StoreError, match="at version 9999 but this kesin knows only"):
+    with pytest.raises(StoreError, match="at version 9999 but this version of Kesin supports only"):
         read_backup(tmp_path / "b")
 
 
@@ -384,7 +384,7 @@ def test_postgres_restores_neither_sqlite_files_nor_crafted_names(postgres_serve
     with pytest.raises(BackupRefused, match="nothing to back up"):
         write_backup(postgres, tmp_path / "b")
     write_backup(dump, tmp_path / "b")
-    with pytest.raises(RestoreRefused, match="a SQLite file, and the settings name PostgreSQL"):
+    with pytest.raises(RestoreRefused, match="a SQLite file, but the settings use PostgreSQL"):
         put_back(tmp_path / "b", postgres)
     for tables in ({"../job": ["id"]}, {"job": ["id) FROM STDIN; DROP TABLE job; --"]}):
         crafted = DumpManifest("postgres", {1: "x"}, {}, [], tables, None)

@@ -274,7 +274,7 @@ def test_a_job_enqueued_in_the_target_survives(new_store, kind, stage, monkeypat
         copy_pdf(source, target, progress=enqueue_in_target)
     accepted = [outcome.id for outcome in outcomes if outcome.result == "inserted"]
     assert len(accepted) == (2 if stage == "copied" else 1)
-    refusal = f"{kind} has jobs of pdf that sqlite-memory does not have: {len(accepted)}, like "
+    refusal = f"{kind} has jobs of pdf that sqlite-memory does not have: {len(accepted)}, such as "
     assert str(raised.value).startswith(refusal)
     assert any(job_id in str(raised.value) for job_id in accepted)
     assert pause_reasons(source) == [], "it keeps working"

@@ -39,7 +39,7 @@ def test_a_job_with_more_attempts_than_declared_is_thought_of():
     once = guarded(task_lifecycle(max_attempts=1), "recover", timer_over, budget_left)
     [broken] = prove(once).broken
     assert broken.rule == "R3"
-    assert "a job with a cap of 2" in broken.why
+    assert "a job with max_attempts=2" in broken.why
     assert "running" in broken.why
 
 
@@ -66,7 +66,7 @@ def test_a_job_with_so_many_attempts_that_its_retries_run_out_first_is_thought_o
     states = (*ends, State("waiting", holds_key=True))
     [broken] = prove(replace(task, states=states, moves=moves)).broken
     assert broken.rule == "R4"
-    assert "a job with a cap of 7: a job waits in waiting" in broken.why
+    assert "a job with max_attempts=7: a job can wait in waiting" in broken.why
 
 
 def without_key_in(state_name: str) -> Lifecycle:
@@ -82,10 +82,10 @@ def test_a_claim_that_needs_the_key_back_is_no_way_on_and_a_recovery_is_named_wi
     assert "ready" in broken.why
     [why] = {broken.why for broken in prove(without_key_in("running")).broken if broken.rule == "R3"}
     assert why == (
-        "a worker that dies in running keeps the job: recover needs the job's key back for ready,"
-        " and another job may hold it: let running hold the key as well"
+        "if a worker dies in running, its job is never recovered: recover must reacquire the job's key for ready,"
+        " but another job may hold it: let running hold the key as well"
     )
     task = task_lifecycle()
     unrecovered = replace(task, moves=tuple(move for move in task.moves if move.name != "recover"))
     [why] = {broken.why for broken in prove(unrecovered).broken if broken.rule == "R3"}
-    assert why.endswith("keeps the job: no scheduled move on lease_over alone")
+    assert why.endswith("is never recovered: no scheduled move has lease_over as its only guard")

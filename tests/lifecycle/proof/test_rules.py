@@ -146,7 +146,7 @@ def test_two_things_wrong_are_both_told():
 def test_a_queue_that_may_not_start_tells_every_broken_rule():
     proof = proof_of("a claim kept into HOLD")
     refusal = Unproved(proof)
-    assert "the lifecycle 'optiplan' is not proved to end" in str(refusal)
+    assert "the lifecycle 'optiplan' could not be proved to end" in str(refusal)
     assert all(str(one) in str(refusal) for one in proof.broken)
     assert refusal.proof is proof
     assert str(BrokenRule("R1", "no path leads to LIMBO")) == "R1: no path leads to LIMBO", "without a path, one line"

@@ -137,7 +137,7 @@ def test_the_layout_of_the_keys_has_a_version(redis_store):
     assert redis_store.migrate() == ["0001_keys"]
     assert redis_store.migrate() == []
     redis_store.client.set("kesin:schema", "2")
-    with pytest.raises(StoreError, match="install a newer Kesin"):
+    with pytest.raises(StoreError, match="upgrade Kesin"):
         redis_store.migrate()
 
 

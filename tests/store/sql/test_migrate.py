@@ -84,7 +84,7 @@ def test_a_store_opened_again_has_every_migration_and_finds_its_jobs(place):
 
 def test_postgresql_is_not_migrated_unless_asked_and_then_tells_what_it_applied(postgres_url, fresh_schema):
     with closing(PostgresStore(postgres_url, schema=fresh_schema(), listen=False)) as store:
-        with pytest.raises(StoreError, match="has no kesin tables: run `kesin migrate` first"):
+        with pytest.raises(StoreError, match="has no Kesin tables: run `kesin migrate` first"):
             store.open("task", task_lifecycle())
         expected = [f"{step.version:04d}_{step.name}" for step in migrations("postgres")]
         assert store.migrate() == expected
@@ -130,16 +130,16 @@ def test_a_newer_schema_is_refused_and_unchanged_and_the_store_free_for_others(p
     with opened(place) as store:
         declare_newer(store)
         before = applied(store)
-        with pytest.raises(MigrationRefused, match="at version 9999 but this kesin knows only up"):
+        with pytest.raises(MigrationRefused, match="at version 9999 but this version of Kesin supports only"):
             store.migrate()
         assert applied(store) == before
-        with pytest.raises(MigrationRefused, match="upgrade kesin"), opened(place):
+        with pytest.raises(MigrationRefused, match="upgrade Kesin"), opened(place):
             pass
         write(store, "DELETE FROM {schema_migration} WHERE version = 9999")
         write(store, "UPDATE {schema_migration} SET checksum = 'x' WHERE version = 1")
         with pytest.raises(MigrationRefused, match="0001_engine was changed after it was applied"):
             store.migrate()
-    with pytest.raises(MigrationRefused, match="put the change into a new migration"), opened(place):
+    with pytest.raises(MigrationRefused, match="make the change in a new migration"), opened(place):
         pass
 
 
@@ -176,7 +176,7 @@ def test_a_server_that_cannot_be_reached_is_a_clear_error(tmp_path):
 @pytest.mark.parametrize("login", ["u:hun%zzter", "u:p@hunter", "u:hunter@[::1"])
 def test_an_address_that_cannot_be_read_is_told_without_its_password(login):
     url = f"postgresql://{login}@127.0.0.1:1/db"
-    with pytest.raises(StoreError, match="of a password as %40") as refused:
+    with pytest.raises(StoreError, match="the password written as %40") as refused:
         open_store(url)
     assert not {"hun", "zzter", "hunter"} & set(re.split(r"\W", str(refused.value)))
     assert connection_failure(url) == str(refused.value)

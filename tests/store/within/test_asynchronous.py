@@ -121,7 +121,7 @@ class Unused:
 def test_a_queue_with_a_clock_of_its_own_is_refused_and_the_synchronous_way_takes_it(postgres_store, postgres_url):
     clock = ManualClock()
     timed = Queue("timed", task_lifecycle(), postgres_store, clock=clock)
-    with pytest.raises(StoreError, match=r"'timed' has a clock.*queue\.enqueue\(…, within=…\)"):
+    with pytest.raises(StoreError, match=r"'timed' has its own clock.*queue\.enqueue\(…, within=…\)"):
         asyncio.run(timed.aio.enqueue({}, within=Unused()))
     with psycopg.connect(postgres_url) as own:
         timed.enqueue({}, within=own)

@@ -94,7 +94,7 @@ def test_another_database_is_refused(place, file_place, tmp_path, postgres_serve
     refused(file_place, sqlite3.connect(tmp_path / "other.db"), "another database")
     refused(file_place, sqlite3.connect(":memory:"), "another database")
     with psycopg.connect(place.url) as own:
-        refused(file_place, own, "give a connection of sqlite3")
+        refused(file_place, own, "give a sqlite3, SQLAlchemy")
     refused(place, sqlite3.connect(file_place.url), r"not sqlite3\.Connection")
 
 

@@ -200,7 +200,7 @@ def test_a_check_compares_the_actions_with_googles(make_api: Callable[..., ApiSi
     api = make_api(channel)
     at_google(api.google, LEAD, {"name": "Another", "id": "12"})
     give(api, SALE, LEAD)
-    assert found(api)["conversion actions as Google Ads has them"] == (True, "")
+    assert found(api)["conversion actions listed by Google Ads"] == (True, "")
     give(api, {**SALE, "lookback_days": 60, "default": False}, LEAD, {"name": "Gone", "id": "987654321"})
     checks = found(api)
     wrong = {name for name, (fine, advice) in checks.items() if not fine and advice}
@@ -212,11 +212,11 @@ def test_a_check_compares_the_actions_with_googles(make_api: Callable[..., ApiSi
 def test_a_check_of_a_script_site_says_where_its_list_is_from(api: ApiSite):
     give(api, SALE)
     api.change(channel="script")
-    entered = "conversion actions as they were entered, not yet reported by a script"
+    entered = "conversion actions entered here, not yet reported by a script"
     assert found(api)[entered] == (True, "")
     posted(api, SALE_AT_GOOGLE)
     hour = str(iso(api.place.queue.now()))[:13]
-    reported = f"conversion actions as the script last reported them, at {hour}"
+    reported = f"conversion actions last reported by the script, at {hour}"
     assert found(api)[reported] == (True, "")
 
 

@@ -350,7 +350,10 @@ def test_a_script_site_is_checked_by_its_last_list(site: OwnSite):
     posted(site, SALE_AT_GOOGLE, {"name": "Lead", "id": "11"})
     posted(site, {"name": "Lead", "id": "11"})
     details = [one.detail for one in check_site(site.place) if one.name == "actions"]
-    assert details == ["there is no default action: each row must name one", "not enabled in Google Ads: Phone sale"]
+    assert details == [
+        "there is no default action: each row must name an action",
+        "not enabled in Google Ads: Phone sale",
+    ]
 
 
 def test_a_stored_change_is_what_it_says(site: OwnSite):

@@ -112,7 +112,7 @@ def restore(
         return
     if check:
         _print_jobs(manifest)
-        made = f"made at {manifest.made_at} by kesin {manifest.kesin}"
+        made = f"created at {manifest.made_at} by kesin {manifest.kesin}"
         say(f"{source} is complete: {manifest.bytes} bytes, {made}")
         say(_describe_signature(backup, signed_with))
         return
@@ -138,7 +138,7 @@ def restore(
 
 def _describe_signature(backup: restoring.Backup, signed_with: str | None) -> str:
     if signed_with is not None:
-        return f"it is signed with the key {signed_with}, and unchanged"
+        return f"it was signed with the key {signed_with} and has not changed since"
     if backup.signature is None:
         return "it is not signed, so a later change would not be noticed"
     key_id = signing_key_id(backup.signature)

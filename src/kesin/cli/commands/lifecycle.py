@@ -196,7 +196,7 @@ def prove_lifecycles(
             _print_bounds(lifecycle)
         for proof in proofs:
             if not proof:
-                say(f"\n{proof.lifecycle} is not proved to end:\n{proof}")
+                say(f"\n{proof.lifecycle} could not be proved to end:\n{proof}")
     if not all(proofs):
         raise typer.Exit(FAILED)
 

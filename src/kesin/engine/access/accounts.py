@@ -260,7 +260,7 @@ class Accounts(Sites):
         if site is not None and all_sites:
             raise invalid_field("site", "a key is for one site or for all sites, not both")
         if site is None and not all_sites and (sited := SITE_SCOPES & set(key_scopes)):
-            raise invalid_field("site", "a key for %(scope)s belongs to one site: name the site", scope=min(sited))
+            raise invalid_field("site", "a key with %(scope)s belongs to one site: specify the site", scope=min(sited))
         if site is not None and (siteless := SITELESS_SCOPES & set(key_scopes)):
             raise invalid_field(
                 "site", "%(scope)s cannot be limited to a site: create the key without a site", scope=min(siteless)
@@ -323,7 +323,7 @@ class Accounts(Sites):
     def start_key_session(self, actor: Actor, scope: Scope, site: str, seconds: int) -> tuple[str, int]:
         """Create a token for one scope at one site that replaces the caller's key; and its end."""
         if not actor.name.startswith(_KEY_PREFIX) or actor.by_token:
-            raise Forbidden("only an API key gets such a token")
+            raise Forbidden("only an API key can get such a token")
         owner = f"{actor.name} {scope} {site}"
         token, now = f"{passwords.KEY_SESSION_PREFIX}{passwords.new_token()}", self.now()
         ends_at = now + seconds * SECOND_US

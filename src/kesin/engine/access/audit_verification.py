@@ -41,7 +41,7 @@ class AuditVerification:
 
     def verify_head(self, end: AuditHead, head: AuditHead, last: AuditLine | None) -> None:
         if gap := max(head.seq - end.seq, 0):
-            after = f"after the line {last.id}" if last else "and none is left"
+            after = f"after the line {last.id}" if last else "and no line is left"
             self.add_problem(f"{lines_missing(gap)} {after}", last, gap)
         elif end.hash != head.hash and head.seq:
             self.add_problem("the newest line is not the head of the chain", last)
@@ -50,7 +50,7 @@ class AuditVerification:
         head_seq = self.head.seq if self.head else 0
         if known.seq > head_seq:
             self.missing += known.seq - head_seq
-            self.add_problem(f"the log ends at line number {head_seq}, the backup at {known.seq}")
+            self.add_problem(f"the log ends at line number {head_seq}, but the backup at {known.seq}")
         elif known.seq > self.pruned_to and found is None:
             self.add_problem(f"line number {known.seq}, at which the backup ended, is missing")
         elif found is not None and found != known.hash:

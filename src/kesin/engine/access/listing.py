@@ -55,9 +55,9 @@ def check_search(search: Sequence[str], personal_fields: Iterable[str] = ()) -> 
         raise bad_field("search", f"search must be a list of at most {MAX_SEARCH_FIELDS} fields")
     for name in search:
         if not _FIELD.fullmatch(str(name)):
-            raise bad_field("search", f"search names no payload field: {name!r}")
+            raise bad_field("search", f"search contains a name that is not a payload field: {name!r}")
         if any(map(masking.hides, name.split("."))):
-            raise bad_field("search", f"search names a field that is masked: {name!r}")
+            raise bad_field("search", f"search contains a masked field: {name!r}")
 
 
 @lru_cache(maxsize=256)
@@ -73,8 +73,8 @@ def _title_parts(title: str) -> tuple[tuple[str, str | None], ...]:
         if name is not None and (spec or conversion or not _FIELD.fullmatch(name)):
             raise bad_field(
                 "title",
-                "title takes names of payload fields, such as {to} or {order.number}, and no"
-                f" conversions or formats of them: {name!r}",
+                "title may contain names of payload fields, such as {to} or {order.number}, but no"
+                f" conversions or format specifiers: {name!r}",
             )
     return tuple((text, name) for text, name, _, _ in parts)
 

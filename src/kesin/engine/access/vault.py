@@ -155,6 +155,6 @@ def _check_name(name: str) -> None:
     if not _SECRET_NAME.fullmatch(name):
         raise invalid_field(
             "name",
-            "a secret's name is up to 128 letters, digits, '.', '_', ':', '/', '@' or '-', "
-            "and begins with a letter or digit",
+            "a secret's name must have up to 128 letters, digits, '.', '_', ':', '/', '@' or '-', "
+            "and begin with a letter or digit",
         )

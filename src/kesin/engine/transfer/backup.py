@@ -101,7 +101,7 @@ def _require_free_name(target: Path, files: Sequence[BackupFile]) -> None:
         raise BackupRefused(f"there is no folder {target.parent}")
     for entry in files:
         if target.resolve().is_relative_to(entry.path.resolve()):
-            raise BackupRefused(f"{entry.path} is part of the backup: choose a place outside it")
+            raise BackupRefused(f"{entry.path} is itself backed up: choose a folder outside it")
 
 
 def _write(dump: Dump, part: Path, files: Sequence[BackupFile], left_out: Sequence[str], advance: Advance) -> Manifest:
@@ -192,7 +192,7 @@ def require_space(folder: Path, required: int, refusal: type[Exception]) -> None
         folder = folder.parent
     free = shutil.disk_usage(folder).free
     if free < required:
-        raise refusal(f"{folder} has {free} bytes free, and this takes about {required}")
+        raise refusal(f"{folder} has {free} bytes free, but this needs about {required}")
 
 
 def copy_stream(source: BinaryIO, target: BinaryIO, advance: Advance) -> str:

@@ -120,7 +120,7 @@ class QueueCopy:
         if claimed:
             raise CopyRefused(
                 f"claimed jobs of {self.queue}: {claimed}; let them finish (--wait SECONDS"
-                " waits for them), and for those of a dead worker run `kesin sweep`"
+                " waits for them); if their worker is dead, run `kesin sweep`"
             )
 
     def prepare_target(self) -> None:
@@ -161,14 +161,14 @@ class QueueCopy:
             ahead = [job.id for job in versions if job.id in known and job.seq > known[job.id].seq]
             if ahead:
                 raise CopyRefused(
-                    f"{self.target.name} is ahead of {self.source.name} with the job {ahead[0]} "
-                    f"of {self.queue}: it was processed there, and is not overwritten"
+                    f"{self.target.name} is ahead of {self.source.name}: the job {ahead[0]} of "
+                    f"{self.queue} was processed there and is not overwritten"
                 )
         if foreign_count:
             raise CopyRefused(
                 f"{self.target.name} has jobs of {self.queue} that {self.source.name} does not"
-                f" have: {foreign_count}, like {example}. They are left there: stop the programs "
-                "that enqueue there, and copy into an empty store"
+                f" have: {foreign_count}, such as {example}. They are left there: stop the "
+                "programs that enqueue there, and copy into an empty store"
             )
 
     @contextmanager
@@ -289,7 +289,7 @@ class QueueCopy:
                 if copy is None or _comparable(copy) != content:
                     if self.has_source_moved() or self._has_new_note(job.id):
                         return False
-                    raise CopyRefused(f"the copy of the job {job.id} differs from it")
+                    raise CopyRefused(f"the copy of the job {job.id} differs from the original")
                 for difference in differences(copy.job, copy.events):
                     raise self._damaged(str(difference))
                 digest = hashlib.sha256(json.dumps(content).encode()).digest()
@@ -310,7 +310,7 @@ class QueueCopy:
 
     def _damaged(self, detail: str) -> CopyRefused:
         return CopyRefused(
-            f"{self.source.name} cannot be replayed, and is not moved: {detail} (`kesin audit verify` shows all)"
+            f"{self.source.name} cannot be replayed, so it was not moved: {detail} (`kesin audit verify` shows all)"
         )
 
     def _has_new_note(self, job_id: str) -> bool:

@@ -66,7 +66,7 @@ def read_backup(folder: Path) -> Backup:
         if name not in sums:
             raise RestoreRefused(f"the backup is damaged: {name} does not belong to it")
         if backups.digest_of(files[name]) != sums[name]:
-            raise RestoreRefused(f"the backup is damaged: {name} is not what was written")
+            raise RestoreRefused(f"the backup is damaged: {name} has changed since it was written")
     manifest = _read_manifest(folder)
     pending = pending_migrations(migrations(manifest.database), manifest.schema)
     file = folder / backups.SIGNATURE
@@ -109,8 +109,8 @@ def restore(
     if kind != dump.kind:
         names = {"sqlite": "a SQLite file", "postgres": "PostgreSQL"}
         raise RestoreRefused(
-            f"this is a backup of {names[kind]}, and the settings name {names[dump.kind]}: "
-            "restore it where it came from, then use `kesin store copy`"
+            f"this is a backup of {names[kind]}, but the settings use {names[dump.kind]}: "
+            "restore it to the same kind of database, then use `kesin store copy`"
         )
     dump.check_target(replace=replace)
     files = [pair for pair in _restore_paths(backup, places) if not _same(*pair)]
@@ -158,12 +158,12 @@ def _read_checksums(folder: Path) -> dict[str, str]:
     try:
         text = os.fsdecode((folder / backups.SUMS).read_bytes())
     except (FileNotFoundError, NotADirectoryError):
-        raise RestoreRefused(f"{folder} is not a kesin backup: it has no {backups.SUMS}") from None
+        raise RestoreRefused(f"{folder} is not a Kesin backup: it has no {backups.SUMS}") from None
     sums = {}
     for line in text.removesuffix("\n").split("\n"):
         match = _CHECKSUM_LINE.fullmatch(line)
         if match is None:
-            raise RestoreRefused(f"the backup is damaged: {backups.SUMS} is not what was written")
+            raise RestoreRefused(f"the backup is damaged: {backups.SUMS} has changed since it was written")
         name = match[3]
         if match[1]:
             name = _ESCAPED.sub(lambda escape: _UNESCAPED.get(escape[1], escape[1]), name)
@@ -186,7 +186,7 @@ def _read_manifest(folder: Path) -> Manifest:
         body = json.loads((folder / backups.MANIFEST).read_text("utf-8"))
         if body.get("format") != backups.FORMAT:
             made, ours = body.get("format"), backups.FORMAT
-            raise RestoreRefused(f"the backup is of format {made}, and this kesin reads {ours}: upgrade")
+            raise RestoreRefused(f"the backup has format {made}, but this Kesin reads {ours}: upgrade Kesin")
         body.setdefault("audit_head", None)  # an earlier version made it
         body["schema"] = {int(version): checksum for version, checksum in body["schema"].items()}
         return Manifest(**{field.name: body[field.name] for field in fields(Manifest)})

@@ -16,7 +16,7 @@ Pairs = set[tuple[str, str]]  # edges, each by the states it joins
 # Each colour is a plain fallback, that of the light theme, and a custom property.
 STYLE: Final = Path(__file__).with_name("style.css").read_text("utf-8")
 KIND_NAMES: Final = dict(zip(KINDS, ("worker", "clock", "operator or producer"), strict=True))
-BOX_LEGEND: Final = "in a box: moves that stay in the state"
+BOX_LEGEND: Final = "in a box: moves that do not leave the state"
 LEGEND_GAP: Final = 24.0  # between entries of the legend
 ICONS: Final[dict[Family, str]] = {
     "waiting": "M6 1.5a4.5 4.5 0 1 0 .01 0M6 3.6V6l1.7 1.2",

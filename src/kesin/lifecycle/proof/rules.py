@@ -49,7 +49,7 @@ class Unproved(ValueError):
     """The lifecycle must not run: the message lists each rule it breaks, with an example path."""
 
     def __init__(self, proof: Proof) -> None:
-        super().__init__(f"the lifecycle {proof.lifecycle!r} is not proved to end:\n{proof}")
+        super().__init__(f"the lifecycle {proof.lifecycle!r} could not be proved to end:\n{proof}")
         self.proof = proof
 
 
@@ -89,7 +89,7 @@ def prove(lifecycle: Lifecycle) -> Proof:
     bound = None if endless else 1 + max(onward[start] for start in walk.starts)
     for cap in () if broken else _other_caps(lifecycle):
         found = check_walk(Walk(lifecycle.with_limits(max_attempts=cap)))
-        broken += [replace(rule, why=f"a job with a cap of {cap}: {rule.why}") for rule in found]
+        broken += [replace(rule, why=f"a job with max_attempts={cap}: {rule.why}") for rule in found]
     return Proof(lifecycle.name, tuple(broken), len(walk.configurations), bound)
 
 
@@ -133,7 +133,7 @@ def _check_ends(walk: Walk) -> Iterator[BrokenRule]:
                 yield BrokenRule("R2", f"{move.name} leaves the terminal state {source}")
     idle = {state.name for state in walk.lifecycle.states if not state.working}
     for state, path in _first_per_state(walk, lambda job, _: job.owned and job.state in idle):
-        yield BrokenRule("R2", f"a job rests in {state} under a claim", path)
+        yield BrokenRule("R2", f"a job can rest in {state} while claimed", path)
 
 
 def _check_lost_claims(walk: Walk) -> Iterator[BrokenRule]:
@@ -159,13 +159,13 @@ def _check_lost_claims(walk: Walk) -> Iterator[BrokenRule]:
         return True
 
     for state, path in _first_per_state(walk, stays_claimed):
-        why = f"a worker that dies in {state} keeps the job: "
+        why = f"if a worker dies in {state}, its job is never recovered: "
         if keyed[state]:
             move = keyed[state][0]
-            why += f"{move.name} needs the job's key back for {move.target(state)}, and another"
+            why += f"{move.name} must reacquire the job's key for {move.target(state)}, but another"
             why += f" job may hold it: let {state} hold the key as well"
         else:
-            why += "no scheduled move on lease_over alone"
+            why += "no scheduled move has lease_over as its only guard"
         yield BrokenRule("R3", why, path)
 
 
@@ -191,7 +191,7 @@ def _check_progress(walk: Walk) -> Iterator[BrokenRule]:
         return waits and not any(opens(edge, job.state, job.timer) for edge, _ in steps)
 
     for state, path in _first_per_state(walk, is_stuck):
-        why = f"a job waits in {state} forever: neither a claim nor a scheduled move is possible"
+        why = f"a job can wait in {state} forever: neither a claim nor a scheduled move is possible"
         yield BrokenRule("R4", why, path)
 
 
@@ -240,7 +240,7 @@ def _check_slots(walk: Walk, cyclic: list[Component]) -> Iterator[BrokenRule]:
     limited = {state.name for state in walk.lifecycle.states if state.capacity}
     for state in walk.lifecycle.states:
         if state.capacity and not state.working:
-            yield BrokenRule("R6", f"{state.name} has slots and is not a working state")
+            yield BrokenRule("R6", f"{state.name} has slots but is not a working state")
     for move in walk.lifecycle.moves:
         for source in sorted(set(move.sources) & limited):
             yield from _check_slot_exit(move, source, limited)
@@ -248,7 +248,7 @@ def _check_slots(walk: Walk, cyclic: list[Component]) -> Iterator[BrokenRule]:
     untimed = [node for node, job in waiting.items() if job.state in limited and not job.timer]
     if untimed:
         first = min(untimed)
-        why = f"a job waits in {waiting[first].state}, which has slots, with no timer armed"
+        why = f"a job waits in {waiting[first].state}, which has slots, without a timer"
         yield BrokenRule("R6", why, walk.path(first))
 
 
@@ -256,7 +256,7 @@ def _check_slot_exit(move: Move, source: str, limited: set[str]) -> Iterator[Bro
     if move.target(source) in limited - {source}:
         yield BrokenRule("R6", f"{move.name} leads from one state with slots to another")
     if move.stage and not (move.guard("lease_over") or move.guard("unclaimed")):
-        yield BrokenRule("R6", f"the scheduled {move.name} may leave {source} under a live claim")
+        yield BrokenRule("R6", f"the scheduled move {move.name} can leave {source} under a live claim")
     if move.guard("slot_free"):
         yield BrokenRule("R6", f"{move.name} waits for a slot while it holds one")
 
@@ -268,7 +268,7 @@ def _check_alternatives(lifecycle: Lifecycle) -> Iterator[BrokenRule]:
                 shared = set(move.sources) & set(other.sources)
                 if shared and set(move.by) & set(other.by) and not are_disjoint(move, other):
                     state = min(shared)
-                    why = f"in {state} the action {action} could be {move.name} or {other.name}"
+                    why = f"in {state}, the action {action} could be {move.name} or {other.name}"
                     yield BrokenRule("R7", f"{why}: their guards overlap")
 
 
@@ -304,7 +304,7 @@ def check_parents(lifecycle: Lifecycle) -> Iterator[BrokenRule]:
         for guard in (guard for guard in move.when if guard.kind in sources):
             sources[guard.kind] |= set(move.sources)
             if move.by != ("clock",) or move.stage != "settle" or len(move.when) > 1:
-                why = "it must be a scheduled move of the stage settle, with no other guard"
+                why = "it must be a scheduled move in the stage settle, without other guards"
                 yield BrokenRule("R9", f"{move.name} has {guard.kind}: {why}")
             for source in move.sources:
                 if _needs_key(lifecycle, move, source) or lifecycle.capacity_of(move):
@@ -313,7 +313,7 @@ def check_parents(lifecycle: Lifecycle) -> Iterator[BrokenRule]:
     for ours, left in sources.items():
         for other, also_left in sources.items():
             for state in sorted(left - also_left):
-                why = f"a job waits in {state} forever: {ours} leaves it and {other} does not"
+                why = f"a job can wait in {state} forever: a move with {ours} leaves it, but none with {other} does"
                 yield BrokenRule("R9", why)
 
 

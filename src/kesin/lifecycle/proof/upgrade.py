@@ -32,12 +32,12 @@ def check_names(lifecycle: Lifecycle, stored: StoredNames, jobs: Mapping[str, in
             yield BrokenRule(
                 "U1",
                 f"the stored {kind} are {_listed(before)}, the declared ones {_listed(after)}: jobs"
-                f" hold {kind} by position; keep these in their order and add new ones at the end"
+                f" store {kind} by position, so keep the existing order and add new ones at the end"
                 f"{_stored(jobs)}",
             )
     for state in stored.states:
         if state not in lifecycle.state and state not in stored.retired:
-            count = "" if jobs is None else f", which holds {job_count(jobs.get(state, 0))}"
+            count = "" if jobs is None else f" (it holds {job_count(jobs.get(state, 0))})"
             yield BrokenRule(
                 "U2",
                 f"the state {state} is gone{count}: declare it with retiring=True, wait until it is"
@@ -68,7 +68,7 @@ def prove_upgrade(
         walk = Walk(lifecycle.with_limits(max_attempts=cap), stored.with_limits(max_attempts=cap))
         found = [*check_walk(walk), *check_parents(lifecycle)]
         if found:
-            subject = f"a job with a cap of {cap}{_stored(jobs)}"
+            subject = f"a job with max_attempts={cap}{_stored(jobs)}"
             broken += [replace(rule, rule=f"U4/{rule.rule}", why=f"{subject}: {rule.why}") for rule in found]
             return Proof(lifecycle.name, tuple(broken), len(walk.configurations), None)
         if cap == lifecycle.max_attempts:
@@ -87,20 +87,20 @@ def _check_kept_states(stored: Lifecycle, lifecycle: Lifecycle, jobs: Mapping[st
         if phases[0] != phases[1]:
             names = ("ready", "claimed", "resting", "finished", "waiting")
             was, is_now = (names[phase] for phase in phases)
-            why = f"jobs in {before.name} are {was}, and would have to be {is_now}: rows keep it"
+            why = f"jobs in {before.name} are {was} but would have to be {is_now}, and stored rows do not change"
             yield BrokenRule("U3", f"{why}{count}")
         waits = before.name in stored.waiting_states, before.name in lifecycle.waiting_states
         for had, has, what in (
-            (before.holds_key, after.holds_key, "{} holds the key: rows keep what they had"),
-            (before.success, after.success, "is {} a success: jobs that come after others depend on it"),
-            (*waits, "{} waits for other jobs: rows keep what they had"),
+            (before.holds_key, after.holds_key, "{} holds the key, but stored rows do not change"),
+            (before.success, after.success, "is {} a success, but jobs that come after others depend on this mark"),
+            (*waits, "{} waits for other jobs, but stored rows do not change"),
         ):
             if had != has:
                 said = what.format("now" if has else "no longer")
                 yield BrokenRule("U3", f"{before.name} {said}{count}")
         if _scope(before) != _scope(after):
-            why = f"{before.name} had {_scope(before)} and would have {_scope(after)}"
-            yield BrokenRule("U3", f"{why}: rows keep what they had{count}")
+            why = f"{before.name} had {_scope(before)} but would have {_scope(after)}"
+            yield BrokenRule("U3", f"{why}, and stored rows do not change{count}")
 
 
 def _scope(state: State) -> str:

@@ -60,7 +60,7 @@ class Callers:
         """The connection that was given, ready for statements of the store."""
         connection = driver_connection(given)
         if not isinstance(connection, psycopg.Connection):
-            wanted = "give a connection of psycopg 3, or of SQLAlchemy or Django on it"
+            wanted = "give a psycopg 3 connection, or a SQLAlchemy or Django connection that uses psycopg 3"
             raise not_ours(connection, f"{wanted}, or call the SQL function enqueue")
         idle = connection.info.transaction_status == TransactionStatus.IDLE
         if connection.autocommit and idle:
@@ -87,11 +87,11 @@ _TYPES = ("text", "text", "text", "boolean", "text", "integer", "bigint", "integ
 def refuse_what_is_ignored(queue: str, job: NewJobRow, now: int | None) -> None:
     """Raise StoreError for what the SQL function has no parameter for."""
     if job.stamps or job.note:
-        raise StoreError("within: an asynchronous connection takes neither stamps nor a note")
+        raise StoreError("within: an asynchronous connection supports neither stamps nor a note")
     if now is not None:
         raise StoreError(
-            f"within: the queue {queue!r} has a clock of its own, and an asynchronous connection"
-            " takes the database's time: use queue.enqueue(…, within=…) with a synchronous"
+            f"within: the queue {queue!r} has its own clock, but an asynchronous connection"
+            " uses the database's time: use queue.enqueue(…, within=…) with a synchronous"
             " connection, or open the queue without clock=…"
         )
 
@@ -132,7 +132,7 @@ async def _fetcher(given: Any) -> _Fetch:
         if not given.is_in_transaction():
             raise no_transaction("enqueue inside `async with connection.transaction()`")
         return lambda sql, values: given.fetchrow(_filled(sql, "${}", values, first=1), *values)
-    raise not_ours(given, "give an asynchronous connection of psycopg, asyncpg or SQLAlchemy")
+    raise not_ours(given, "give an asynchronous psycopg, asyncpg or SQLAlchemy connection")
 
 
 def _by_psycopg(connection: AsyncConnection[Any]) -> _Fetch:

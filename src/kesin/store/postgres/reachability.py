@@ -13,7 +13,7 @@ _FINAL = ("authentication failed", "does not exist", "no password supplied", "no
 
 INVALID_ADDRESS = (
     "not the address of a PostgreSQL server: expected postgresql://user:password@host/database,"
-    " with @ : / % of a password as %40 %3A %2F %25"
+    " with @ : / % in the password written as %40 %3A %2F %25"
 )
 
 
@@ -56,7 +56,7 @@ def connection_failure(url: str, *, source: str = "the address") -> str | None:
     except psycopg.Error as problem:
         message = " ".join(str(problem).split()) or type(problem).__name__
         if "no password" in message:
-            return f"{message}; put the password into PGPASSWORD or ~/.pgpass"
+            return f"{message}; put the password in PGPASSWORD or ~/.pgpass"
         return f"{message}; check {source} and the server"
     return None
 

@@ -221,7 +221,7 @@ class PostgresStore(SqlStore):
             self._require_schema()
             return super().declared(queue)
         except (errors.UndefinedTable, errors.InvalidSchemaName):
-            raise StoreError(f"the schema {self.schema} has no kesin tables: run `kesin migrate` first") from None
+            raise StoreError(f"the schema {self.schema} has no Kesin tables: run `kesin migrate` first") from None
 
     def _lock_rules(self, queue: str) -> None:
         self._lock(f"kesin:{self.schema}:rules:{queue}")

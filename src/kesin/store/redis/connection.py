@@ -74,12 +74,12 @@ def check_version(version: str | None) -> None:
     """Raise StoreError for a key layout that only a newer version can read."""
     if version is not None and not (version.isdecimal() and int(version[:9]) <= int(SCHEMA_VERSION)):
         raise StoreError(
-            f"the keys in Redis have version {version[:40]}, this Kesin reads {SCHEMA_VERSION}: install a newer Kesin"
+            f"the keys in Redis have version {version[:40]}, but this Kesin reads up to {SCHEMA_VERSION}: upgrade Kesin"
         )
 
 
 def _unavailable(message: str) -> StoreUnreachable:
-    return StoreUnreachable(f"Redis refuses calls at the moment: {message}")
+    return StoreUnreachable(f"Redis is refusing calls at the moment: {message}")
 
 
 CHANNEL = "kesin:pulse"
@@ -224,7 +224,7 @@ class RedisConnection(ForkAware):
 
     def _require_unforked(self, forks: int) -> None:
         if forks != self._forks:
-            raise StoreError("a transaction ends in the process that began it")
+            raise StoreError("a transaction must end in the process that began it")
 
     def _roll_back_abandoned(self) -> None:
         """Roll back own transactions that Redis failed under, so that no caller waits for them."""

@@ -46,13 +46,13 @@ def pending_migrations(steps: tuple[Migration, ...], applied: dict[int, str]) ->
     ahead = [version for version in applied if version > newest]
     if ahead:
         raise MigrationRefused(
-            f"the schema is at version {max(ahead)} but this kesin knows only up to {newest}: "
-            "upgrade kesin; a newer schema is never changed"
+            f"the schema is at version {max(ahead)} but this version of Kesin supports only"
+            f" versions up to {newest}: upgrade Kesin; a newer schema is never changed"
         )
     for step in steps:
         if step.version in applied and applied[step.version] != step.checksum:
             raise MigrationRefused(
                 f"migration {step} was changed after it was"
-                " applied: restore the file, and put the change into a new migration"
+                " applied: restore the file, and make the change in a new migration"
             )
     return [step for step in steps if step.version not in applied]

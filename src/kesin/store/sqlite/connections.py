@@ -27,18 +27,18 @@ _PRIMARY: Final = 0xFF  # the lowest byte of an extended code is the plain one
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 _SENTENCES: Final = {
-    "disk_full": ("the disk under {path} is full and nothing was written", "free up disk space, and work continues"),
+    "disk_full": ("the disk under {path} is full and nothing was written", "free up disk space to continue"),
     "disk_failing": (
         "the disk under {path} is failing ({problem}) and nothing was written",
         "check that it has free space and works",
     ),
     "read_only": (
         "{path} cannot be written ({problem})",
-        "let this user write to the file and its folder, or name another with KESIN_DATA_DIR",
+        "give this user write access to the file and its folder, or set another folder in KESIN_DATA_DIR",
     ),
     "damaged": (
         "the database {path} is damaged ({problem})",
-        "stop kesin, keep copies of the file and of the files next to it, and restore a backup",
+        "stop Kesin, keep copies of the file and of the files next to it, and restore a backup",
     ),
 }
 _CODES: Final = {
@@ -144,7 +144,7 @@ SQLITE = Dialect(
 
 def check_version() -> None:
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
-        raise StoreError(f"SQLite {sqlite3.sqlite_version} is too old: kesin needs 3.38 or newer")
+        raise StoreError(f"SQLite {sqlite3.sqlite_version} is too old: Kesin needs 3.38 or newer")
 
 
 def connect(path: str, *, reader: bool = False) -> sqlite3.Connection:
@@ -314,7 +314,7 @@ def callers_connection(given: Any, path: str) -> Iterator[CallersSqlite]:
     """The connection that was given, in a transaction that may write, ready for the store."""
     connection = driver_connection(given)
     if not isinstance(connection, sqlite3.Connection):
-        raise not_ours(connection, "give a connection of sqlite3, SQLAlchemy or Django")
+        raise not_ours(connection, "give a sqlite3, SQLAlchemy or Django connection")
     text_factory, connection.text_factory = connection.text_factory, str
     try:
         callers = CallersSqlite(connection)

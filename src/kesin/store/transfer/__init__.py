@@ -25,7 +25,7 @@ def copier_for(store: Store, queue: str) -> Copier:
     from kesin.store.transfer.copier_redis import RedisCopier  # these need the extra ``redis``
 
     if not isinstance(home, RedisStore):
-        raise StoreError("jobs are copied between SQLite, PostgreSQL and Redis only")
+        raise StoreError("jobs can be copied only between SQLite, PostgreSQL and Redis")
     return RedisCopier(home)
 
 

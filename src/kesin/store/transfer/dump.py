@@ -82,7 +82,7 @@ class Dump(ABC):
         """Describe the contents of the tables, read in the dump's snapshot."""
         read, tables = self._reader(connection), self._tables(connection)
         if "schema_migration" not in tables or "job" not in tables:
-            raise BackupRefused("the database has no kesin tables yet: there is nothing to back up")
+            raise BackupRefused("the database has no Kesin tables yet: there is nothing to back up")
         applied = read("SELECT version, checksum FROM {schema_migration} ORDER BY version")
         sealed = read("SELECT sealed FROM {secret}") if "secret" in tables else []
         keys = {sealing_key_id(secret) for (secret,) in sealed}

@@ -131,7 +131,7 @@ class PostgresDump(Dump):
             connection.execute(pause, (DISCONNECT_POLL_S,))
         else:
             raise RestoreRefused(
-                f"the database is in use (connections of kesin: {n}): stop the"
+                f"the database is in use (connections from Kesin: {n}): stop the"
                 " service, the workers and the sweeper on every machine, and run this again"
             )
         self._refuse_overwrite(f"the schema {self._schema}", connection, replace=replace)

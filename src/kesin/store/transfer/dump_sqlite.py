@@ -93,12 +93,12 @@ class SqliteDump(Dump):
             except sqlite3.OperationalError as problem:
                 raise RestoreRefused(
                     f"{self.path} is in use ({problem}): stop the service, the workers, the sweeper"
-                    " and whatever else has it open, and run this again"
+                    " and any other program that has it open, then run this again"
                 ) from None
             except sqlite3.DatabaseError as problem:
                 raise RestoreRefused(
-                    f"{self.path} is damaged, or not a database of kesin ({problem}): move it "
-                    "away, with the files beside it"
+                    f"{self.path} is damaged, or is not a Kesin database ({problem}): move it "
+                    "away, along with the files next to it"
                 ) from None
             yield connection
 

@@ -56,7 +56,7 @@ class NewKey(Strict):
 
     name: Name
     scopes: Annotated[list[Scope], Field(min_length=1, max_length=20)]
-    days: int | None = Field(default=None, ge=1, le=3_650, description="no expiry if omitted")
+    days: int | None = Field(default=None, ge=1, le=3_650, description="does not expire if omitted")
 
 
 class SiteKey(BaseModel):

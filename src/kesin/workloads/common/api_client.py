@@ -56,7 +56,7 @@ def checked_url(url: str) -> str:
     except ValueError:
         fits = False
     if not fits:
-        raise Invalid(f"{url!r} is not an address of a server, like http://127.0.0.1:8000")
+        raise Invalid(f"{url!r} is not a server address such as http://127.0.0.1:8000")
     return url.rstrip("/")
 
 

@@ -137,7 +137,7 @@ def oci_metrics(context: WorkloadContext) -> Iterable["Metric"]:
     """Rows that the alert on failures leaves out, and sites of which Google took too little."""
     from prometheus_client.core import GaugeMetricFamily
 
-    text = "FAILED conversions that need no action: consent is denied, or retracted."
+    text = "FAILED conversions that need no action: consent denied or sale retracted."
     yield GaugeMetricFamily("kesin_oci_withheld_jobs", text, count_withheld(context.queue))
     text = "Sites with a day on which Google accepted fewer than 90% of the rows sent."
     yield GaugeMetricFamily("kesin_oci_short_sites", text, reconciliation.short_sites(context))

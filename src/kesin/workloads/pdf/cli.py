@@ -60,7 +60,7 @@ def render(
         say_json({"file": str(out), **size, **facts})
         return
     pages = pluralize(rendered.pages, "page")
-    say(f"{out}: {pages}, {len(rendered.pdf)} bytes, by {rendered.engine}")
+    say(f"{out}: {pages}, {len(rendered.pdf)} bytes, rendered by {rendered.engine}")
     for warning in rendered.warnings:
         say(f"  {warning}")
 

@@ -67,7 +67,7 @@ def _check_browser(settings: Settings, engine: str | None) -> Iterator[DoctorChe
     if not usable:
         return
     refused = settings.pdf_sandbox == "on" and os.getuid() == 0
-    off = "off: a page that escapes has the permissions of this process; run as another user"
+    off = "off: a page that escapes the browser has the permissions of this process; run as another user"
     detail = "on" if services.chromium_settings(settings).sandboxed else off
     if refused:
         detail = "on, which Chromium refuses as root: run as another user, or set it to auto"
@@ -136,7 +136,7 @@ def _check_storage(settings: Settings) -> DoctorCheck:
     for location, problem in find_disk_problems(settings, [PDF]):
         return DoctorCheck.result("storage", ok=False, found=f"{location} {problem}")
     if not settings.pdf_artifacts and not Path(address).exists():
-        return DoctorCheck.result("storage", ok=True, found=f"the first PDF creates {address}")
+        return DoctorCheck.result("storage", ok=True, found=f"{address} will be created with the first PDF")
     key = f"pdfs/doctor-{secrets.token_hex(8)}/0.pdf"
     try:
         storage = open_storage(address)
@@ -167,7 +167,7 @@ def _check_versions(settings: Settings, queue: Queue) -> Iterator[DoctorCheck]:
     with suppress(StorageError, Problem):  # it has a check of its own
         for name, row in sorted(versions.lists().items()):
             lost = [each.version[:12] for each in row.versions if not versions.has_file(each)]
-            hint = f"; upload again, as the file is lost: {', '.join(lost)}" if lost else ""
+            hint = f"; the file is lost: {', '.join(lost)}; upload it again" if lost else ""
             yield DoctorCheck.result(f"template {name}", ok=not lost, found=row.summary + hint)
 
 
@@ -176,7 +176,7 @@ def _check_workers(queue: Queue) -> Iterator[DoctorCheck]:
     stats, stuck = queue.stats(), find_stuck_workers(queue)
     alive, waiting = len(workers_alive(queue.store, stats.now)), stats.states["queued"]
     for worker in stuck:
-        detail = f"{worker} makes no progress or no longer reports: end it and start another"
+        detail = f"{worker} is making no progress or has stopped reporting: end it and start another"
         yield DoctorCheck.result("stuck worker", ok=False, found=detail)
     hint = "" if alive else "; start `kesin serve` or `kesin worker pdf`"
     detail = f"{alive} alive, {waiting} jobs waiting{hint}"

@@ -39,10 +39,10 @@ Counters = dict[str, list[int]]  # by name: downloads left, the end in seconds, 
 class LinkQuery(BaseModel):
     """The query of a link."""
 
-    e: str = Field("", description="its end, in seconds since 1970")
-    k: str = Field("", description="the id of the key")
+    e: str = Field("", description="when the link expires, in seconds since 1970")
+    k: str = Field("", description="the id of the signing key")
     s: str = Field("", description="the signature")
-    n: str = Field("", description="the counter of the downloads")
+    n: str = Field("", description="the download counter")
 
 
 class PdfLinks:

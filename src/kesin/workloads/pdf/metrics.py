@@ -23,7 +23,7 @@ def collect_metrics(context: WorkloadContext) -> Iterator[Metric]:
     waiting = queue.stats().states[PdfJobStatus.QUEUED]
     yield _build_gauge("queue_depth", "Waiting jobs.", waiting)
     alive = len(workers_alive(queue.store, queue.now()))
-    yield _build_gauge("workers", "Workers that reported within 15 seconds.", alive)
+    yield _build_gauge("workers", "Workers that reported in the last 15 seconds.", alive)
     # The next request lifts back-pressure if the queue is short by now.
     facts = metadata_for(queue.store)
     active = facts.metadata_entry(WORKLOAD, "", BACKPRESSURE_KEY) is not None
@@ -40,7 +40,7 @@ def collect_metrics(context: WorkloadContext) -> Iterator[Metric]:
     for status in PdfJobStatus:  # all of them, so that a first failure shows as a rise from zero
         jobs.add_metric([status], entered[status])
     stats = read_stats(facts)
-    help_text = "Failed attempts, also those that are retried; a stop of the worker does not count."
+    help_text = "Failed attempts, including those that are retried but not those of stopped workers."
     failures = CounterMetricFamily(f"{PREFIX}failures", help_text, labels=["error_code"])
     for code in PdfErrorCode:
         lost = moved["lose"] if code is PdfErrorCode.UNKNOWN else 0

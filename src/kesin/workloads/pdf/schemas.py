@@ -34,13 +34,13 @@ Margin = Annotated[float, Field(ge=0, le=MAX_SIZE_MM, allow_inf_nan=False)]
 class PdfRenderOptions(Strict, frozen=True):
     """How a PDF is rendered. Omitted options take the service's defaults."""
 
-    timeout: int = Field(60, ge=1, le=600, description="seconds; the service's default if omitted")
+    timeout: int = Field(60, ge=1, le=600, description="seconds; defaults to the service's setting")
     fail_safe: FailSafePolicy = Field(
         FailSafePolicy.STRICT,
-        description="503 or the HTML while no worker is running; the service's default if omitted",
+        description="503 or the HTML while no worker is running; defaults to the service's setting",
     )
     engine: Literal["chromium", "weasyprint"] | None = None
-    format: Format | None = Field(None, description="A4 if neither a format nor a size is given")
+    format: Format | None = Field(None, description="defaults to A4 unless a size is given")
     width_mm: Size | None = None
     height_mm: Size | None = None
     landscape: bool = False
@@ -85,7 +85,7 @@ class PdfRenderOptions(Strict, frozen=True):
     def _check_conformance(self) -> Self:
         standards = self.standards
         if len(set(standards)) < len(standards) or len(LEVELS.keys() & standards) > 1:
-            raise ValueError("conformance: name each standard once, and one level of PDF/A")
+            raise ValueError("conformance: name each standard once, and only one level of PDF/A")
         if self.engine == "weasyprint" and not {*standards} <= {*LEVELS}:
             raise ValueError(f"conformance: {base.ARCHIVES_ONLY}")
         if not self.tagged and "tagged" in self.model_fields_set and TAGGED & set(standards):
@@ -158,7 +158,7 @@ class PdfJobRequest(Strict, frozen=True):
             raise ValueError(f"attachments: {base.UNMARKED_ARCHIVES}")
         for index, kind in enumerate(step.kind for step in self.then):
             if kind in OUTSIDE_ARCHIVES:
-                raise ValueError(f"then.{index}.{kind}: not with options.conformance")
+                raise ValueError(f"then.{index}.{kind}: cannot be combined with options.conformance")
             if options.engine == "weasyprint":
                 raise ValueError(f"then.{index}.{kind}: {base.UNMARKED_ARCHIVES}")
         return self

@@ -183,12 +183,12 @@ def backup_files(settings: Settings) -> Iterator[BackupFile | str]:
     """Yield the folder of the PDFs; a note for what a backup cannot include."""
     address = artifacts_address(settings)
     if address.startswith("s3://"):
-        yield f"PDFs and template versions in {address}: let the bucket keep versions or a replica"
+        yield f"PDFs and template versions in {address}: enable versioning or replication for the bucket"
     else:
         folder = unquote(urlsplit(address).path) if "://" in address else address
         yield BackupFile("artifacts", Path(folder))
     if settings.pdf_templates is not None:
-        yield f"templates in {settings.pdf_templates}: keep them with the source of your programs"
+        yield f"templates in {settings.pdf_templates}: keep them with your programs' source code"
 
 
 def open_artifacts(settings: Settings, queue: Queue) -> PdfArtifactStore:

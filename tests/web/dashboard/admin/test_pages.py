@@ -227,7 +227,7 @@ def test_a_service_that_sweeps_says_when_it_does_so_again(make_world: MakeWorld)
     world.service.sweeper = sweeper
     world.person("boss", "admin")
     text = get(world, "/dashboard/workers")
-    assert "The last sweep ended 7 secs ago." in text
+    assert "The last sweep finished 7 secs ago." in text
     assert "No workers seen" in text
     assert "Most workers in other processes are visible only while they hold a job." in text
     for stage in ("in 42 secs", "every 60 secs", "in 55 mins", "every 60 mins"):

@@ -60,9 +60,9 @@ UNMET = {
     " reference": "results come from handlers",
     "this code was started inside a transaction of another task, thread or process: a transaction"
     " belongs to the task that opened it; finish it first, or make this call there": "for programs",
-    "another task of this thread is inside a transaction of this store, which has one at a time:"
-    " await nothing inside the block, or make this call in asyncio.to_thread": "likewise",
-    "only an API key gets such a token": "a token is for programs",
+    "another task in this thread has an open transaction on this store, which allows one at a time:"
+    " do not await inside the block, or make this call in asyncio.to_thread": "likewise",
+    "only an API key can get such a token": "a token is for programs",
     "unknown query parameter %(field)s; use one of: %(known)s": "pages take any parameter",
     "the cron secret is not set or does not match": "cron is no page",
     "users and keys are kept in SQLite or PostgreSQL": "the service would not start",
@@ -80,8 +80,8 @@ UNMET = {
     "this line is not JSON": "a page sends CSV",
     "name the site in siteId": "the address of a page names it",
     "{}: add --yes": "a command says it",
-    "give --format csv, ndjson or json for {}": "a command says it",
-    "this is not JSON; for JSON lines give --format ndjson": "a command says it",
+    "use --format csv, ndjson or json for {}": "a command says it",
+    "this is not JSON; for JSON Lines, use --format ndjson": "a command says it",
     "lease_seconds must be positive": "a page claims nothing",
     "ids begin with {}; these do not: {}": "a script gets it",
     "once must be True or False, got {}": "for programs",
@@ -94,29 +94,29 @@ UNMET = {
     "{} is not a Schedule": "for programs",
     "search must be a list of at most {} fields": "for programs",
     "title must be text of at most {} characters": "for programs",
-    "search names no payload field: {}": "for programs",
-    "search names a field that is masked: {}": "for programs",
+    "search contains a name that is not a payload field: {}": "for programs",
+    "search contains a masked field: {}": "for programs",
     "title is not a valid format: {}": "for programs",
-    "title takes names of payload fields, such as {to} or {order.number}, and no conversions or"
-    " formats of them: {}": "for programs",
+    "title may contain names of payload fields, such as {to} or {order.number}, but no conversions or"
+    " format specifiers: {}": "for programs",
     "once needs a key, and an initial state that holds it": "for programs",
     "there is no time zone {}": "for programs",
     "priority must be -1, 0, 1 or 2, got %(given)s": "for programs",
     "within: only a queue in an SQL database can join a transaction": "for programs",
-    "within: only a queue in PostgreSQL takes an asynchronous connection": "for programs",
-    "within: an asynchronous connection takes neither stamps nor a note": "for programs",
+    "within: only a queue in PostgreSQL accepts an asynchronous connection": "for programs",
+    "within: an asynchronous connection supports neither stamps nor a note": "for programs",
     "within: the connection is to another database, not the queue's": "for programs",
-    "within: the queue {} has a clock of its own, and an asynchronous connection takes the"
+    "within: the queue {} has its own clock, but an asynchronous connection uses the"
     " database's time: use queue.enqueue(…, within=…) with a synchronous connection, or open the"
     " queue without clock=…": "for programs",
     "the payload is %(n)s bytes; within an asynchronous connection the limit is %(most)s, whatever"
-    " the queue's is: use queue.enqueue(…, within=…) with a synchronous connection, or store the"
+    " the queue's limit is: use queue.enqueue(…, within=…) with a synchronous connection, or store the"
     " data elsewhere and enqueue a reference": "for programs",
     "within: the connection is in pipeline mode: enqueue outside of it": "for programs",
     "within: the connection's client_encoding must be UTF8": "for programs",
-    "within: the connection is in autocommit, outside a transaction: {}": "for programs",
+    "within: the connection is in autocommit mode, outside a transaction: {}": "for programs",
     "within: {}, not {}": "for programs",
-    "within: this is asynchronous: await queue.aio.enqueue(…, within=…)": "for programs",
+    "within: this connection is asynchronous: await queue.aio.enqueue(…, within=…)": "for programs",
 }
 
 

@@ -161,7 +161,7 @@ def test_the_only_slot_of_another_tenant_is_free(shared_world, open_queue):
     queue.claim("one")
     north, south = (queue.enqueue(2, tenant=site).id for site in ("north", "south"))
     said = section(read(shared_world, north), "Next")
-    assert said == "Next It is due, but running takes one job at a time, and another job is in it."
+    assert said == "Next It is due, but running allows only one job at a time, and another job is in it."
     assert "slot" not in section(read(shared_world, south), "Next")
 
 
@@ -171,7 +171,7 @@ def test_that_others_use_all_slots_is_not_told(shared_world, open_queue):
     queue.enqueue(1, tenant="south")
     queue.claim("one")
     job_id = queue.enqueue(2, tenant="north").id
-    assert "the next free worker will take it" in section(read(shared_world, job_id, "ece"), "Next")
+    assert "the next free worker will claim it" in section(read(shared_world, job_id, "ece"), "Next")
     assert "one job at a time" in section(read(shared_world, job_id), "Next")
 
 

@@ -111,7 +111,7 @@ def test_older_jobs_than_the_page_shows_are_corrected_too(tasks, monkeypatch):
     monkeypatch.setattr(fix, "MAX_JOBS", 2)
     oldest, *_ = fail(tasks, {"to": "a"}, {"to": "b"}, {"to": "c"})
     text = page(tasks).text
-    assert "This page corrects 2 jobs at a time, the newest first." in text
+    assert "This page shows 2 jobs at a time, newest first." in text
     [older] = re.findall(r'href="[^"?]*(\?[^"]*)">Older jobs<', text)
     older = html.unescape(older)
     text = page(tasks, query=older).text

@@ -201,7 +201,7 @@ def test_a_click_id_searched_in_the_queue_leads_to_the_pages_that_find_it(contro
         page, headers = f"/dashboard/queues/oci?text={click_id}", control.world.cookie(who)
         text = control.world.client.get(page, headers=headers).text
         assert "No job matches" in text
-        assert ("Masked data is not searched here." in text) == ("Search click ids for" in text)
+        assert ("This search does not cover masked data." in text) == ("Search click ids for" in text)
         return re.findall(r'href="([^"]+)">Search click ids for', text)
 
     control.rows(2)
@@ -364,7 +364,7 @@ def test_an_open_breaker_is_told_with_what_to_do(control):
     headers["accept-language"] = "tr"
     turkish = control.world.client.get(PAGE, headers=headers).text
     assert "devre kesici açık (INVALID_GRANT)" in turkish
-    assert "the next free worker will take it" not in text
+    assert "the next free worker will claim it" not in text
     close_breaker(control.site())
     text = control.world.client.get(f"/dashboard/jobs/{row}", headers=headers).text
     assert "uploads for its site are suspended" not in text
@@ -374,7 +374,7 @@ def test_a_due_row_of_a_script_waits_for_its_next_run_and_for_no_worker(control)
     control.post("/settings", "ayse", data={"channel": "script"})
     [row] = control.rows(1)
     page = control.world.client.get(f"/dashboard/jobs/{row}", headers=control._as("can")).text
-    assert "the next run of the site&#39;s script will take it" in page
+    assert "the next run of the site&#39;s script will claim it" in page
 
 
 def test_no_page_shows_a_phone_that_a_message_holds(control):

@@ -49,9 +49,9 @@ def cells(page):
 def test_three_columns_by_day_and_action_with_sums_and_no_rate(reconciled):
     page = reconciled.get("/reconciliation").text
     assert cells(page) == [
-        [day(reconciled, 1), "=Others others upload too", "0", "1,234 5 pending", "–"],
+        [day(reconciled, 1), "=Others others also upload", "0", "1,234 5 pending", "–"],
         [day(reconciled, 1), "Sale", "2", "1 1 refused", "0.5"],
-        [day(reconciled, 5), "Sale others upload too", "0", "7", "–"],
+        [day(reconciled, 5), "Sale others also upload", "0", "7", "–"],
         [day(reconciled, 6), "Sale", "0", "0 3 refused", "–"],  # rows of ours may be refused
         ["Sum", "2", "1,242", "0.5"],
     ]

@@ -95,4 +95,4 @@ def test_only_a_key_with_the_scope_of_a_route_and_its_site_is_let_in(site: OwnSi
             assert error["message"] == "you have no access to this site"
     site.oci.known("boss", "admin")
     response = verify(site, site.oci.cookie("boss"))
-    assert refused(response, 403)["message"] == "only an API key gets such a token"
+    assert refused(response, 403)["message"] == "only an API key can get such a token"

@@ -250,7 +250,7 @@ def test_what_would_harm_or_makes_no_sense_is_refused(oci, tmp_path):
         ((*here, "--key-file", "key", "--key-env", "X"), "--key-file or --key-env"),
         ((*here, "--key-file", "key", "--crash", "at-noon"), "after-export"),
         ((*here, "--key-file", "key", *["--crash", "before-ack"] * 2), "--runs 2"),
-        ((*base, "--url", "here", "--key-file", "key"), "not an address"),
+        ((*base, "--url", "here", "--key-file", "key"), "not a server address"),
     ):
         answer = oci(*words)
         assert answer.code == 2

@@ -127,7 +127,7 @@ def test_a_server_that_is_none_is_told_apart(server):
 def test_what_is_no_address_is_refused():
     wrong = ["", "127.0.0.1:8000", "ftp://127.0.0.1", "http://", "http://user@host", "http://host:x"]
     for url in [*wrong, "http://host/?a=b", "http://[::1"]:
-        with pytest.raises(Invalid, match="not an address of a server"):
+        with pytest.raises(Invalid, match="not a server address"):
             checked_url(url)
 
 

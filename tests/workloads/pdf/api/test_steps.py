@@ -92,9 +92,9 @@ def test_a_wrong_step_is_refused_by_name(front):
         ([{"append": {"upload": "file-" + "0" * 64}}], "then.0.append"),
         ([{"append": {"template": "invoice"}}], "then.0.append"),
         ([{"sign": {}}], "then.0.sign"),
-        ([{"stamp": {"text": "A"}}, {"append": {"upload": MISSING}}], "then.1.append is too late"),
-        ([{"encrypt": LOCK}, {"metadata": {"title": "A"}}], "then.1.metadata is too late"),
-        ([{"stamp": {"text": "A"}}] * 2, "then.1.stamp is too late"),
+        ([{"stamp": {"text": "A"}}, {"append": {"upload": MISSING}}], "then.1.append is out of order"),
+        ([{"encrypt": LOCK}, {"metadata": {"title": "A"}}], "then.1.metadata is out of order"),
+        ([{"stamp": {"text": "A"}}] * 2, "then.1.stamp is out of order"),
         ([{"append": {"upload": MISSING}}] * 11, "at most 10 parts"),
     ):
         refused = json.dumps(wrong(front, then), ensure_ascii=False)

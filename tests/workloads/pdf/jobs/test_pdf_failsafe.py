@@ -98,7 +98,7 @@ def test_html_never_takes_the_place_of_what_only_a_pdf_has(lonely, lenient):
         assert response.status_code == 422, named
         [field] = error_of(response)["details"]["fields"]
         assert field["field"] == "options.fail_safe"
-        assert field["message"] == f"HTML cannot replace a PDF that has {named}"
+        assert field["message"] == f"must not be degrade: HTML cannot replace a PDF that has {named}"
         response = front.post(front.owner(), order(**asked))
         assert (response.status_code, error_of(response)["code"]) == (503, "PDF_RENDER_UNAVAILABLE"), named
     everything = {field: value for asked, _ in PDF_ONLY[:3] for field, value in asked.items()}

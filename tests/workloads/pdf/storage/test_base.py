@@ -272,8 +272,8 @@ def test_a_wrong_address_is_explained(subtests):
         ("s3://bucket/a//b", "prefix"),
         ("s3://bucket?endpiont=http://x", "endpiont"),
         ("s3://bucket?endpoint=minio:9000", "endpoint=https://"),
-        ("s3://bucket?conditional=maybe", "conditional is on or off"),
-        ("s3://bucket?redirect=no", "redirect is on or off"),
+        ("s3://bucket?conditional=maybe", "conditional must be on or off"),
+        ("s3://bucket?redirect=no", "redirect must be on or off"),
     ):
         with subtests.test(url), pytest.raises(StorageMisconfigured, match=problem):
             open_storage(url)

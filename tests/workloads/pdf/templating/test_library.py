@@ -107,7 +107,7 @@ class TestLoading:
             return str(problem)
 
         for name in ("Bad", "a b", "-a", "_a", "a" * 65, "ş"):
-            assert "a name has" in load(lambda at, name=name: write(at, name, PAGE.format("x")))
+            assert "a name must have" in load(lambda at, name=name: write(at, name, PAGE.format("x")))
         for file in ("schema.json", "sample.json"):
             message = load(lambda at, file=file: (write(at, "mine", "x") / file).unlink())
             assert f"template mine: {file} is missing" in message
@@ -237,7 +237,7 @@ class TestChecking:
     def test_a_schema_fetches_nothing(self, book):
         away = {"properties": {"a": {"$ref": "http://localhost:9/schema.json"}}}
         library = book("x", schema=away)
-        assert "refers to another, which is missing" in str(refusal(library.find_problems, "mine", {"a": 1}))
+        assert "refers to another schema, which is missing" in str(refusal(library.find_problems, "mine", {"a": 1}))
 
 
 class TestRendering:

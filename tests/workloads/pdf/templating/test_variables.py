@@ -55,7 +55,7 @@ def test_definitions_that_double_at_each_step_are_not_copied():
 
 def test_a_definition_that_is_not_there_is_the_templates_error():
     schema = VariableSchema({"properties": {"a": {"$ref": "#/$defs/none"}}})
-    with pytest.raises(TemplateError, match="refers to another, which is missing"):
+    with pytest.raises(TemplateError, match="refers to another schema, which is missing"):
         schema.find_problems({"a": 1})
 
 

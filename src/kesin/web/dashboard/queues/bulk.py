@@ -89,7 +89,7 @@ class BulkRuns:
         run = BulkRun(self._ids.make(1)[0], queue, action, total, site=terms.get("site") or "")
         with self._lock:
             if len(self._waiting) >= MAX_WAITING:
-                raise RequestConflict("%(n)s actions are already waiting: try again when one has ended", n=MAX_WAITING)
+                raise RequestConflict("%(n)s actions are already waiting: try again when one is done", n=MAX_WAITING)
             self._save(actor, run)
             self._waiting.append(QueuedRun(run, actor, where, terms))
             if self._thread is None:

@@ -142,13 +142,13 @@ def add_action_routes(router: APIRouter, batch_router: APIRouter, context: Workl
             raise Problem(f"action must be one of {', '.join(ACTIONS)}", code="unknown_action")
         if body.dry_run and body.action not in operations.ACTIONS:
             known = ", ".join(operations.ACTIONS)
-            raise Invalid("dryRun is for %(known)s", details={"field": "dryRun"}, known=known)
+            raise Invalid("dryRun is only for %(known)s", details={"field": "dryRun"}, known=known)
         if body.action in FIXES:
             result = _fix_rows(site, actor, body)
         else:
             criteria = None if body.filter is None else body.filter.model_dump()
             if body.all != (criteria is not None and not any(criteria.values())):
-                why = "only an empty filter (all rows of the site) needs and accepts all: true"
+                why = "send all: true with an empty filter (all rows of the site), and only then"
                 raise Invalid(why, code="bad_selection", details={"field": "all"})
             where = None if criteria is None else operations.build_filter(site, criteria)
             terms: dict[str, Any] = {"code": body.error_code, "category": body.error_category}

@@ -130,9 +130,9 @@ class Conversion:
         hashes = _parse_hash(row, kept[0]), _parse_hash(row, kept[1])
         if not any(clicks.values()) and (defaults.needs_click or not any(hashes)):
             if defaults.needs_click:
-                why = Message("one of gclid, wbraid or gbraid is needed")
+                why = Message("a gclid, wbraid or gbraid is required")
                 raise Unsendable("MISSING_CLICK_ID", "gclid", why)
-            why = Message("one of gclid, wbraid, gbraid, email or phone is needed")
+            why = Message("a gclid, wbraid, gbraid, email or phone is required")
             raise Unsendable("MISSING_IDENTIFIER", "gclid", why)
         name = _parse_name(row.get("conversionName"), defaults)
         action = defaults.actions.get(name)

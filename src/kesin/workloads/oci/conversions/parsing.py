@@ -392,7 +392,7 @@ class RowSource:
                 numbered = self.csv.rows()
             else:
                 _ = self.text.seekable() and self.text.seek(0)
-                not_json = Problem("this is not JSON; for JSON lines give --format ndjson")
+                not_json = Problem("this is not JSON; for JSON Lines, use --format ndjson")
                 self.site, parsed = _parse(self.file_format, self.text, not_json)
                 numbered = enumerate(parsed, 1)
             while batch := list(islice(numbered, min(rows, MAX_ROWS))):
@@ -407,7 +407,7 @@ def open_source(name: str, chosen: FileFormat | None) -> Iterator[RowSource]:
     file_format = chosen or _FORMAT_BY_SUFFIX.get(PurePath(name).suffix.lower())
     if file_format is None:
         source = "standard input" if name == STDIN else repr(name)
-        raise Invalid(f"give --format csv, ndjson or json for {source}")
+        raise Invalid(f"use --format csv, ndjson or json for {source}")
     if name == STDIN:
         is_csv = file_format == "csv"  # such a file is read twice
         raw: BinaryIO = io.BytesIO(sys.stdin.buffer.read()) if is_csv else sys.stdin.buffer

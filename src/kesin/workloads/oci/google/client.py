@@ -214,8 +214,8 @@ _ADVICE: Final = {
     "token": "Grant consent again and store the new refresh token; tokens expire after"
     " seven days while the consent screen is in testing",
     "account": "Check customer_id and login_customer_id, and that the user may use this account",
-    "action": "The action must exist in this account, be enabled and import from clicks",
-    "later": "Google gave no clear answer; try again in a few minutes",
+    "action": "The action must exist in this account, be enabled and track conversions from clicks",
+    "later": "Google's response was inconclusive; try again in a few minutes",
 }
 _PASSED_DETAILS: Final = {
     "token": "Google issues access tokens",

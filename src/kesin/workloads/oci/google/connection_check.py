@@ -101,16 +101,16 @@ def check_actions(site: SiteContext) -> list[Finding]:
     if not given.actions:
         return []
     changes = ActionChanges((), gone=tuple(known.get("gone", ())))  # in the script's last list
-    how, at = "conversion actions as Google Ads has them: %(n)s", iso(known.get("at")) or ""
+    how, at = "conversion actions listed by Google Ads: %(n)s", iso(known.get("at")) or ""
     if site.channel == "script" and known.get("source") == "script":
-        how = "conversion actions as the script last reported them, at %(at)s: %(n)s"
+        how = "conversion actions last reported by the script, at %(at)s: %(n)s"
     elif site.channel == "script":
-        how = "conversion actions as they were entered, not yet reported by a script: %(n)s"
+        how = "conversion actions entered here, not yet reported by a script: %(n)s"
     try:
         changes = changes if site.channel == "script" else look_up_actions(site)
     except Problem as problem:
         return [Finding("actions", ok=False, detail=problem.message, advice=_SCOPE_ADVICE)]
-    found = [] if given.default_name else ["there is no default action: each row must name one"]
+    found = [] if given.default_name else ["there is no default action: each row must name an action"]
     if names := ", ".join(changes.gone):
         found.append(Message("not enabled in Google Ads: %(names)s", names=names))
     if names := ", ".join(changes.changed):

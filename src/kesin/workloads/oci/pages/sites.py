@@ -91,7 +91,7 @@ def stopped_by_site(ctx: PageContext, job: Job) -> str:
     if site is None:
         return ""
     if site.channel == "script":
-        return ctx.say("It is due: the next run of the site's script will take it.")
+        return ctx.say("It is due: the next run of the site's script will claim it.")
     now = ctx.workload(WORKLOAD).queue.now()
     states = [breaker_states(ctx, now, queue).get(site.id) for queue in {WORKLOAD, job.queue}]
     why = "It is due, but uploads for its site are suspended after errors."

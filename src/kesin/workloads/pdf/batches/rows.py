@@ -174,7 +174,7 @@ def row_file_names(rows: Sequence[Variables], row_names: Sequence[str] | None, n
         raise Invalid("give row_names or name_field, not both", code="two_names")
     if row_names is not None:
         if len(row_names) != len(rows):
-            raise Invalid(f"there are {len(rows)} rows and {len(row_names)} row_names", code="bad_row_names")
+            raise Invalid(f"there are {len(rows)} rows but {len(row_names)} row_names", code="bad_row_names")
         return [safe_name(name) for name in row_names]
     if name_field is None:
         return [""] * len(rows)

@@ -42,13 +42,11 @@ class EinvoiceRequest(Strict):
     """An e-invoice to embed in the PDF: the given XML, or Factur-X made from the variables."""
 
     format: Literal["factur-x", "ubl", "ubl-tr", "other"]
-    level: Level | None = Field(None, description="Factur-X only; default: the XML's level")
+    level: Level | None = Field(None, description="Factur-X only; defaults to the level of the XML")
     xml_base64: Base64 | None = None
     upload: Annotated[str, StringConstraints(pattern=FILE_ID_PATTERN)] | None = None
     source: Literal["variables"] | None = Field(None, alias="from")
-    name: AttachedName | None = Field(
-        None, description=f"{FACTUR_X} for Factur-X; otherwise, the default is invoice.xml"
-    )
+    name: AttachedName | None = Field(None, description=f"{FACTUR_X} for Factur-X; otherwise defaults to invoice.xml")
 
     @pydantic.model_validator(mode="after")
     def _check_source(self) -> Self:
@@ -57,7 +55,7 @@ class EinvoiceRequest(Strict):
             raise ValueError("give exactly one of xml_base64, upload and from")
         factur_x = self.format == "factur-x"
         if not factur_x and (self.source or self.level):
-            raise ValueError("only factur-x has a level, and only factur-x is made from variables")
+            raise ValueError("only factur-x has a level, and only factur-x can be made from variables")
         if factur_x and self.name not in (None, FACTUR_X):
             raise ValueError("the name must be factur-x.xml")
         if self.source and self.level not in (None, "en16931"):

@@ -45,7 +45,7 @@ MAX_NAMED: Final = 50  # characters that no font has
 
 @dataclass(frozen=True, slots=True)
 class Paper:
-    """Print options; CSS ``@page`` sizes win if ``prefer_css_page_size`` is set."""
+    """Print options; CSS ``@page`` sizes take precedence if ``prefer_css_page_size`` is set."""
 
     format: Format = "A4"
     width_mm: float | None = None  # with height_mm, in place of a format

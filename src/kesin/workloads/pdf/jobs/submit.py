@@ -69,7 +69,7 @@ def build_render_request(services: PdfServices, body: PdfJobRequest, owner: str)
     """
     options, pdf_only = body.options or PdfRenderOptions(), body.pdf_only
     if pdf_only and options.fail_safe is FailSafePolicy.DEGRADE:
-        why = Message("HTML cannot replace a PDF that has %(fields)s", fields=", ".join(pdf_only))
+        why = Message("must not be degrade: HTML cannot replace a PDF that has %(fields)s", fields=", ".join(pdf_only))
         raise errors.invalid_fields([("options.fail_safe", why, "fail_safe")])
     paper, given = asdict(options.paper()), options.model_fields_set
     conformance, attachments = paper.pop("conformance"), []
@@ -165,7 +165,7 @@ def check_template(services: PdfServices, name: str) -> PdfTemplate:
     try:
         return require_template(services, name)
     except refusals.NotFound:
-        named = "KESIN_PDF_ALLOWED_TEMPLATES does not name it"
+        named = "it is not listed in KESIN_PDF_ALLOWED_TEMPLATES"
         why = f"there is no such template here, or {named}: GET /pdf/templates lists the others"
         raise template_error(why) from None
 

@@ -63,7 +63,7 @@ class EncryptStep(Strict):
     """Encryption with AES-256. Passwords are stored separately from the job until it ends."""
 
     user_password: Password | None = Field(None, description="opens the PDF")
-    owner_password: Password | None = Field(None, description="lifts the restrictions of `allow`")
+    owner_password: Password | None = Field(None, description="lifts the restrictions set by `allow`")
     allow: list[Permission] | None = Field(None, description="everything is allowed if omitted")
 
     @model_validator(mode="after")
@@ -105,8 +105,8 @@ def check_order(steps: list[Step]) -> list[Step]:
     ranks = [max(_ORDER.index(step.kind), 1) for step in steps]
     for index, (before, rank) in enumerate(pairwise(ranks), 1):
         if rank < before or rank == before > 1:
-            order = "append and prepend, stamp, metadata, encrypt; the last three once"
-            raise ValueError(f"then.{index}.{steps[index].kind} is too late: the order is {order}")
+            order = "append and prepend, stamp, metadata, encrypt; each of the last three at most once"
+            raise ValueError(f"then.{index}.{steps[index].kind} is out of order: the order is {order}")
     if ranks.count(1) > MAX_PARTS:
         raise ValueError(f"then has at most {MAX_PARTS} parts")
     return steps

@@ -16,13 +16,13 @@ def open_storage(url: str) -> StorageBackend:
     """Open a folder, ``file:///folder`` or ``s3://bucket/prefix``, which may have options."""
     scheme, separator, _ = url.partition("://")
     if not url.strip():
-        raise StorageMisconfigured("the address of the storage is empty: name a folder or s3://…")
+        raise StorageMisconfigured("the storage address is empty: set a folder or s3://…")
     if not separator:
         return _open_folder(url)
     try:
         parts = urlsplit(url)
     except ValueError:
-        raise StorageMisconfigured("the address of the storage is not valid") from None
+        raise StorageMisconfigured("the storage address is not valid") from None
     if scheme == "file":
         if parts.netloc not in {"", "localhost"} or not parts.path.strip("/"):
             raise StorageMisconfigured(f"expected file:///folder, got {url!r}")
@@ -34,14 +34,14 @@ def open_storage(url: str) -> StorageBackend:
 
 def _open_folder(path: str) -> StorageBackend:
     if "\0" in path:
-        raise StorageMisconfigured("the name of a folder has no NUL")
+        raise StorageMisconfigured("a folder's name must not contain NUL")
     return LocalStorage(Path(path))
 
 
 def _open_bucket(parts: SplitResult) -> StorageBackend:
     if "@" in parts.netloc:
         raise StorageMisconfigured(
-            "credentials do not belong in the address of a storage: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            "credentials do not belong in a storage address: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         )
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}", parts.netloc):
         raise StorageMisconfigured(f"expected s3://bucket/prefix, got the bucket {parts.netloc!r}")
@@ -53,14 +53,14 @@ def _open_bucket(parts: SplitResult) -> StorageBackend:
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     if unknown := sorted(options.keys() - _S3_OPTIONS):
         known = ", ".join(sorted(_S3_OPTIONS))
-        raise StorageMisconfigured(f"unknown option {unknown[0]!r} of s3://: there are {known}")
+        raise StorageMisconfigured(f"unknown option {unknown[0]!r} of s3://: the options are {known}")
     endpoint = options.get("endpoint", "")
     if endpoint and not endpoint.startswith(("http://", "https://")):
         raise StorageMisconfigured(f"expected endpoint=https://…, got {endpoint!r}")
     switches = {name: options.get(name, "on") for name in ("conditional", "redirect")}
     for name, switch in switches.items():
         if switch not in {"on", "off"}:
-            raise StorageMisconfigured(f"{name} is on or off, got {switch!r}")
+            raise StorageMisconfigured(f"{name} must be on or off, got {switch!r}")
     try:
         from kesin.workloads.pdf.storage.s3 import S3Storage
     except ImportError:

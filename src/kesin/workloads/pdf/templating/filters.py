@@ -175,7 +175,7 @@ def url(value: object) -> str:
     if parts.scheme == "mailto" and "@" in parts.path and not parts.netloc:
         return text
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise Unprintable("expected a URL of http, https or mailto")
+        raise Unprintable("expected an http, https or mailto URL")
     return text
 
 
@@ -197,7 +197,7 @@ def qr(value: object, label: object = None) -> Markup:
         text.encode()
         code = create_barcode(text, BarcodeFormat.QRCode, ec_level="M", **encoding)
     except ValueError as problem:  # multi-byte characters exceed the capacity, or a lone surrogate
-        raise Unprintable("expected less text for a QR code, without lone surrogates") from problem
+        raise Unprintable("expected a shorter text for a QR code, without lone surrogates") from problem
     drawing = _QR_DRAWING.search(code.to_svg(add_quiet_zones=False))
     if drawing is None or code.text != text:
         raise Unprintable("expected a text that a QR code can hold")

@@ -55,7 +55,7 @@ class PdfTemplate:
 
     def __init__(self, name: str, files: Files, library: TemplateLibrary, version: str) -> None:
         if not TEMPLATE_NAME.fullmatch(name):
-            reason = "a name has 1…64 of a-z, 0-9, '_' and '-', and begins with a letter or digit"
+            reason = "a name must have 1…64 of a-z, 0-9, '_' and '-', and begin with a letter or digit"
             raise template_failure(name, reason)
         self.name = name
         self.library = library  # which fills it in

@@ -77,7 +77,7 @@ class VariableSchema:
                 if len(problems) > MAX_PROBLEMS * 4:
                     break
         except Unresolvable as problem:
-            raise TemplateError("its schema refers to another, which is missing") from problem
+            raise TemplateError("its schema refers to another schema, which is missing") from problem
         return sorted(problems, key=_path_key)[:MAX_PROBLEMS]
 
 

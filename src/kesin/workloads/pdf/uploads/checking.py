@@ -34,7 +34,7 @@ class CheckedFile(NamedTuple):
 
 def check_file(data: bytes, media_type: str, pictures: PictureLimits) -> CheckedFile:
     """Return what is to be stored of a file that was sent as ``media_type``; raises Invalid."""
-    problem = "the file is not what its Content-Type says"
+    problem = "the file's contents do not match its Content-Type"
     try:
         if b"%PDF-" in data[:1024]:  # where a PDF names itself
             head, cleaned = run_in_child(_MODULE, {}, data, LIMITS)

@@ -47,7 +47,7 @@ REQUESTS_PER_THREAD: Final = 4  # sent in parallel
 POLL_S: Final = 1.0
 SCAN_INTERVAL_S: Final = 1.0  # between scans, however busy the threads are
 MAX_SCANNED: Final = 2_000  # by one scan; the next scan continues
-_OFF: Final = "webhooks are off here: KESIN_PDF_WEBHOOK_SECRET and KESIN_PDF_WEBHOOKS turn them on"
+_OFF: Final = "webhooks are off: set KESIN_PDF_WEBHOOK_SECRET and KESIN_PDF_WEBHOOKS to turn them on"
 _NOT_ALLOWED: Final = "this webhook_url matches no pattern of KESIN_PDF_WEBHOOKS"
 _WAITING: Final = Filter(states=("waiting",))
 
