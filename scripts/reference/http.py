@@ -217,8 +217,8 @@ def _kind(schema: Mapping[str, Any]) -> str:
 
 
 def _list(schema: Mapping[str, Any]) -> str:
-    most = f" (at most {schema['maxItems']})" if "maxItems" in schema else ""
-    return f"list{most} of {_several(schema.get('items', {}))}"
+    most = f"at most {schema['maxItems']:,} " if "maxItems" in schema else ""
+    return f"list of {most}{_several(schema.get('items', {}))}"
 
 
 def _object(schema: Mapping[str, Any]) -> str:
@@ -228,14 +228,14 @@ def _object(schema: Mapping[str, Any]) -> str:
 
 def _several(schema: Mapping[str, Any]) -> str:
     """The same for several of them."""
-    return re.sub(r"^(text|whole number|number|object|list|time|date|uuid)\b", r"\1s", _kind(schema))
+    return re.sub(r"^(string|whole number|number|object|list|time|date|uuid)\b", r"\1s", _kind(schema))
 
 
 def _text(schema: Mapping[str, Any]) -> str:
     if schema.get("format") in {"date-time", "uuid", "date"}:
         return {"date-time": "time", "uuid": "uuid", "date": "date"}[schema["format"]]
     most = schema.get("maxLength")
-    return f"text, at most {most}" if most else "text"
+    return f"string, at most {most:,} characters" if most else "string"
 
 
 def _limits(schema: Mapping[str, Any]) -> str:

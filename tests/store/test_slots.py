@@ -187,7 +187,7 @@ def test_raised_slots_are_there_at_once_and_whose_they_are_does_not_change(store
     new = Queue("q", THREE, store)
     assert len(new.claim("w", limit=9)) == 2
     for after in (task_lifecycle(), TWO_EACH):
-        with pytest.raises(UpgradeRefused, match="U3: running had slots per queue and would have"):
+        with pytest.raises(UpgradeRefused, match="U3: running had slots per queue but would have"):
             Queue("q", after, store)
 
 

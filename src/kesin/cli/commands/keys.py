@@ -24,7 +24,10 @@ def create_key(
         list[str], option("SCOPE", f"What the key allows: {', '.join(SCOPES[:-1])} or {SCOPES[-1]}; repeatable.")
     ],
     site: Annotated[
-        str | None, option("SITE", "Only this site, not all. Cannot be combined with pdf, optiplan, metrics or admin.")
+        str | None,
+        option(
+            "SITE", "Only this site; defaults to all sites. Cannot be combined with pdf, optiplan, metrics or admin."
+        ),
     ] = None,
     all_sites: Annotated[bool, flag("--all-sites", "All sites, for a manager script.")] = False,
     days: Annotated[int | None, option("N", "Days until the key expires; by default, it never does.")] = None,

@@ -41,7 +41,7 @@ def copy_store(
     lifecycle: arguments.LifecycleName = None,
     wait: Annotated[float, option("SECONDS", "How long to wait for claimed jobs to finish.", min=0)] = 0.0,
     keep_source_running: Annotated[
-        bool, flag("--keep-source-running", "Only copy; the source continues afterwards.")
+        bool, flag("--keep-source-running", "Copy the queues without moving them; the source stays in use.")
     ] = False,
     yes: arguments.Yes = False,
     as_json: AsJson = False,

@@ -12,7 +12,10 @@ from kesin.cli.support.errors import FAILED
 
 def demo(
     seconds: Annotated[float | None, option("SECONDS", "Stop after this time.", "--for", min=1, max=86_400)] = None,
-    port: Annotated[int | None, option("PORT", "The port; defaults to 8000 or a free port.", min=0, max=65_535)] = None,
+    port: Annotated[
+        int | None,
+        option("PORT", "The port; defaults to 8000, or to a free port if 8000 is in use.", min=0, max=65_535),
+    ] = None,
     keep: Annotated[bool, flag("--keep", "Keep the data folder so that it can be served again.")] = False,
 ) -> None:
     """Run the service with demonstration data: sales with a crashing script, invoices, orders.

@@ -63,7 +63,7 @@ def add_shop_file_routes(router: APIRouter, service: OrderService) -> None:
 def _add_order_routes(router: APIRouter, service: OrderService, how_to_print: Any) -> None:
     @router.get("/jobs/{job_id}/labels.pdf", **responses.sends("The labels as a PDF", responses.PDF))
     def job_labels(actor: SignedInActor, job_id: str, start: Start = None, how: LabelPrint = how_to_print) -> Response:
-        """A label for each piece, in the order in which the saw frees them, from label `start` on.
+        """One label per piece, in the order in which the saw cuts the pieces, starting at label `start`.
 
         `layout` defaults to the one in the rules; `first` is the first free label on a sheet. A
         PDF has at most 1000 labels, so a larger order needs `start`. For a plan from OptiPlanning,

@@ -40,7 +40,7 @@ class PlanFigures(BaseModel):
     """The plans of an order in figures."""
 
     boards: int = Field(description="new ones")
-    cost: float = Field(description="0 if neither boards nor work have a price")
+    cost: float = Field(description="0 if neither the boards nor the work has a price")
     currency: str
     stages: int
     cuts: int
