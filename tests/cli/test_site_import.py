@@ -55,7 +55,7 @@ def test_the_preview_is_a_table_a_pipe_must_say_yes_and_a_file_of_a_turkish_spre
 BAD_LINES = {
     "a,,fax,,,,,": "a channel must be one of",
     "b,,,Mars,,,,": "is not a time zone",
-    "c,,,,XXX,,,": "is not an ISO 4217 currency code",
+    "c,,,,QQQ,,,": "is not an ISO 4217 currency code",
     "d d,,,,,,,": "is not a site id",
     ",West,,,,,,": "is not a site id",
     "e,,,,,123,,": "customer_id must be the ten digits",

@@ -18,7 +18,7 @@ def test_logs_are_on_standard_error_plain_or_as_json_and_without_payloads_and_re
     shown = capsys.readouterr().err
     assert "claimed" in shown
     assert "queue=task" in shown
-    assert "\x1b" not in shown, "no colours where nobody can see them"
+    assert "\x1b" not in shown, "no colours outside a terminal"
     set_up_logs("json")
     log.info("claimed")  # below the level
     log.warning("lease_lost")

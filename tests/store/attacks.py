@@ -184,7 +184,7 @@ ATTACKS = {
     "a run into a slot of another name": update("waiting", RUN, slot="'another'"),
     "a slot left by hand": update("holder", {"slot": "NULL"}),
     "a prune by update": update("done", MINE, state="''", phase="3", move="'prune'"),
-    "a lease for a job nobody claimed": update("ready", {"lease_until": str(LATER)}),
+    "a lease for an unclaimed job": update("ready", {"lease_until": str(LATER)}),
     "a lease taken from a claimed job": update("running", {"lease_until": "NULL"}),
     "a claim taken from its worker": update("running", {"worker": "'thief'"}),
     "a claim thrown away": update("running", FREE | {"phase": "0"}),
@@ -269,7 +269,7 @@ SQLITE_ATTACKS = {
 }
 SQLITE_IGNORED = {
     "a second job in the slot with ignore": update_or("IGNORE", "waiting", RUN),
-    "a lease for a job nobody claimed with ignore": update_or("IGNORE", "ready", {"lease_until": "1"}),
+    "a lease for an unclaimed job with ignore": update_or("IGNORE", "ready", {"lease_until": "1"}),
     "a new job that is ignored": insert("job", NEW_JOB, how="INSERT OR IGNORE", id="'<ready>'"),
     "a body that is ignored": insert("job_body", NEW_BODY, how="INSERT OR IGNORE", id="'<ready>'"),
 }

@@ -397,7 +397,7 @@ def _sample(row: Row, in_column: dict[str, list[str]]) -> dict[str, list[str]]:
     for (kind, status), columns in alike.items():
         if kind in {"nobody", "dead"} or int(status) >= 400 or status not in served:
             chosen.append(columns[n % len(columns)])
-            served |= {status} if kind != "nobody" else set()  # who is sent to the sign-in
+            served |= {status} if kind != "nobody" else set()  # a redirect to the sign-in page
     return {column: [in_column[column][n % len(in_column[column])]] for column in chosen}
 
 

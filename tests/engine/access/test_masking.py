@@ -40,7 +40,7 @@ def test_what_is_private_is_covered_however_deep():
     shown = mask(given)
     assert shown == {"rows": [{"customer": {"name": MASK, "phones": [f"{MASK}0 01"]}, "n": 3}]}
     assert "Ayşe" not in json.dumps(shown, ensure_ascii=False)
-    assert mask({"gclid": "Cj0KCQiA1234567890"}) == {"gclid": f"{MASK}7890"}, "so that two can be told apart"
+    assert mask({"gclid": "Cj0KCQiA1234567890"}) == {"gclid": f"{MASK}7890"}, "so that two can be distinguished"
     assert mask({"password": "short"}) == {"password": MASK}
     nothing = {"phone": None, "email": "", "token": True}
     assert mask(nothing) == nothing

@@ -47,9 +47,9 @@ def test_a_claim_reads_as_a_sentence_without_python():
     assert (line.sources, line.to, line.by) == ("QUEUED, RETRY", "PROCESSING", "worker")
     assert line.when == "due, unclaimed, budget left"
     assert line.effects == "claim taken, attempt counted"
-    told = [line.when for line in move_rows(OCI) if line.move == "RESET_TO_QUEUED"]
+    conditions = [line.when for line in move_rows(OCI) if line.move == "RESET_TO_QUEUED"]
     others = "error code not CONSENT_DENIED or RETRACTED"
-    assert told == [f"{others}, without clearErrors", f"{others}, with clearErrors"]
+    assert conditions == [f"{others}, without clearErrors", f"{others}, with clearErrors"]
 
 
 @table(
@@ -140,7 +140,7 @@ def test_a_travelled_edge_and_the_state_a_job_is_in_stand_out_and_the_others_ste
     here = [one.get("data-state") for one in root.iter() if "here" in one.get("class", "").split()]
     assert here == ["FAILED"]
     assert "The job is in FAILED." in (root.findtext(f"{SVG}desc") or "")
-    assert svg(OCI, highlighted=[("A", "B")], current="C") == svg(OCI), "what nobody declared is passed over"
+    assert svg(OCI, highlighted=[("A", "B")], current="C") == svg(OCI), "undeclared edges are passed over"
 
 
 def test_text_from_the_declaration_is_escaped():

@@ -43,12 +43,13 @@ def test_a_plan_is_a_line_of_the_comparison_and_can_be_placed(shop: Any):
     place = re.search(r'form="order-form" name="chosen" value="([^"]+)"', line)
     assert place
     later = {**HEAD, **PART, "order_id": "T-1", "effort": "thorough", "board": "x"}
-    answer = post(shop, "/new", "ayse", data={**later, "chosen": unescape(place[1])})
+    answer = post(shop, "/new", "ayse", data={**later, "chosen": unescape(place[1]) + "&order_id=T-2"})
     job_id = re.search(r"made=([^&]+)", answer.headers["location"])
     assert job_id
     job = orders.job(job_id[1])
     placed = job.payload["order"] if job else {}
     assert placed.items() >= {"saw_profile": "sliding saw", "effort": "quick", "use_rack": False}.items()
+    assert placed["order_id"] == "T-1"  # a line of the table carries choices and nothing else
     assert "board" not in placed
 
 

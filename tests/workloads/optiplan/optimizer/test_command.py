@@ -1,6 +1,9 @@
 """The program that mode A runs: files in, XML out, one sentence when it cannot."""
 
 import json
+import resource
+import runpy
+import sys
 from importlib import import_module
 from xml.etree import ElementTree as ET
 
@@ -92,3 +95,21 @@ def test_a_plan_the_checker_refuses_is_never_written(tmp_path, rules, capsys, mo
     assert capsys.readouterr().err.endswith(": kerf\n")
     assert not (tmp_path / "sol").exists()
     assert issubclass(WrongPlan, AssertionError)
+
+
+def test_the_program_limits_its_memory_and_says_when_an_order_needs_more(tmp_path, rules, capsys, monkeypatch):
+    limits = []
+    monkeypatch.setattr(resource, "setrlimit", lambda kind, limit: limits.append((kind, limit[0])))
+    monkeypatch.setattr(sys, "argv", ["optimizer", "--help"])
+    with pytest.raises(SystemExit):
+        runpy.run_path(program.__file__, run_name="__main__")
+    assert limits == [(resource.RLIMIT_AS, program.MEMORY_BYTES)]
+
+    def plan(*_):
+        raise MemoryError
+
+    monkeypatch.setattr("kesin.workloads.optiplan.optimizer.run.PlanningRun.plan", plan)
+    body = batch(tmp_path / "j1_GOVDE_Mese_18mm.xlsx", [row("yan", 720, 560, 4)])
+    capsys.readouterr()
+    assert program.main([str(body), "--out", str(tmp_path / "sol"), *rules]) == program.EXIT_UNPLANNABLE
+    assert "more than 2048 MB of memory: split the order" in capsys.readouterr().err

@@ -71,7 +71,7 @@ def test_an_upload_of_another_owner_or_an_old_one_does_not_exist(own_front):
     assert problem_of(own_front.post(own_front.owner(), with_logo(logo))) == gone
     assert problem_of(own_front.post(me, with_logo(f"upload:file-{'0' * 64}"))) == gone
     assert own_front.post(me, with_logo(logo)).status_code == 202
-    own_front.shelf.down = True  # and then nobody knows
+    own_front.shelf.down = True  # then it cannot be looked up
     assert own_front.post(me, with_logo(logo)).status_code == 503
     own_front.shelf.down = False
     own_front.clock.advance(24 * HOUR_S)

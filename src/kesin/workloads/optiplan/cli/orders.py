@@ -95,7 +95,7 @@ def plan_files(
     stems: set[str] = set()
     try:
         with tempfile.TemporaryDirectory(prefix="kesin-optiplan-") as folder:
-            imported = [(file, list(_import_files(file, Path(folder), workshop, rules, read))) for file in files]
+            imported = [(file, _import_files(file, Path(folder), workshop, rules, read)) for file in files]
             for file, batches in imported:
                 for batch in batches:
                     if batch.stem in stems:  # the second would replace the first

@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import resource
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from kesin.workloads.optiplan.workshop.saw_rules import MachineFile
 
 EXIT_PLANNED, EXIT_USAGE, EXIT_UNPLANNABLE, EXIT_DEFECT = 0, 2, 3, 4
 MAX_SECONDS: Final = 3_600.0
+MEMORY_BYTES: Final = 2 * 1024**3
 
 
 class _OneLineParser(argparse.ArgumentParser):
@@ -38,6 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             batches[file.stem] = [run.plan(demand) for demand in read_batch(file, defaults)]
         for stem, plans in batches.items():
             write_plans(options.out, stem, plans, options.language, options.machine_files)
+    except MemoryError:
+        sys.stderr.write(f"planning needs more than {MEMORY_BYTES >> 20} MB of memory: split the order\n")
+        return EXIT_UNPLANNABLE
     except (Unplannable, WrongPlan, OSError) as problem:
         sys.stderr.write(f"{problem}\n")
         exits = {Unplannable: EXIT_UNPLANNABLE, WrongPlan: EXIT_DEFECT}
@@ -78,5 +83,13 @@ def _parse_seconds(text: str) -> float:
     return value
 
 
+def _limit_memory() -> None:
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(
+        resource.RLIMIT_AS, (MEMORY_BYTES if most == resource.RLIM_INFINITY else min(MEMORY_BYTES, most), most)
+    )
+
+
 if __name__ == "__main__":
+    _limit_memory()
     sys.exit(main())

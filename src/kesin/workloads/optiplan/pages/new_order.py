@@ -176,7 +176,8 @@ def submit_order(ctx: Context, fields: WideForm) -> Response:
     """Create the typed order; problems are shown beside their fields."""
     orders = order_service(ctx)
     orders.require_create(ctx.actor)
-    typed = OrderForm.read({**fields, **dict(parse_qsl(fields.get("chosen", ""), keep_blank_values=True))})
+    of_trial = parse_qsl(fields.get("chosen", ""), keep_blank_values=True)
+    typed = OrderForm.read({**fields, **{name: value for name, value in of_trial if name in CHOICES}})
     try:
         created = orders.create_order(ctx.actor, read_payload(typed.body()))
     except OrderProblem as problem:

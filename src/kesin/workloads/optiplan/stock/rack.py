@@ -101,7 +101,7 @@ class Rack:
         return new
 
     def prune(self, before: int) -> int:
-        """Delete what was used or scrapped before a time; returns how many offcuts that were.
+        """Delete the records of offcuts used or scrapped before a time; return how many.
 
         While the order that made an offcut is not settled, its record keeps it from being made twice.
         """
